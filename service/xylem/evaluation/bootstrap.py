@@ -89,9 +89,9 @@ def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
     They are those of `ranking_metrics`, whose figures are their means.
     """
     sums, _ = row_sums(ranked, truth.labels, truth.unknown, max(*KS, NDCG_K))
-    found = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
-    found[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
-    return found
+    figures = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
+    figures[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
+    return figures
 
 
 def compare_rows(
@@ -111,28 +111,28 @@ def compare_rows(
     """
     names = list(a)
     n_rows = len(a[names[0]])
-    apart = np.stack([b[name] - a[name] for name in names], axis=1)
+    differences = np.stack([b[name] - a[name] for name in names], axis=1)
     random = np.random.default_rng(seed)
-    drawn = np.empty((resamples, len(names) + (decisions is not None)))
+    resampled = np.empty((resamples, len(names) + (decisions is not None)))
     for i in range(resamples):
         on_progress(i)
         weights = np.bincount(random.integers(0, n_rows, n_rows), minlength=n_rows).astype(
             np.float64
         )
-        drawn[i, : len(names)] = weights @ apart / n_rows
+        resampled[i, : len(names)] = weights @ differences / n_rows
         if decisions is not None:
-            drawn[i, -1] = np.diff(_macro_f(_counts(decisions, weights), decisions.empty))[0]
+            resampled[i, -1] = np.diff(_macro_f(_counts(decisions, weights), decisions.empty))[0]
     on_progress(resamples)
-    whole = [(float(a[name].mean()), float(b[name].mean())) for name in names]
-    exchanges = [_exchange_means(column) for column in apart.T]
+    overall = [(float(a[name].mean()), float(b[name].mean())) for name in names]
+    exchanges = [_exchange_means(column) for column in differences.T]
     if decisions is not None:
         names.append(MACRO_F)
         of_a, of_b = _macro_f(_counts(decisions, np.ones(n_rows)), decisions.empty).tolist()
-        whole.append((of_a, of_b))
-        drawn[:, -1] += of_b - of_a - drawn[:, -1].mean()
+        overall.append((of_a, of_b))
+        resampled[:, -1] += of_b - of_a - resampled[:, -1].mean()
         exchanges.append(_exchange_decisions(decisions))
     tail = 100.0 * (1.0 - LEVEL) / 2.0
-    intervals = np.percentile(drawn, [tail, 100.0 - tail], axis=0).T
+    intervals = np.percentile(resampled, [tail, 100.0 - tail], axis=0).T
     return {
         name: Difference(
             a=of_a,
@@ -143,7 +143,7 @@ def compare_rows(
             p=randomisation_test(of_b - of_a, exchange, resamples, random),
         )
         for name, (of_a, of_b), (low, high), exchange in zip(
-            names, whole, intervals, exchanges, strict=True
+            names, overall, intervals, exchanges, strict=True
         )
     }
 
@@ -177,23 +177,23 @@ def randomisation_test(
     return n_as_large / (1 << n_rows) if is_exact else (n_as_large + 1) / (draws + 1)
 
 
-def _exchange_means(apart: F64) -> Exchange:
+def _exchange_means(differences: F64) -> Exchange:
     """Return what exchanges do to the mean of the differences of rows, float64[n]."""
-    differing = apart[np.abs(apart) > TIE]
+    differing = differences[np.abs(differences) > TIE]
     return Exchange(
         len(differing),
-        lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(apart),
+        lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(differences),
     )
 
 
 def _exchange_decisions(pair: DecisionPair) -> Exchange:
     """Return what exchanges do to the difference of macro-F."""
     rows = np.flatnonzero(abs(pair.predicted[0] - pair.predicted[1]).sum(axis=0))
-    apart = [(parts[0] - parts[1])[:, rows] for parts in (pair.hits, pair.predicted)]
+    differences = [(parts[0] - parts[1])[:, rows] for parts in (pair.hits, pair.predicted)]
     counts = _counts(pair, np.ones(pair.true.shape[1]))
 
     def difference(swapped: Bools) -> float:
-        moved = np.stack([part @ swapped for part in apart], axis=1)
+        moved = np.stack([part @ swapped for part in differences], axis=1)
         return float(np.diff(_macro_f([counts[0] - moved, counts[1] + moved], pair.empty))[0])
 
     return Exchange(len(rows), difference)

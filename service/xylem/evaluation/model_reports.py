@@ -98,13 +98,13 @@ def _visits(ensemble: TreeEnsemble, reached: Reached) -> tuple[I64, I64]:
     """
     n_rows = len(reached.ptr) - 1
     cells = reached.leaf.astype(np.int64) * n_rows + rows_of(reached.ptr)
-    found = [cells]
+    cells_by_level = [cells]
     while len(cells):
         node, row = np.divmod(cells, n_rows)
         above = ensemble.parent[node].astype(np.int64)
         cells = np.unique((above * n_rows + row)[above >= 0])
-        found.append(cells)
-    node, row = np.divmod(np.unique(np.concatenate(found)), n_rows)
+        cells_by_level.append(cells)
+    node, row = np.divmod(np.unique(np.concatenate(cells_by_level)), n_rows)
     return node, row
 
 
@@ -126,34 +126,34 @@ def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:
     """Return lines of a growing number of splits; a tree that has no more of them
     stays as it ends.
     """
-    most = max(len(curve["splits"]) for curve in curves) - 1
+    n_splits_max = max(len(curve["splits"]) for curve in curves) - 1
     points = np.unique(
-        np.concatenate([[0], np.geomspace(1, max(1, most), _POINTS).astype(np.int64)])
+        np.concatenate([[0], np.geomspace(1, max(1, n_splits_max), _POINTS).astype(np.int64)])
     )
-    found = []
-    for point in points[points <= most].tolist():
+    mean_points = []
+    for point in points[points <= n_splits_max].tolist():
         means = {
             name: float(
                 np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves])
             )
             for name in curves[0]
         }
-        found.append({**_rounded(means), "splits": point})
-    return found
+        mean_points.append({**_rounded(means), "splits": point})
+    return mean_points
 
 
 def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     """Return a line a depth over all trees, means weighted by the number of splits."""
-    found = []
+    mean_lines = []
     for depth in range(min(_DEPTHS_MAX, max(map(len, lines)))):
-        here = [of_tree[depth] for of_tree in lines if depth < len(of_tree)]
-        weight = np.array([line["nodes"] for line in here])
+        depth_lines = [of_tree[depth] for of_tree in lines if depth < len(of_tree)]
+        weight = np.array([line["nodes"] for line in depth_lines])
         means = {
-            name: float(np.average([line[name] for line in here], weights=weight))
+            name: float(np.average([line[name] for line in depth_lines], weights=weight))
             for name in ("objective", "smaller_side", "purity")
         }
-        found.append({"depth": depth, "splits": int(weight.sum()), **_rounded(means)})
-    return found
+        mean_lines.append({"depth": depth, "splits": int(weight.sum()), **_rounded(means)})
+    return mean_lines
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:
@@ -187,15 +187,15 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
     alpha = used / np.maximum(1, used[ensemble.parent])  # equation 44, below the roots
     lines = []
     for d in range(min(_DEPTHS_MAX, int(depth[n_children > 0].max(initial=-1)) + 1)):
-        here = np.flatnonzero((depth == d) & (n_children > 0))
+        inner = np.flatnonzero((depth == d) & (n_children > 0))
         line = {
             "depth": d,
-            "nodes": len(here),
-            "children": int(n_children[here].sum()),
-            "features_mean": round(float(used[here].mean()), 1),
+            "nodes": len(inner),
+            "children": int(n_children[inner].sum()),
+            "features_mean": round(float(used[inner].mean()), 1),
         }
         if d:
-            line["alpha"] = round(float(np.average(alpha[here], weights=n_children[here])), 5)
+            line["alpha"] = round(float(np.average(alpha[inner], weights=n_children[inner])), 5)
         lines.append(line)
     n_bytes = sum(array.nbytes for array in ensemble)
     n_labels = int((ensemble.label_leaf >= 0).any(axis=0).sum())

@@ -48,9 +48,9 @@ def apply_calibration(calibration: Calibration, scores: F32) -> F32:
     """Return what becomes of scores, float32[n] in [0, 1], as
     searches of a calibrated version have it.
     """
-    found = np.empty(len(scores), np.float32)
-    calibrate_scores((calibration.x, calibration.y), scores, found)
-    return found
+    calibrated = np.empty(len(scores), np.float32)
+    calibrate_scores((calibration.x, calibration.y), scores, calibrated)
+    return calibrated
 
 
 def pooled(hits: F64, n: F64) -> I64:
@@ -87,17 +87,17 @@ def _joined(starts: I64, n: F64) -> I64:
     sizes = np.add.reduceat(n, starts)
     least = BLOCK_MIN
     while True:
-        taken = [0]
+        kept_blocks = [0]
         size = 0.0
-        for block, more in enumerate(sizes.tolist()):
+        for block, block_size in enumerate(sizes.tolist()):
             if size >= least:
-                taken.append(block)
+                kept_blocks.append(block)
                 size = 0.0
-            size += more
-        if size < least and len(taken) > 1:
-            taken.pop()
-        if len(taken) <= KNOTS_MAX - 2:
-            return starts[taken]
+            size += block_size
+        if size < least and len(kept_blocks) > 1:
+            kept_blocks.pop()
+        if len(kept_blocks) <= KNOTS_MAX - 2:
+            return starts[kept_blocks]
         least *= 2
 
 
@@ -109,14 +109,14 @@ def _rising(x: F64, y: F64) -> Calibration:
     knots = np.stack([x, y]).astype(np.float32)
     first = knots[:, 0]
     last = knots[:, -1]
-    kept = []
-    before = first
+    inner_knots = []
+    previous = first
     for knot in knots[:, 1:-1].T:
-        if (knot > before).all() and (knot < last).all():
-            kept.append(knot)
-            before = knot
-    found = np.ascontiguousarray(np.stack([first, *kept, last], axis=1))
-    return Calibration(found[0].copy(), found[1].copy())
+        if (knot > previous).all() and (knot < last).all():
+            inner_knots.append(knot)
+            previous = knot
+    distinct_knots = np.ascontiguousarray(np.stack([first, *inner_knots, last], axis=1))
+    return Calibration(distinct_knots[0].copy(), distinct_knots[1].copy())
 
 
 N_BINS = 15
@@ -163,8 +163,16 @@ def calibration_error(bins: list[ReliabilityBin]) -> float | None:
 
     Source: Guo et al. 2017, equation (3). None where there is no prediction.
     """
-    n = sum(each.n for each in bins)
-    return sum(each.n * abs(each.mean_score - each.share_true) for each in bins) / n if n else None
+    n = sum(reliability_bin.n for reliability_bin in bins)
+    return (
+        sum(
+            reliability_bin.n * abs(reliability_bin.mean_score - reliability_bin.share_true)
+            for reliability_bin in bins
+        )
+        / n
+        if n
+        else None
+    )
 
 
 class ThresholdPoint(NamedTuple):
@@ -187,9 +195,9 @@ class ThresholdSweep:
     def add(self, scores: F32, are_true: Bools) -> None:
         """Count predictions: float32[n] in [0, 1], bool[n]."""
         # thresholds as float32: a score that is one of them reaches it
-        at = np.searchsorted(_thresholds(), scores, "right")
-        self._all += np.bincount(at, minlength=STEPS + 1)
-        self._hits += np.bincount(at[are_true], minlength=STEPS + 1)
+        n_reached = np.searchsorted(_thresholds(), scores, "right")
+        self._all += np.bincount(n_reached, minlength=STEPS + 1)
+        self._hits += np.bincount(n_reached[are_true], minlength=STEPS + 1)
 
     def points(self, n_true: int) -> list[ThresholdPoint]:
         """Return a point a threshold, ascending; n_true labels are true in all,

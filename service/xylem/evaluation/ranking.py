@@ -41,8 +41,8 @@ def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = 
     a, b          constants of the data set; the repository's defaults
     """
     c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
-    found: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
-    return found
+    probabilities: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
+    return probabilities
 
 
 KS = (1, 3, 5)
@@ -95,13 +95,13 @@ def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
     if n_rows != truth.n_rows:
         raise ValueError(f"expected predictions for {truth.n_rows} rows, found {n_rows}")
     # true labels ascend within a row, and so do these numbers over all rows
-    true = _places(truth.indptr, truth.indices, truth.n_labels)
-    if not len(true):
+    true_places = _places(truth.indptr, truth.indices, truth.n_labels)
+    if not len(true_places):
         return np.zeros(len(predicted.labels), np.bool_)
-    asked = _places(predicted.ptr, predicted.labels, truth.n_labels)
-    at = np.minimum(np.searchsorted(true, asked), len(true) - 1)
-    found: Bools = true[at] == asked
-    return found
+    predicted_places = _places(predicted.ptr, predicted.labels, truth.n_labels)
+    positions = np.minimum(np.searchsorted(true_places, predicted_places), len(true_places) - 1)
+    is_true: Bools = true_places[positions] == predicted_places
+    return is_true
 
 
 def ranks_of(ptr: I64) -> I64:
@@ -166,28 +166,28 @@ def ranking_metrics(
     hit = is_true & (rank < k_max)
     first = rows_of(ranked.ptr)[hit], rank[hit], weights[ranked.labels[hit]]
     best = _best_weights(labels, unknown, weights, 1.0 / unknown_propensity, k_max)
-    found: dict[str, float] = {}
-    found |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
-    found |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
+    figures: dict[str, float] = {}
+    figures |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
+    figures |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
     for name, gains, ideal in (
         ("PSP", np.ones(k_max), 1.0),
         ("PSnDCG", _discounts(k_max), sums.ideal),
     ):
-        weighed, most = (
-            (_running((row, at), weight * gains[at], sums.hits.shape) / ideal).sum(axis=0)
-            for row, at, weight in (first, best)
+        weighed, ideal_sums = (
+            (_running((row, ranks), weight * gains[ranks], sums.hits.shape) / ideal).sum(axis=0)
+            for row, ranks, weight in (first, best)
         )
-        ratios = np.divide(weighed, most, out=np.zeros(k_max), where=most > 0)
-        found |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
+        ratios = np.divide(weighed, ideal_sums, out=np.zeros(k_max), where=ideal_sums > 0)
+        figures |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
     n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
-    found[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
-    return found
+    figures[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
+    return figures
 
 
 def _discounts(k: int) -> F64:
     """Return what a hit at each of the first k ranks is worth, float64[k]."""
-    found: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
-    return found
+    discounts: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
+    return discounts
 
 
 def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
@@ -202,14 +202,14 @@ def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]
 
 
 def _best_weights(
-    labels: LabelRows, unknown: I32, weights: F64, of_unknown: float, k: int
+    labels: LabelRows, unknown: I32, weights: F64, unknown_weight: float, k: int
 ) -> tuple[I64, I64, F64]:
     """Return row, rank and weight of the k true labels of each row
     that weigh most, the heaviest first.
     """
-    more = np.minimum(unknown, k)
-    row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), more)])
-    weight = np.concatenate([weights[labels.indices], np.full(more.sum(), of_unknown)])
+    n_unknown = np.minimum(unknown, k)
+    row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), n_unknown)])
+    weight = np.concatenate([weights[labels.indices], np.full(n_unknown.sum(), unknown_weight)])
     order = np.lexsort((-weight, row))
     row = row[order]
     weight = weight[order]

@@ -54,17 +54,18 @@ def frequency_bands(
     band_of = np.searchsorted(STARTS, training_rows, "right") - 1
     predicted_in = band_of[ranked.labels]
     f = counts.f(empty)
-    found = []
+    bands = []
     for band in np.unique(band_of).tolist():
         members = band_of == band
-        here = predicted_in == band
+        in_band = predicted_in == band
         support = int(counts.support[members].sum())
-        firsts = {k: is_true[here & (rank < k)] for k in KS}
+        firsts = {k: is_true[in_band & (rank < k)] for k in KS}
         shares = {
-            f"P@{k}": 100.0 * float(of.mean()) if len(of) else None for k, of in firsts.items()
+            f"P@{k}": 100.0 * float(are_true.mean()) if len(are_true) else None
+            for k, are_true in firsts.items()
         }
-        hits = int(is_true[here & (rank < RECALL_K)].sum())
-        found.append(
+        hits = int(is_true[in_band & (rank < RECALL_K)].sum())
+        bands.append(
             {
                 "band": BANDS[band],
                 "labels": int(members.sum()),
@@ -74,7 +75,7 @@ def frequency_bands(
                 "macro_f": 100.0 * float(f[members].mean()),
             }
         )
-    return found
+    return bands
 
 
 LABELS_MAX = 1000
@@ -104,7 +105,8 @@ def kept_figures(
         and [{key: _rounded(value) for key, value in band.items()} for band in bands],
         "calibration_error": _rounded(calibration_error(bins)),
         "reliability": [
-            {key: _rounded(value) for key, value in each._asdict().items()} for each in bins
+            {key: _rounded(value) for key, value in reliability_bin._asdict().items()}
+            for reliability_bin in bins
         ],
         "labels": _label_figures(counts, names),
         "labels_true": int((counts.support > 0).sum()),
@@ -114,7 +116,7 @@ def kept_figures(
 def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]]:
     """Return the figures of the labels with the most support."""
     order = np.argsort(-counts.support, kind="stable")[:LABELS_MAX]
-    found: list[dict[str, Any]] = []
+    figures: list[dict[str, Any]] = []
     room = NAMES_BYTES_MAX
     for label in order[counts.support[order] > 0].tolist():
         name = name_of(names, label)
@@ -122,8 +124,8 @@ def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]
         if room < 0:
             break
         support, hits, predicted = (int(column[label]) for column in counts)
-        found.append({"label": name, "support": support, "hits": hits, "predicted": predicted})
-    return found
+        figures.append({"label": name, "support": support, "hits": hits, "predicted": predicted})
+    return figures
 
 
 def _rounded(value: Any) -> Any:

@@ -101,13 +101,13 @@ def criteria_of(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> Criteria:
     n = len(counts.ptr) - 1
     node = counts.node
     share = counts.value / counts.total[node]
-    most = np.zeros(n)
-    np.maximum.at(most, node, share)
+    greatest = np.zeros(n)
+    np.maximum.at(greatest, node, share)
     return Criteria(
         shannon=_sums(node, -share * np.log(share), n),
         gini=_sums(node, share * (1 - share), n),
         modified_gini=_sums(node, np.sqrt(share * (c - share)), n),
-        error=np.where(np.diff(counts.ptr) > 0, 1 - most, 0.0),
+        error=np.where(np.diff(counts.ptr) > 0, 1 - greatest, 0.0),
     )
 
 
@@ -133,22 +133,22 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     node = leaves.node[keep]
     label = leaves.label[keep]
     count = leaves.value[keep]
-    found = [(node, label, count)]
+    entries = [(node, label, count)]
     while len(node):
         up = parent[node] >= 0
         node = parent[node[up]]
         label = label[up]
         count = count[up]
-        found.append((node, label, count))
-    nodes, labels, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        entries.append((node, label, count))
+    nodes, labels, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     return counts_of(n, nodes, labels, values)
 
 
 def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     """Return NodeCounts of (node, label, count) in any order; repeats are added."""
     n_labels = int(label.max(initial=-1)) + 1
-    cells, at = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
-    sums = _sums(at, count, len(cells))
+    cells, cell_of_entry = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
+    sums = _sums(cell_of_entry, count, len(cells))
     owner = cells // max(1, n_labels)
     ptr = np.searchsorted(owner, np.arange(n_nodes + 1)).astype(np.int64)
     return NodeCounts(ptr, (cells % max(1, n_labels)).astype(np.int32), sums)
@@ -230,16 +230,16 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     labels = counts_of(n, node, label, count)  # of the children together
     n_labels = int(label.max(initial=-1)) + 1
     cell = labels.node * max(1, n_labels) + labels.label
-    at = np.searchsorted(cell, node * max(1, n_labels) + label)
-    share = labels.value[at] / weight[node]
+    position = np.searchsorted(cell, node * max(1, n_labels) + label)
+    share = labels.value[position] / weight[node]
     to_child = counts.total / np.where(weight[parent] > 0, weight[parent], 1)
-    here = np.abs(share * to_child[child] - count / weight[node])
+    entry_gap = np.abs(share * to_child[child] - count / weight[node])
     # the labels that no row took to the child: share_i * P_j each
     missing = to_child * (1 - _sums(child, share, n))
-    gap = _sums(node, here, n) + _sums(parent[1:], missing[1:], n)
-    most = np.zeros(len(labels.value))
-    np.maximum.at(most, at, count)
-    kept = _sums(labels.node, most, n)
+    gap = _sums(node, entry_gap, n) + _sums(parent[1:], missing[1:], n)
+    largest = np.zeros(len(labels.value))
+    np.maximum.at(largest, position, count)
+    majority = _sums(labels.node, largest, n)
     inner = np.flatnonzero(weight > 0)
     arity = np.diff(child_ptr)[inner]
     return Splits(
@@ -247,7 +247,7 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
         weight=weight[inner],
         objective=np.clip(2 / arity * gap[inner], 0.0, 1.0),
         balance=to_child[child_ptr[inner + 1] - 1],
-        purity=np.maximum(1 - kept[inner] / weight[inner], 0.0),
+        purity=np.maximum(1 - majority[inner] / weight[inner], 0.0),
     )
 
 
@@ -282,16 +282,16 @@ def splits_by_depth(child_ptr: I32, counts: NodeCounts) -> list[dict[str, float]
     depth = depths(child_ptr)
     lines = []
     for d in range(int(depth[splits.node].max(initial=-1)) + 1):
-        here = depth[splits.node] == d
-        weight = splits.weight[here] / splits.weight[here].sum()
-        smaller = np.minimum(splits.balance[here], 1 - splits.balance[here])
+        at_depth = depth[splits.node] == d
+        weight = splits.weight[at_depth] / splits.weight[at_depth].sum()
+        smaller = np.minimum(splits.balance[at_depth], 1 - splits.balance[at_depth])
         lines.append(
             {
                 "depth": d,
-                "nodes": int(np.count_nonzero(here)),
-                "objective": float(weight @ splits.objective[here]),
+                "nodes": int(np.count_nonzero(at_depth)),
+                "objective": float(weight @ splits.objective[at_depth]),
                 "smaller_side": float(weight @ smaller),
-                "purity": float(weight @ splits.purity[here]),
+                "purity": float(weight @ splits.purity[at_depth]),
             }
         )
     return lines
@@ -345,11 +345,11 @@ def tree_labels(
         if len(place) == depth:
             return
         first, end = ensemble.child_ptr[node : node + 2].tolist()
-        at = leaves[below]
-        while (at >= end).any():  # nodes of deeper levels have greater numbers
-            at = np.where(at >= end, ensemble.parent[at], at)
-        for child in np.unique(at).tolist():
+        ancestor = leaves[below]
+        while (ancestor >= end).any():  # nodes of deeper levels have greater numbers
+            ancestor = np.where(ancestor >= end, ensemble.parent[ancestor], ancestor)
+        for child in np.unique(ancestor).tolist():
             if ensemble.node_chunk[child] >= 0:
-                yield from walk(child, (*place, child - first + 1), below[at == child])
+                yield from walk(child, (*place, child - first + 1), below[ancestor == child])
 
     return list(walk(tree, (), by_rows[leaves[by_rows] >= 0]))

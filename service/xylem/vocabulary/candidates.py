@@ -112,23 +112,23 @@ def name_rows(
         last = word_ptr[i + 1]
         text = number_words(trie, utf8, start[first:last], end[first:last], seed)
         matches = find_matches(trie, text)
-        found = _candidates(trie, text, matches)
-        _add_best(trie, text, matches, found)
-        _add_neighbours(trie, found)
-        room = n + found.features.size
+        candidates = _candidates(trie, text, matches)
+        _add_best(trie, text, matches, candidates)
+        _add_neighbours(trie, candidates)
+        room = n + candidates.features.size
         if room > len(indices):
             indices = _grown(indices, n, 2 * room)
             values = _grown(values, n, 2 * room)
-        n = _write(found, indices, values, n)
+        n = _write(candidates, indices, values, n)
         indptr[i + 1] = n
     return indptr, indices[:n], values[:n]
 
 
 @inlined
 def _grown(array: NDArray[Any], n: int, room: int) -> NDArray[Any]:
-    more = np.empty(room, array.dtype)
-    more[:n] = array[:n]
-    return more
+    larger = np.empty(room, array.dtype)
+    larger[:n] = array[:n]
+    return larger
 
 
 @reading
@@ -160,8 +160,8 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
                 best[n, 0] = m
                 best[n, 1] = name
                 n += 1
-            at = slots[slot]
-            row = features[at]
+            index = slots[slot]
+            row = features[index]
             row[_F.first] = min(row[_F.first], np.float32(match[FIRST]) / n_words)
             row[_F.last] = max(row[_F.last], np.float32(match[LAST]) / n_words)
             if match[PART] > 0:
@@ -175,9 +175,9 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
             row[_F.adjacent] += np.float32(match[ADJACENT])
             row[_F.occurrences] += np.float32(match[COUNT])
             row[_F.share] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
-            if _is_better(trie, matches, m, name, best[at]):
-                best[at, 0] = m
-                best[at, 1] = name
+            if _is_better(trie, matches, m, name, best[index]):
+                best[index, 0] = m
+                best[index, 1] = name
     return _Candidates(concepts[:n], features[:n], best[:n], slots)
 
 
@@ -186,9 +186,9 @@ def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -
     """Return whether a name is better than the best one so far:
     words times closeness, kind, number.
     """
-    mine = matches.found[m]
-    other = matches.found[best[0]]
-    gain = mine[N_WORDS] * _closeness(mine) - other[N_WORDS] * _closeness(other)
+    match = matches.found[m]
+    best_match = matches.found[best[0]]
+    gain = match[N_WORDS] * _closeness(match) - best_match[N_WORDS] * _closeness(best_match)
     if gain != 0:
         return bool(gain > 0)
     kind = trie.kinds[name]
@@ -197,13 +197,13 @@ def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -
 
 
 @reading
-def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candidates) -> None:
+def _add_best(trie: NameTrie, text: TextWords, matches: Matches, candidates: _Candidates) -> None:
     """Write what is said of the best name of each concept, and bring sums into their form."""
     text_words = np.float32(np.log1p(len(text.ids)))
-    for c in range(len(found.concepts)):
-        match = matches.found[found.best[c, 0]]
-        name = found.best[c, 1]
-        row = found.features[c]
+    for c in range(len(candidates.concepts)):
+        match = matches.found[candidates.best[c, 0]]
+        name = candidates.best[c, 1]
+        row = candidates.features[c]
         sequence = match[SEQUENCE]
         row[_F.names], row[_F.adjacent] = np.log1p(row[_F.names]), np.log1p(row[_F.adjacent])
         row[_F.parts] = np.log1p(row[_F.parts])
@@ -233,34 +233,39 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
 
 
 @reading
-def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
+def _add_neighbours(trie: NameTrie, candidates: _Candidates) -> None:
     """Count the neighbours of each concept that are concepts of the text too."""
-    features = found.features
-    for c in range(len(found.concepts)):
-        concept = found.concepts[c]
+    features = candidates.features
+    for c in range(len(candidates.concepts)):
+        concept = candidates.concepts[c]
         for i in range(trie.broader_ptr[concept], trie.broader_ptr[concept + 1]):
-            other = found.slots[slot_of(found.slots, found.concepts, trie.broader[i])]
+            other = candidates.slots[
+                slot_of(candidates.slots, candidates.concepts, trie.broader[i])
+            ]
             if other >= 0:
                 features[c, _F.broader] += np.float32(1)
                 features[other, _F.narrower] += np.float32(1)
         for i in range(trie.related_ptr[concept], trie.related_ptr[concept + 1]):
-            if found.slots[slot_of(found.slots, found.concepts, trie.related[i])] >= 0:
+            if (
+                candidates.slots[slot_of(candidates.slots, candidates.concepts, trie.related[i])]
+                >= 0
+            ):
                 features[c, _F.related] += np.float32(1)
-    for c in range(len(found.concepts)):
+    for c in range(len(candidates.concepts)):
         for feature in range(_F.broader, _F.related + 1):
             features[c, feature] = np.log1p(features[c, feature])
 
 
 @inlined
-def _write(found: _Candidates, indices_out: I32, values_out: F32, n: int) -> int:
+def _write(candidates: _Candidates, indices_out: I32, values_out: F32, n: int) -> int:
     """Write the features that are not 0, concepts ascending; return the place behind them."""
-    keys = np.empty(len(found.concepts), np.int64)
+    keys = np.empty(len(candidates.concepts), np.int64)
     for c in range(len(keys)):
-        keys[c] = np.int64(found.concepts[c]) << 32 | c
+        keys[c] = np.int64(candidates.concepts[c]) << 32 | c
     keys.sort()
     for key in keys:
         concept = key >> 32
-        row = found.features[key & 0xFFFFFFFF]
+        row = candidates.features[key & 0xFFFFFFFF]
         for feature in range(_N):
             value = row[feature]
             if value != 0:

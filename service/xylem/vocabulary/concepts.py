@@ -66,90 +66,102 @@ class Concepts(NamedTuple):
         return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
 
 
-def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Concepts:
+def read_concepts(path: Path, language: str | None = None, key_kind: str = URI) -> Concepts:
     """Return the concepts of a vocabulary's file with their names in a language.
 
     language  of names, as "fi"; a name whose language is not said counts as well. None: all names.
               Names of a .tsv file are in it.
-    by        what labels of data are: "uri", "notation", or a language, in which they are the names
+    key_kind  what labels of data are: "uri", "notation", or a language, in which they are the names
 
     Deprecated concepts are left out, and those without a key. Raises BadData, naming the file,
     where none is left, a key occurs twice or no name is in the language; and BadParameter.
     """
-    for what, tag in (("language", language), ("by", by)):
+    for option, tag in (("language", language), ("by", key_kind)):
         if tag is not None and not is_language(tag):
-            raise BadParameter(f"{what}: expected a language, as en or pt-br, found {tag[:40]!r}")
+            raise BadParameter(f"{option}: expected a language, as en or pt-br, found {tag[:40]!r}")
     file = DataFile(path)
     try:
-        found = concepts_of(read_subjects(file, language).subjects, language, by)
+        concepts = concepts_of(read_subjects(file, language).subjects, language, key_kind)
     except ValueError as error:
         raise file.fault(None, str(error)) from None
-    return found
+    return concepts
 
 
 def concepts_of(
-    subjects: Sequence[Subject], language: str | None = None, by: str = URI
+    subjects: Sequence[Subject], language: str | None = None, key_kind: str = URI
 ) -> Concepts:
     """Do as `read_concepts` of subjects that are read. Raises ValueError in place of BadData."""
-    current = [(key, one) for one in subjects if not one.deprecated and (key := _key(one, by))]
+    current = [
+        (key, subject)
+        for subject in subjects
+        if not subject.deprecated and (key := _key(subject, key_kind))
+    ]
     if not 1 <= len(current) <= CONCEPTS_MAX:
-        raise ValueError(f"expected 1 to {CONCEPTS_MAX} concepts with {by}, found {len(current)}")
+        raise ValueError(
+            f"expected 1 to {CONCEPTS_MAX} concepts with {key_kind}, found {len(current)}"
+        )
     keys = [key for key, _ in current]
     seen: set[str] = set()
     for key in keys:
         if key in seen:
-            raise ValueError(f"expected {by} of one concept each, found {key[:120]!r} of two")
+            raise ValueError(f"expected {key_kind} of one concept each, found {key[:120]!r} of two")
         seen.add(key)
     texts: list[str] = []
     owners = array("i")
     kinds = array("B")
-    for i, (_, one) in enumerate(current):
-        named = [(tag, PREFERRED, name) for tag, name in one.names.items()]
-        named += [
-            (tag, HIDDEN if is_hidden else ALTERNATIVE, name) for tag, is_hidden, name in one.others
+    for i, (_, subject) in enumerate(current):
+        tagged_names = [(tag, PREFERRED, name) for tag, name in subject.names.items()]
+        tagged_names += [
+            (tag, HIDDEN if is_hidden else ALTERNATIVE, name)
+            for tag, is_hidden, name in subject.others
         ]
-        for tag, kind, name in named:
+        for tag, kind, name in tagged_names:
             if language is None or tag in (language, UNDETERMINED):
                 texts.append(name)
                 owners.append(i)
                 kinds.append(kind)
     if not texts:
-        tags = sorted({tag for _, one in current for tag in one.names})
+        tags = sorted({tag for _, subject in current for tag in subject.names})
         raise ValueError(f"expected names in {language}, found {', '.join(tags[:10]) or 'none'}")
-    place = {one.uri: i for i, (_, one) in enumerate(current)}
+    place = {subject.uri: i for i, (_, subject) in enumerate(current)}
     return Concepts(
         keys=keys,
         texts=texts,
         owners=np.frombuffer(owners, np.int32).copy(),
         kinds=np.frombuffer(kinds, np.uint8).copy(),
-        broader=_links((place[uri] for uri in one.broader if uri in place) for _, one in current),
-        related=_links((place[uri] for uri in one.related if uri in place) for _, one in current),
-        retired=frozenset(_key(one, by) for one in subjects if one.deprecated) - seen,
+        broader=_links(
+            (place[uri] for uri in subject.broader if uri in place) for _, subject in current
+        ),
+        related=_links(
+            (place[uri] for uri in subject.related if uri in place) for _, subject in current
+        ),
+        retired=frozenset(_key(subject, key_kind) for subject in subjects if subject.deprecated)
+        - seen,
     )
 
 
-def _key(subject: Subject, by: str) -> str:
-    if by == URI:
+def _key(subject: Subject, key_kind: str) -> str:
+    if key_kind == URI:
         return subject.uri
-    if by == NOTATION:
+    if key_kind == NOTATION:
         return subject.notation or ""
-    return subject.names.get(by.removeprefix(NAME), "")
+    return subject.names.get(key_kind.removeprefix(NAME), "")
 
 
 def _links(of_each: Iterable[Iterable[int]]) -> Lists:
     """Return links to these concepts, each once, without those from a concept to itself."""
     sizes = []
     ids = array("i")
-    for i, others in enumerate(of_each):
-        kept = sorted({other for other in others if other != i})[:NEIGHBOURS_MAX]
-        sizes.append(len(kept))
-        ids.extend(kept)
+    for i, neighbours in enumerate(of_each):
+        distinct = sorted({other for other in neighbours if other != i})[:NEIGHBOURS_MAX]
+        sizes.append(len(distinct))
+        ids.extend(distinct)
     return Lists(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
 
 
 def _moved(links: Lists, places: I32, n: int) -> Lists:
     """Return the links of concepts that have other numbers now, of n."""
-    others: list[list[int]] = [[] for _ in range(n)]
-    for i, at in enumerate(places.tolist()):
-        others[at] = places[links.ids[links.ptr[i] : links.ptr[i + 1]]].tolist()
-    return _links(others)
+    neighbours: list[list[int]] = [[] for _ in range(n)]
+    for i, new_id in enumerate(places.tolist()):
+        neighbours[new_id] = places[links.ids[links.ptr[i] : links.ptr[i + 1]]].tolist()
+    return _links(neighbours)

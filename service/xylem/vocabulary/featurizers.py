@@ -36,10 +36,10 @@ def matcher_of(model: Model) -> NameMatcher | None:
             f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew"
         )
         raise Corrupt("ranker.proposing.npy[2]", expected, n_features)
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: value for name, value in model.manifest.features.items() if name != "kind"
     }
-    matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **given}))
+    matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **settings}))
     if matcher.n_concepts > model.manifest.n_labels:
         raise Corrupt("names", f"at most {model.manifest.n_labels} concepts", matcher.n_concepts)
     return matcher

@@ -76,8 +76,8 @@ class NameMatcher:
         Raises Corrupt and BadParameter.
         """
         self.parameters = parameters
-        found = [name for name in arrays if name.startswith(STOPS)]
-        stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in found}
+        stop_names = [name for name in arrays if name.startswith(STOPS)]
+        stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in stop_names}
         self.forms = load_forms(parameters, stops)
         table = group_of(GROUP, take_names(arrays, WORDS))
         self._trie = take_group({**arrays, **table}, GROUP, NameTrie, **_SIZES)
@@ -110,15 +110,15 @@ class NameMatcher:
         words.
         """
         surfaces = split_words([text], self.parameters.reading)
-        each = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
-        forms = words_of(each, self.parameters, self.forms)
+        word_texts = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
+        forms = words_of(word_texts, self.parameters, self.forms)
         of_form: dict[str, list[int]] = {}
         form_texts = texts_between(forms.utf8, forms.start, forms.end)
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
-        found = []
-        begun = []
+        matches = []
+        prefix_matches = []
         trie = self._trie
         for name in np.flatnonzero(trie.concepts == concept).tolist():
             sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
@@ -127,12 +127,14 @@ class NameMatcher:
             words = texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
             places = {place for word in words for place in of_form.get(word, ())}
             if all(word in of_form for word in words):
-                found.append(self._matched(name, places, each))
+                matches.append(self._matched(name, places, word_texts))
             elif len(words) == 1:
                 longer = (form for form in of_form if form.startswith(words[0]))
                 places = {place for form in longer for place in of_form[form]}
-                begun += [self._matched(name, places, each)] if places else []
-        return sorted(found or begun, key=lambda one: (-len(one.words), one.kind, one.name))
+                prefix_matches += [self._matched(name, places, word_texts)] if places else []
+        return sorted(
+            matches or prefix_matches, key=lambda match: (-len(match.words), match.kind, match.name)
+        )
 
     def _matched(self, name: int, places: set[int], words: list[str]) -> MatchedName:
         used = list(dict.fromkeys(words[place] for place in sorted(places)))

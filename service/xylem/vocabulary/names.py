@@ -83,10 +83,10 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
     """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
     counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
-    kept = np.flatnonzero(counts)
-    at = arrays[f"{WORDS}/offsets"]
-    words = texts_between(arrays[f"{WORDS}/utf8"], at[kept], at[kept + 1])
-    return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))
+    counted = np.flatnonzero(counts)
+    word_offsets = arrays[f"{WORDS}/offsets"]
+    words = texts_between(arrays[f"{WORDS}/utf8"], word_offsets[counted], word_offsets[counted + 1])
+    return WordFrequencies(words, counts[counted], int(arrays[f"{GROUP}/n_texts"][0]))
 
 
 _QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
@@ -113,8 +113,8 @@ def build_names(
     sizes = np.diff(names.ptr)
     is_usable = (sizes > 0) & (sizes <= NAME_WORDS_MAX)
     is_usable[np.repeat(np.arange(len(sizes)), sizes)[names.ids < 0]] = False
-    kept = np.flatnonzero(is_usable)
-    if not len(kept):
+    usable = np.flatnonzero(is_usable)
+    if not len(usable):
         raise BadData("vocabulary: expected names with a word of two characters, found none")
     texts_with = _counted(vocabulary, frequencies)
     names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
@@ -123,14 +123,14 @@ def build_names(
     by_names = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
     new_ids = inverse(np.array(by_names, np.int64), len(words))
     words = [words[i] for i in by_names]
-    sequences = np.full((len(kept), int(sizes[kept].max())), NONE, np.int32)
-    rows = np.repeat(np.arange(len(kept)), sizes[kept])
-    columns = ranges(np.zeros(len(kept), int), sizes[kept])
-    sequences[rows, columns] = new_ids[_taken(names, kept).ids]
-    is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[kept]
-    of_each = sequences, concepts.owners[kept], concepts.kinds[kept], is_qualified
+    sequences = np.full((len(usable), int(sizes[usable].max())), NONE, np.int32)
+    rows = np.repeat(np.arange(len(usable)), sizes[usable])
+    columns = ranges(np.zeros(len(usable), int), sizes[usable])
+    sequences[rows, columns] = new_ids[_taken(names, usable).ids]
+    is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[usable]
+    of_each = sequences, concepts.owners[usable], concepts.kinds[usable], is_qualified
     arrays, order = build_trie(*of_each, len(words))
-    chosen = kept[order]
+    chosen = usable[order]
     brackets = _taken(brackets, chosen)
     texts = [concepts.texts[i].encode(errors="replace") for i in chosen.tolist()]
     by_old = np.argsort(new_ids)
@@ -159,10 +159,10 @@ def build_names(
 
 def _divided(text: str) -> tuple[str, str]:
     """Return a name and what stands in brackets behind it."""
-    found = _QUALIFIER.search(text)
-    if found is None or not text[: found.start()].strip():
+    match = _QUALIFIER.search(text)
+    if match is None or not text[: match.start()].strip():
         return text, ""
-    return text[: found.start()], found[1]
+    return text[: match.start()], match[1]
 
 
 def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:

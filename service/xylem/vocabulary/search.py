@@ -109,11 +109,11 @@ def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64, seed: int) -> T
             places_ptr[local[i] + 1] += 1
     for j in range(d):
         places_ptr[j + 1] += places_ptr[j]
-    at = places_ptr.copy()
+    next_place = places_ptr.copy()
     for i in range(n):
         if local[i] >= 0:
-            places[at[local[i]]] = i
-            at[local[i]] += 1
+            places[next_place[local[i]]] = i
+            next_place[local[i]] += 1
     return TextWords(ids, words[:d], places_ptr, places, slots, parts, shares)
 
 
@@ -165,11 +165,11 @@ def nearest_place(text: TextWords, local: int, place: int) -> int:
             high = middle
     if low == end:
         return int(text.places[end - 1])
-    after = int(text.places[low])
+    following = int(text.places[low])
     if low == first:
-        return after
-    before = int(text.places[low - 1])
-    return before if place - before <= after - place else after
+        return following
+    preceding = int(text.places[low - 1])
+    return preceding if place - preceding <= following - place else following
 
 
 VISITS_A_WORD = 4096
@@ -218,7 +218,7 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
     """Return the sequences of a trie whose words a text has, all of
     them; by their rarest word's place.
     """
-    found, n = np.empty((64, _N_COLUMNS), np.int32), 0
+    matches, n = np.empty((64, _N_COLUMNS), np.int32), 0
     cover = np.zeros(len(text.ids), np.int32)
     n_distinct = len(text.words)
     stack = np.empty((NAME_WORDS_MAX * n_distinct + 1, 3), np.int32)
@@ -235,37 +235,37 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
             node, depth = stack[top, 0], stack[top, 2]
             path[depth] = stack[top, 1]
             first, last = trie.sequence_ptr[node], trie.sequence_ptr[node + 1]
-            while n + last - first > len(found):
-                more = np.empty((2 * len(found), _N_COLUMNS), np.int32)
-                more[:n] = found[:n]
-                found = more
+            while n + last - first > len(matches):
+                larger = np.empty((2 * len(matches), _N_COLUMNS), np.int32)
+                larger[:n] = matches[:n]
+                matches = larger
             if first < last:
-                found[n, PART] = 0
-                _measure(text, path, depth + 1, found[n])
-            is_far = first < last and found[n, SPAN] > depth + 1 + FAR_GAP
+                matches[n, PART] = 0
+                _measure(text, path, depth + 1, matches[n])
+            is_far = first < last and matches[n, SPAN] > depth + 1 + FAR_GAP
             for sequence in range(last if is_far else first, last):
-                found[n] = found[n + first - sequence]
-                found[n, SEQUENCE], found[n, NODE] = sequence, node
-                found[n, ADJACENT] = _count_adjacent(trie, text, sequence, cover)
+                matches[n] = matches[n + first - sequence]
+                matches[n, SEQUENCE], matches[n, NODE] = sequence, node
+                matches[n, ADJACENT] = _count_adjacent(trie, text, sequence, cover)
                 n_visits += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
                 n += 1
             if depth + 1 < NAME_WORDS_MAX:
                 top, n_looks = _push_children(trie, text, node, depth + 1, stack, top)
                 n_visits += n_looks
-    return Matches(_with_parts(trie, text, found[:n]), cover)
+    return Matches(_with_parts(trie, text, matches[:n]), cover)
 
 
 @inlined
-def _with_parts(trie: NameTrie, text: TextWords, found: I32) -> I32:
+def _with_parts(trie: NameTrie, text: TextWords, matches: I32) -> I32:
     """Return matches and behind them the names that are parts of words, in the order
     of the text.
     """
-    n, m = 0, len(found)
+    n, m = 0, len(matches)
     for i in range(len(text.parts)):
         n += int(text.parts[i] >= 0)
     parts, slots = np.empty(n, np.int32), empty_slots(n, text.slots[-1])
     every = np.zeros((m + n, _N_COLUMNS), np.int32)
-    every[:m] = found
+    every[:m] = matches
     n = 0
     for i in range(len(text.parts)):
         part = text.parts[i]
@@ -337,10 +337,10 @@ def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
     count = 0
     first = 0
     last = 0
-    for at in range(begin, min(stop, begin + PLACES_MAX)):
-        low = high = int(text.places[at])
+    for occurrence in range(begin, min(stop, begin + PLACES_MAX)):
+        low = high = int(text.places[occurrence])
         for i in range(k):
-            place = nearest_place(text, path[i], text.places[at])
+            place = nearest_place(text, path[i], text.places[occurrence])
             low, high = min(low, place), max(high, place)
         width = high - low + 1
         is_near = width <= k + NEAR_GAP
@@ -362,12 +362,12 @@ def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int
     of its places).
     """
     first, last = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
-    at, anchor = 0, -1
+    offset, anchor = 0, -1
     for i in range(first, last):
         local = local_word(text, trie.sequence_words[i])
         if anchor < 0 or n_places(text, local) < n_places(text, anchor):
-            at, anchor = i - first, local
-    return last - first, at, text.places_ptr[anchor], text.places_ptr[anchor + 1]
+            offset, anchor = i - first, local
+    return last - first, offset, text.places_ptr[anchor], text.places_ptr[anchor + 1]
 
 
 @reading
@@ -386,12 +386,12 @@ def _stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> bo
 @reading
 def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> int:
     """Return how often the sequence stands in the text; note where, if it has two words or more."""
-    length, at, begin, stop = _anchor_of(trie, text, sequence)
+    length, offset, begin, stop = _anchor_of(trie, text, sequence)
     if length == 1:
         return int(stop - begin)
     count = 0
     for i in range(begin, min(stop, begin + PLACES_MAX)):
-        place = text.places[i] - at
+        place = text.places[i] - offset
         if _stands_at(trie, text, sequence, place):
             count += 1
             for j in range(place, place + length):
@@ -404,10 +404,10 @@ def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> 
     """Return how many of the places of a sequence are inside a
     longer one, and how many were looked at.
     """
-    length, at, begin, stop = _anchor_of(trie, text, sequence)
+    length, offset, begin, stop = _anchor_of(trie, text, sequence)
     inside, n = 0, 0
     for i in range(begin, min(stop, begin + PLACES_MAX)):
-        place = text.places[i] - at
+        place = text.places[i] - offset
         if length == 1 or _stands_at(trie, text, sequence, place):
             n += 1
             inside += int(cover[place] > length)

@@ -98,37 +98,39 @@ def fit_to_rows(
     assert source is not None, (
         "expected rows of a file: windows of words are of models that are refused"
     )
-    known = [model.manifest, *model.manifest.members]
-    if any(source.sha256 == manifest.data.sha256 for manifest in known):
+    training_manifests = [model.manifest, *model.manifest.members]
+    if any(source.sha256 == manifest.data.sha256 for manifest in training_manifests):
         raise BadData(
             "calibrate: expected rows that the model was not trained on, found those that it "
             "was trained on"
         )
     if n_rows < ROWS_MIN:
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
-    own = replace(model, arrays=_without_calibration(model.arrays))
+    uncalibrated = replace(model, arrays=_without_calibration(model.arrays))
     on_progress("fit", 0, 1)
-    found = make_predictor(own).predict(labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads)
-    are_true = mark_true(PredictedRows(found.ptr, found.labels), labelled.labels)
+    predictions = make_predictor(uncalibrated).predict(
+        labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads
+    )
+    are_true = mark_true(PredictedRows(predictions.ptr, predictions.labels), labelled.labels)
     if not are_true.any():
         raise BadData(
             f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows"
         )
-    is_shown = ranks_of(found.ptr) < TOP_R
+    is_shown = ranks_of(predictions.ptr) < TOP_R
     in_half = np.zeros(n_rows, np.bool_)
     in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
-    in_half = in_half[rows_of(found.ptr)]
-    honest = found.scores.copy()
+    in_half = in_half[rows_of(predictions.ptr)]
+    cross_fitted = predictions.scores.copy()
     for fitted in (in_half, ~in_half):
         if fitted.any():
-            by_half = fit_calibration(found.scores[fitted], are_true[fitted])
-            honest[~fitted] = apply_calibration(by_half, found.scores[~fitted])
+            by_half = fit_calibration(predictions.scores[fitted], are_true[fitted])
+            cross_fitted[~fitted] = apply_calibration(by_half, predictions.scores[~fitted])
     fit = CalibrationFit(
-        fit_calibration(found.scores, are_true),
+        fit_calibration(predictions.scores, are_true),
         source,
-        len(found.labels),
-        reliability(found.scores[is_shown], are_true[is_shown]),
-        reliability(honest[is_shown], are_true[is_shown]),
+        len(predictions.labels),
+        reliability(predictions.scores[is_shown], are_true[is_shown]),
+        reliability(cross_fitted[is_shown], are_true[is_shown]),
     )
     on_progress("fit", 1, 1)
     return fit
@@ -142,7 +144,7 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
     Its F-measures, and what its report has of a validation file, are left out: they are of other
     scores.
     """
-    about = {
+    facts = {
         **fit.source._asdict(),
         "knots": len(fit.calibration.x),
         "predictions": fit.n_pairs,
@@ -151,9 +153,11 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
     extra = _without_calibration(draft.extra)
     extra.update(group_of(CALIBRATION, fit.calibration))
     if REPORT in extra:
-        told = {name: part for name, part in read_report(extra).items() if name != "validation"}
-        extra[REPORT] = json_array(REPORT, told)
-    extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: about})
+        report_parts = {
+            name: part for name, part in read_report(extra).items() if name != "validation"
+        }
+        extra[REPORT] = json_array(REPORT, report_parts)
+    extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: facts})
     metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
     return replace(draft, metrics=metrics, extra=extra)
 
@@ -190,8 +194,8 @@ def calibrate_and_publish(
         "knots": len(fit.calibration.x),
         "calibration_error": fit.errors,
         "reliability": {
-            "before": [each._asdict() for each in fit.before],
-            "after": [each._asdict() for each in fit.after],
+            "before": [reliability_bin._asdict() for reliability_bin in fit.before],
+            "after": [reliability_bin._asdict() for reliability_bin in fit.after],
         },
     }
 

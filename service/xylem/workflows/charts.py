@@ -57,10 +57,10 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
         if not points:
             continue
         figure, axes = new_chart()
-        for each in names:
-            at = [point[x] for point in points]
-            values = [point[each] for point in points]
-            axes.plot(at, values, marker=".", label=each.replace("_", " "))
+        for curve in names:
+            positions = [point[x] for point in points]
+            values = [point[curve] for point in points]
+            axes.plot(positions, values, marker=".", label=curve.replace("_", " "))
         axes.set(title=title, xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
         axes.legend()
@@ -124,13 +124,18 @@ def draw_bands(bands: Sequence[Band]) -> str:
 def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
     """Return the reliability diagram as an SVG element. Raises BadInput without matplotlib."""
     figure, axes = new_chart()
-    low = [each.low for each in bins]
-    width = [each.high - each.low for each in bins]
+    low = [reliability_bin.low for reliability_bin in bins]
+    width = [reliability_bin.high - reliability_bin.low for reliability_bin in bins]
     axes.bar(
-        low, [each.share_true for each in bins], width, align="edge", alpha=0.4, label="share true"
+        low,
+        [reliability_bin.share_true for reliability_bin in bins],
+        width,
+        align="edge",
+        alpha=0.4,
+        label="share true",
     )
-    means = [each.mean_score for each in bins]
-    shares = [each.share_true for each in bins]
+    means = [reliability_bin.mean_score for reliability_bin in bins]
+    shares = [reliability_bin.share_true for reliability_bin in bins]
     axes.plot(means, shares, marker="o", label="share true at the mean score")
     axes.plot([0, 1], [0, 1], linestyle="--", color="grey", label="scores that are probabilities")
     axes.set(xlabel="score", ylabel="share of labels that are true", xlim=(0, 1), ylim=(0, 1))
@@ -145,11 +150,13 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
     Raises BadInput without matplotlib.
     """
     figure, axes = new_chart()
-    known = [(point, point.precision) for point in points if point.precision is not None]
+    measured = [(point, point.precision) for point in points if point.precision is not None]
     axes.plot(
-        [point.recall for point, _ in known], [precision for _, precision in known], marker="."
+        [point.recall for point, _ in measured],
+        [precision for _, precision in measured],
+        marker=".",
     )
-    for point, precision in known:
+    for point, precision in measured:
         if round(100 * point.threshold) in (10, 30, 50, 70, 90):
             axes.annotate(f"{point.threshold:.1f}", (point.recall, precision))
     axes.set(xlabel="recall, percent", ylabel="precision, percent", xlim=(0, 100), ylim=(0, 100))
@@ -220,9 +227,9 @@ def prepare_files(table: Path | None, page: Path | None) -> None:
                 f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {table.name!r}"
             )
         if table.is_dir() or not table.parent.is_dir():
-            found = "a directory" if table.is_dir() else "no such directory"
+            fault = "a directory" if table.is_dir() else "no such directory"
             raise BadParameter(
-                f"--per-label: expected a file in a directory that is there, found {found}: {table}"
+                f"--per-label: expected a file in a directory that is there, found {fault}: {table}"
             )
     if page is not None:
         new_chart()
@@ -251,22 +258,23 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     """Return the page. Names of labels, files and models are text in it, whatever they hold."""
     report = evaluation.report
     title = f"{subject.version} on {subject.data}"
-    at = (
+    threshold_text = (
         "the tuned thresholds"
         if report["threshold"] == "tuned"
         else f"a threshold of {report['threshold']}"
     )
     bands = ["<p>Nobody knows how often the labels of this version occurred in training.</p>"]
-    if found := report["bands"]:
+    if band_figures := report["bands"]:
         bands = [
-            draw_bands(found),
-            _table(list(found[0]), [tuple(band.values()) for band in found]),
+            draw_bands(band_figures),
+            _table(list(band_figures[0]), [tuple(band.values()) for band in band_figures]),
         ]
     reliability = ["<p>Nothing was predicted.</p>"]
     error = report["calibration_error"]
     if error is not None:
         rows = [
-            (f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in evaluation.reliability
+            (f"{reliability_bin.low:.2f} to {reliability_bin.high:.2f}", *reliability_bin[2:])
+            for reliability_bin in evaluation.reliability
         ]
         reliability = [
             "<p>The expected calibration error of the first five labels of each row is "
@@ -276,11 +284,13 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
             _table(("score", "labels", "mean score", "share true"), rows),
         ]
     unknown = list_unknown(report)
-    how = (
+    macro_note = (
         "In macro-F a label that is never true nor predicted counts as "
         f"{report['empty_label_convention']}"
     )
-    how += f"; those that the model does not know count as zero: {unknown}" if unknown else "."
+    macro_note += (
+        f"; those that the model does not know count as zero: {unknown}" if unknown else "."
+    )
     counts = evaluation.counts
     wrong = counts.support + counts.predicted - 2 * counts.hits
     worst = [
@@ -291,7 +301,7 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
     parts = [
         _HEAD.format(title=escape(title)),
         f"<p>{report['rows']:,} rows. Shares are in percent; labels are decided at "
-        f"{escape(at)}.</p>",
+        f"{escape(threshold_text)}.</p>",
         _table(
             ("", *(f"@{k}" for k in KS)),
             [(m, *(report[f"{m}@{k}"] for k in KS)) for m in _RANKINGS],
@@ -300,7 +310,7 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
             ("macro-F", "micro-F", "instance-F", "recall@5"),
             [tuple(report[key] for key in ("macro_f", "micro_f", "instance_f", "R@5"))],
         ),
-        f"<p>{escape(how)}</p>",
+        f"<p>{escape(macro_note)}</p>",
         *([f"<p>{escape(report['note'])}</p>"] if "note" in report else []),
         "<h2>By frequency of the labels</h2>",
         *bands,
@@ -384,5 +394,5 @@ def plain_cell(text: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def _percent(part: int, whole: int) -> float | None:
-    return round(100.0 * part / whole, 4) if whole else None
+def _percent(part: int, total: int) -> float | None:
+    return round(100.0 * part / total, 4) if total else None

@@ -78,7 +78,9 @@ class FeatureChoice(NamedTuple):
         """
         left_out = () if times else ("us_per_row", "features_us")
         facts = [tried._asdict().items() for tried in self.tried]
-        tried = [{name: value for name, value in each if name not in left_out} for each in facts]
+        tried = [
+            {name: value for name, value in figures if name not in left_out} for figures in facts
+        ]
         return {**self._asdict(), "tried": tried}
 
 
@@ -102,22 +104,22 @@ def choose_features(
         raise BadParameter(
             f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
         )
-    held, rest = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
+    held_out, training = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
     tried = []
-    for done, (name, given) in enumerate(CANDIDATES.items()):
+    for done, (name, parameters) in enumerate(CANDIDATES.items()):
         on_progress("choose features", done, len(CANDIDATES))
-        tried.append(_try(name, _parameters(given, auto), rest, held, seed, crew))
+        tried.append(_try(name, _parameters(parameters, auto), training, held_out, seed, crew))
     on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
-    best = max(found.precision for found in tried)
-    chosen = next(found.features for found in tried if found.precision >= best - TOLERANCE)
-    choice = FeatureChoice(chosen, held.n_rows + rest.n_rows, held.n_rows, tried)
+    best = max(outcome.precision for outcome in tried)
+    chosen = next(outcome.features for outcome in tried if outcome.precision >= best - TOLERANCE)
+    choice = FeatureChoice(chosen, held_out.n_rows + training.n_rows, held_out.n_rows, tried)
     return _parameters(CANDIDATES[chosen], auto), choice
 
 
-def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
-    fields = PARAMETERS[given["kind"]].model_fields  # characters have no stems
+def _parameters(candidate: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
+    fields = PARAMETERS[candidate["kind"]].model_fields  # characters have no stems
     shared = auto.model_dump(include=fields.keys() - {"rows"})
-    return parameters_of({**shared, **given})
+    return parameters_of({**shared, **candidate})
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
@@ -134,37 +136,46 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
     starts = rng.permutation(-(-n_rows // block))
     order = (starts[:, None] * block + np.arange(block)).ravel()
     order = order[order < n_rows]
-    held = order[:n_held]
-    others = order[n_held:]
-    return np.sort(held), np.sort(rng.permutation(others)[: n_drawn - n_held])
+    held_out = order[:n_held]
+    remainder = order[n_held:]
+    return np.sort(held_out), np.sort(rng.permutation(remainder)[: n_drawn - n_held])
 
 
 def _try(
-    name: str, parameters: FeatureParameters, rest: Dataset, held: Dataset, seed: int, crew: Crew
+    name: str,
+    parameters: FeatureParameters,
+    training: Dataset,
+    held_out: Dataset,
+    seed: int,
+    crew: Crew,
 ) -> Tried:
     """Return what features make of the held-out rows, learnt from the rest."""
-    assert held.texts is not None
-    featurizer, rows = fit_featurizer(rest, parameters, crew)
-    trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, crew.threads)
-    predictor = make_predictor(trial_model(trained, rest.labels.n_labels, featurizer.n_features))
-    held_rows = featurizer.transform_dataset(held)
-    options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
+    assert held_out.texts is not None
+    featurizer, rows = fit_featurizer(training, parameters, crew)
+    trained = train(
+        TRAINER, parse_parameters(TRAINER, []), rows, training.labels, seed, crew.threads
+    )
+    predictor = make_predictor(
+        trial_model(trained, training.labels.n_labels, featurizer.n_features)
+    )
+    held_rows = featurizer.transform_dataset(held_out)
+    options = PredictOptions(top_r=min(max(KS), training.labels.n_labels))
     predictor.predict(held_rows.cut(0, 1), options, 1)  # compiles
     start = time.perf_counter()
-    found = predictor.predict(held_rows, options, 1)
-    search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
+    predictions = predictor.predict(held_rows, options, 1)
+    search_us = 1e6 * (time.perf_counter() - start) / held_out.n_rows
     figures = ranking_metrics(
-        PredictedRows(found.ptr, found.labels),
-        Truth(held.labels, held.unknown_labels),
-        np.ones(held.labels.n_labels),
+        PredictedRows(predictions.ptr, predictions.labels),
+        Truth(held_out.labels, held_out.unknown_labels),
+        np.ones(held_out.labels.n_labels),
     )
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
-    taken = []
-    for text in held.texts[:_TIMED_TEXTS]:
+    seconds = []
+    for text in held_out.texts[:_TIMED_TEXTS]:
         start = time.perf_counter()
         featurizer.transform_texts([text])
-        taken.append(time.perf_counter() - start)
-    features_us = 1e6 * median(taken)
+        seconds.append(time.perf_counter() - start)
+    features_us = 1e6 * median(seconds)
     total_us = round(features_us + search_us, 1)
     return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
 

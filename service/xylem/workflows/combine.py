@@ -181,9 +181,9 @@ def combine_dataset(
         labels = renumbered(trained_on, parts.labels).labels
         parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
         if trained_on.sha256 != members[0].manifest.data.sha256:
-            shown = members[0].manifest.shown
+            member_name = members[0].manifest.shown
             warning = (
-                f"{trained_on.source}, whose rows rank candidates, is not what {shown} "
+                f"{trained_on.source}, whose rows rank candidates, is not what {member_name} "
                 "was trained on"
             )
             parts = replace(parts, warnings=[*parts.warnings, warning])
@@ -207,23 +207,23 @@ def _fitted(
         kind = "boosted" if labelled.n_rows >= BOOSTED_ROWS else "linear"
     predictor = make_predictor(trial)
     assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
-    found = candidates_of(predictor, labelled, on_progress)
+    candidates = candidates_of(predictor, labelled, on_progress)
     on_progress("fit", 0, 2)
-    margins = rank_by_folds(kind, found, request.seed)
+    margins = rank_by_folds(kind, candidates, request.seed)
     reranked = None
     if parts.near:
-        found, margins, reranked = near_or_not(kind, found, margins, request.seed)
+        candidates, margins, reranked = near_or_not(kind, candidates, margins, request.seed)
         parts = parts if reranked["kept"] else replace(parts, near={})
-    by_folds = best_of(found, margins)
+    by_folds = best_of(candidates, margins)
     on_progress("fit", 1, 2)
-    ranker = fit_ranker(kind, found, np.arange(labelled.n_rows), request.seed)
+    ranker = fit_ranker(kind, candidates, np.arange(labelled.n_rows), request.seed)
     on_progress("fit", 2, 2)
 
     def figures(ranked: PredictedRows) -> dict[str, float]:
         return ranking_figures(ranked, labelled.labels, labelled.unknown)
 
     alone = {
-        member.manifest.shown: figures(_of_member(found, i))
+        member.manifest.shown: figures(_of_member(candidates, i))
         for i, member in enumerate(parts.members)
     }
     report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
@@ -231,42 +231,49 @@ def _fitted(
     if reranked is not None:
         report["rerank"] = reranked
     warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
-    said: dict[str, Parameter] = {"ranker": kind}
+    parameters: dict[str, Parameter] = {"ranker": kind}
     if parts.name_parameters is not None:
-        said |= {"by": request.by, "language": request.language or ""}
-    draft = parts.draft(ranker, request.seed, said)
-    told = {"combined": report, **({"warnings": warnings} if warnings else {})}
+        parameters |= {"by": request.by, "language": request.language or ""}
+    draft = parts.draft(ranker, request.seed, parameters)
+    stored_report = {"combined": report, **({"warnings": warnings} if warnings else {})}
     draft = replace(
         draft,
         data=labelled.source._replace(rows=draft.data.rows),
         metrics=report["combined"],
-        extra={**draft.extra, REPORT: json_array(REPORT, told)},
+        extra={**draft.extra, REPORT: json_array(REPORT, stored_report)},
     )
     return draft, {**report, "warnings": warnings}
 
 
-def _of_member(found: Candidates, number: int) -> PredictedRows:
+def _of_member(candidates: Candidates, number: int) -> PredictedRows:
     """Return the ranking of a member alone."""
-    own = found.features[:, len(MEMBER_FEATURES) * number :]
-    is_own = own[:, 2] > 0
-    ptr = offsets(np.bincount(rows_of(found.ptr)[is_own], minlength=len(found.ptr) - 1))
-    part = Candidates(ptr, found.labels[is_own], found.features[is_own], found.are_true[is_own])
-    return best_of(part, -own[is_own, 1].astype(np.float64))
+    member_features = candidates.features[:, len(MEMBER_FEATURES) * number :]
+    is_proposed = member_features[:, 2] > 0
+    ptr = offsets(
+        np.bincount(rows_of(candidates.ptr)[is_proposed], minlength=len(candidates.ptr) - 1)
+    )
+    part = Candidates(
+        ptr,
+        candidates.labels[is_proposed],
+        candidates.features[is_proposed],
+        candidates.are_true[is_proposed],
+    )
+    return best_of(part, -member_features[is_proposed, 1].astype(np.float64))
 
 
 def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
     """Return what may be wrong with the rows that the ranker is fitted to."""
     assert labelled.source is not None
-    found = [
+    warnings = [
         f"{member.manifest.shown} was trained on these rows: its scores are better there than "
         "elsewhere, and the ranker trusts it too much"
         for member in members
         if member.manifest.data.sha256 == labelled.source.sha256
     ]
     if n_unknown := len(labelled.unknown_names):
-        found.append(
+        warnings.append(
             f"no member has {n_unknown} of the labels of the rows, as "
             f"{labelled.unknown_names[0]!r:.80}: "
             "each counts as missed"
         )
-    return found
+    return warnings

@@ -87,19 +87,21 @@ class CombinedParts:
         extra: dict[str, NDArray[Any]] = {LABEL_COUNTS: self.counts}
         extra |= ranker_arrays(ranker, self.proposing, self.maps)
         for number, member in enumerate(self.members):
-            kept = {
+            member_arrays = {
                 name: array
                 for name, array in member.arrays.items()
                 if not name.startswith(LEFT_OUT)
             }
-            extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
+            extra |= {
+                f"{member_prefix(number)}{name}": array for name, array in member_arrays.items()
+            }
         extra |= {**self.name_arrays, **self.near}
         features: dict[str, Any] = {}
         n_features = CombinedFeaturizer(self.members).n_features
         if self.name_parameters is not None:
             features = as_config(self.name_parameters)
             n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
-        own: dict[str, Parameter] = {
+        settings: dict[str, Parameter] = {
             "members": [member.manifest.shown for member in self.members],
             "candidates": self.proposing.candidates,
             "beam_width": self.proposing.beam_width,
@@ -109,7 +111,7 @@ class CombinedParts:
             link="logistic",
             weights=manifests[0].weights,
             n_features=n_features,
-            trainer=TrainerInfo("combine", {**own, **parameters}),
+            trainer=TrainerInfo("combine", {**settings, **parameters}),
             seed=seed,
             data=manifests[0].data._replace(rows=self.n_rows),
             metrics={},
@@ -136,12 +138,12 @@ def combined_parts(
 
     Raises BadParameter for numbers out of range, BadData.
     """
-    for name, value, most in (
+    for name, value, limit in (
         ("candidates", candidates, CANDIDATES_MAX),
         ("beam_width", beam_width, BEAM_MAX),
     ):
-        if type(value) is not int or not 1 <= value <= most:
-            raise BadParameter(f"{name}: expected 1 to {most}, found {value!r:.40}")
+        if type(value) is not int or not 1 <= value <= limit:
+            raise BadParameter(f"{name}: expected 1 to {limit}, found {value!r:.40}")
     labels: dict[str, int] = (
         {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
     )
@@ -150,9 +152,10 @@ def combined_parts(
     maps = []
     warnings = []
     for member in members:
-        own = all_names(member.labels)
+        member_labels = all_names(member.labels)
         ids = [
-            NO_LABEL if name in retired else labels.setdefault(name, len(labels)) for name in own
+            NO_LABEL if name in retired else labels.setdefault(name, len(labels))
+            for name in member_labels
         ]
         maps.append(np.array(ids, np.int32))
     n_kept = len(labels) - n_concepts
@@ -201,11 +204,13 @@ def name_parameters_for(members: Sequence[Model], language: str | None) -> NameP
     their language.
     """
     for member in members:
-        said: dict[str, Any] = {
+        word_forms: dict[str, Any] = {
             name: value for name, value in member.manifest.features.items() if name in WORD_FORMS
         }
-        if said.get("stem") or said.get("lemmas"):
-            return NameParameters(**{name: said[name] for name in said if name != "stop_words"})
+        if word_forms.get("stem") or word_forms.get("lemmas"):
+            return NameParameters(
+                **{name: word_forms[name] for name in word_forms if name != "stop_words"}
+            )
     try:
         return NameParameters(stem=None if language is None else language.partition("-")[0])
     except BadParameter:  # there is no stemmer of that language
@@ -268,26 +273,26 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
     names = [member.manifest.shown for member in members]
     for number, member in enumerate(members):
         manifest = member.manifest
-        shown = f"member {names[number]}"
+        subject = f"member {names[number]}"
         if names[number] in names[:number]:
-            raise BadParameter(f"{shown}: expected each version once, found it twice")
+            raise BadParameter(f"{subject}: expected each version once, found it twice")
         if manifest.kind == COMBINED:
             raise BadParameter(
-                f"{shown}: expected a version of trees, found a combined one: name its "
+                f"{subject}: expected a version of trees, found a combined one: name its "
                 "members instead"
             )
         if manifest.features["kind"] == ContextParameters.kind:
             raise BadParameter(
-                f"{shown}: expected a version that labels instances, found one that predicts "
+                f"{subject}: expected a version that labels instances, found one that predicts "
                 "the next word"
             )
         for name in WORD_FORMS:
-            found = manifest.features.get(name)
-            if str(found).endswith(FILE_SUFFIX):
+            setting = manifest.features.get(name)
+            if str(setting).endswith(FILE_SUFFIX):
                 continue
-            if language is not None and found not in (None, language, language.partition("-")[0]):
+            if language is not None and setting not in (None, language, language.partition("-")[0]):
                 raise BadParameter(
-                    f"{shown}: expected words of {language}, found features.{name} of {found}"
+                    f"{subject}: expected words of {language}, found features.{name} of {setting}"
                 )
     if has_names or len(CombinedFeaturizer(members).blocks) > 1:
         for member in members:

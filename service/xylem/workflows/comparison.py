@@ -92,7 +92,7 @@ def compare(
     ]
     _check_rows(sides, request.data)
     of_a, of_b = (row_figures(side.ranked, side.labelled.truth) for side in sides)
-    found = compare_rows(
+    differences = compare_rows(
         of_a,
         of_b,
         None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
@@ -114,7 +114,10 @@ def compare(
             "only_b": n_new,
             "neither": len(set.intersection(*(set(side.labelled.unknown_names) for side in sides))),
         },
-        "metrics": {name: {**each._asdict(), "real": each.real} for name, each in found.items()},
+        "metrics": {
+            name: {**difference._asdict(), "real": difference.real}
+            for name, difference in differences.items()
+        },
         "note": f"no macro-F: {' and '.join(untuned)} not tuned (xylem thresholds)"
         if untuned
         else None,
@@ -152,14 +155,14 @@ def _predicted(
     decided = None
     if decides and side.thresholds is not None:
         thresholds = predictor.node_thresholds(side.thresholds)
-        found = predict_all(
+        decisions = predict_all(
             predictor,
             rows,
             thresholds,
             request.threads,
             lambda done: show("decide", done, rows.n_rows),
         )
-        decided = PredictedRows(*found)
+        decided = PredictedRows(*decisions)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
 
 
@@ -185,15 +188,15 @@ def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention)
     hits = []
     predicted = []
     true = []
-    for side, named in ((a, np.arange(n_labels)), (b, ids)):
+    for side, label_ids in ((a, np.arange(n_labels)), (b, ids)):
         assert side.decided is not None
         labels = side.labelled.labels
         decided = side.decided
         is_true = mark_true(decided, labels)
         shape = (n_labels + n_new, n_rows)
         rows = rows_of(decided.ptr)
-        of = named[decided.labels]
-        hits.append(ones_at(rows[is_true], of[is_true], shape))
-        predicted.append(ones_at(rows, of, shape))
-        true.append(ones_at(rows_of(labels.indptr), named[labels.indices], shape))
+        decided_ids = label_ids[decided.labels]
+        hits.append(ones_at(rows[is_true], decided_ids[is_true], shape))
+        predicted.append(ones_at(rows, decided_ids, shape))
+        true.append(ones_at(rows_of(labels.indptr), label_ids[labels.indices], shape))
     return DecisionPair(hits, predicted, true[0].maximum(true[1]), empty)

@@ -38,7 +38,7 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     tools = Tools(request.seed, crew, on_progress)
     if request.stream:
         source = prepare(request, chosen, crew, on_progress)
-        found = estimate_blocks(name, parameters, source, tools)
+        figures = estimate_blocks(name, parameters, source, tools)
         assert isinstance(parameters, ClassifierParameters)  # others have no blocks
         worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
         needs = {
@@ -46,15 +46,15 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
             "worker_bytes": worker,
             "driver_bytes": peak_memory_bytes(),
         }
-        return {**found, "blocks": needs}
+        return {**figures, "blocks": needs}
     data = prepare_in_memory(request, chosen, crew, on_progress).data
-    found = estimate(name, parameters, data, tools)
+    figures = estimate(name, parameters, data, tools)
     if request.ray is None:
-        return found
+        return figures
     worker = find_trainer(name).worker_bytes(data, parameters)
     node = max(crew.most_bytes, n_bytes(data))
     return {
-        **found,
+        **figures,
         "ray": {"node_bytes": node, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()},
     }
 

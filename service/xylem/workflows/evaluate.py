@@ -105,7 +105,7 @@ def evaluate_rows(
         predictor, model, labelled, threads, on_progress, thresholds, empty
     )
     note = note_on(model) if thresholds is None else None
-    at = (
+    decision_thresholds = (
         np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
         if thresholds is None
         else thresholds
@@ -122,7 +122,7 @@ def evaluate_rows(
             **({"note": note} if note else {}),
         },
         counts,
-        at,
+        decision_thresholds,
         bins,
         _sweep(predictor, labelled, threads, on_progress) if sweep else [],
     )
@@ -141,12 +141,12 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
     logs = predictor.score_labels(
         labelled.rows, labelled.labels.indptr, labelled.labels.indices
     ).logs
-    known = logs[np.isfinite(logs)].astype(np.float64)
-    log_loss = float(-known.mean()) if len(known) else None
+    finite_logs = logs[np.isfinite(logs)].astype(np.float64)
+    log_loss = float(-finite_logs.mean()) if len(finite_logs) else None
     return {
         "log_loss": log_loss,
         "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
-        "without_probability": len(logs) - len(known) + int(labelled.unknown.sum()),
+        "without_probability": len(logs) - len(finite_logs) + int(labelled.unknown.sum()),
     }
 
 
@@ -156,8 +156,8 @@ def list_unknown(report: Mapping[str, Any]) -> str:
     """
     n_labels = report["unknown_labels"]
     names = report["unknown_label_names"]
-    more = ", ..." if n_labels > len(names) else ""
-    return f"{n_labels:,}: {', '.join(names)}{more}" if n_labels else ""
+    suffix = ", ..." if n_labels > len(names) else ""
+    return f"{n_labels:,}: {', '.join(names)}{suffix}" if n_labels else ""
 
 
 def note_on(model: Model) -> str | None:
@@ -197,8 +197,10 @@ def valid_figures(
     metrics = {
         key: value for key, value in figures.items() if type(value) is float and key not in left_out
     }
-    kept = kept_figures(counts, bins, bands, model.labels)
-    return ValidFigures(metrics, {"rows": valid.n_rows, **kept, "threshold": THRESHOLD_UNTUNED})
+    stored_figures = kept_figures(counts, bins, bands, model.labels)
+    return ValidFigures(
+        metrics, {"rows": valid.n_rows, **stored_figures, "threshold": THRESHOLD_UNTUNED}
+    )
 
 
 def _measure(
@@ -216,12 +218,18 @@ def _measure(
     rows = labelled.rows
     labels = labelled.labels
     label_counts = model.arrays.get("labels/counts")
-    found = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
-    ranked = PredictedRows(found.ptr, found.labels)
-    at = THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
+    predictions = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
+    ranked = PredictedRows(predictions.ptr, predictions.labels)
+    decision_thresholds = (
+        THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
+    )
     decided = PredictedRows(
         *predict_all(
-            predictor, rows, at, threads, lambda done: on_progress("decide", done, rows.n_rows)
+            predictor,
+            rows,
+            decision_thresholds,
+            threads,
+            lambda done: on_progress("decide", done, rows.n_rows),
         )
     )
     counts = count_labels(decided, labels)
@@ -236,7 +244,7 @@ def _measure(
     )
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
-    bins = reliability(found.scores, mark_true(ranked, labels))
+    bins = reliability(predictions.scores, mark_true(ranked, labels))
     return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
 
 
@@ -247,28 +255,33 @@ def _sweep(
     labels = labelled.labels
     counting = ThresholdSweep()
     first = 0
-    for found in predict_parts(
+    for predictions in predict_parts(
         predictor,
         rows,
         lambda: LEAST_THRESHOLD,
         threads,
         lambda done: on_progress("sweep", done, rows.n_rows),
     ):
-        last = first + len(found.ptr) - 1
+        last = first + len(predictions.ptr) - 1
         truth = labels.cut(first, last)
-        counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
+        counting.add(
+            predictions.scores, mark_true(PredictedRows(predictions.ptr, predictions.labels), truth)
+        )
         first = last
     return counting.points(labelled.n_true)
 
 
-def best_threshold(labelled: Labelled, found: Predictions) -> float:
+def best_threshold(labelled: Labelled, predictions: Predictions) -> float:
     """Return the threshold for all labels that has the most micro-F
     among predictions of labelled rows.
 
-    found  the predictions that reach LEAST_THRESHOLD
+    predictions  the predictions that reach LEAST_THRESHOLD
     """
     counting = ThresholdSweep()
-    counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), labelled.labels))
+    counting.add(
+        predictions.scores,
+        mark_true(PredictedRows(predictions.ptr, predictions.labels), labelled.labels),
+    )
     return counting.best(labelled.n_true)
 
 

@@ -23,9 +23,11 @@ def extend_and_publish(
     assert request.base is not None
     base = store.open(*request.base)
     trainer = base.manifest.trainer.name
-    wanted = replace(request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=())
-    check_base(base, wanted, "extend")
-    return train_and_publish(store, model, wanted, on_progress)
+    extension = replace(
+        request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=()
+    )
+    check_base(base, extension, "extend")
+    return train_and_publish(store, model, extension, on_progress)
 
 
 def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
@@ -49,20 +51,20 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     if tuned is None:
         return False
     n_old = len(tuned.thresholds)
-    before = store.open(name, number)
-    if has_calibration(before.arrays) != has_calibration(model.arrays):
+    parent_model = store.open(name, number)
+    if has_calibration(parent_model.arrays) != has_calibration(model.arrays):
         return False
-    gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(before)
+    gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(parent_model)
     has_same_labels = n_labels == n_old and not gets_leaf.any()
-    if has_same_labels and tree_digest(before.ensemble) != tree_digest(model.ensemble):
+    if has_same_labels and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble):
         return False
     counters = no_counts(n_labels)
     bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)
     thresholds = thresholds_of(counters, tuned.start, bounds)
-    stays = np.flatnonzero(~gets_leaf)
-    thresholds[stays] = tuned.thresholds[stays]
-    for mine, old in zip(counters, tuned.counters, strict=True):
-        mine[stays] = old[stays]
+    unchanged = np.flatnonzero(~gets_leaf)
+    thresholds[unchanged] = tuned.thresholds[unchanged]
+    for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
+        new_counter[unchanged] = old_counter[unchanged]
     carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
     kept_in.save(name, version, carried, model.manifest.digest)
     return True

@@ -155,17 +155,17 @@ class FileSource:
         if self._featurizer is None:
             self._featurizer = streaming_featurizer(first, self._features, 0)
         parts, ahead = tee(chain([first], parts))
-        made = self._crew.mapped(
+        row_parts = self._crew.mapped(
             MakeRows.by(self._featurizer), (part.texts or [] for part in ahead)
         )
-        yield from zip(parts, made, strict=True)
+        yield from zip(parts, row_parts, strict=True)
 
 
-def _added(sums: I64, more: I64) -> I64:
+def _added(sums: I64, increments: I64) -> I64:
     """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(more)), np.int64)
+    total = np.zeros(max(len(sums), len(increments)), np.int64)
     total[: len(sums)] += sums
-    total[: len(more)] += more
+    total[: len(increments)] += increments
     return total
 
 
@@ -229,12 +229,12 @@ class TextSource:
 
         Raises BadData if it has changed.
         """
-        found = self._found
+        first_pass = self._found
         file = open_texts(self._path)
         for texts in blocks_of_texts(file):
             if texts:
-                yield TrainingSet(*found.featurizer.windows_of(texts))
-        if file.sha256 != found.sha256:
+                yield TrainingSet(*first_pass.featurizer.windows_of(texts))
+        if file.sha256 != first_pass.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
             )

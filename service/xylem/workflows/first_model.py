@@ -55,23 +55,23 @@ def make_first_model(
     draft = train_dataset(train, request, on_progress)
     model = model_of(draft)
     featurizer = featurizer_of(model)
-    held, measured = (labelled_dataset(part, featurizer) for part in (valid, test))
-    draft = replace(draft, metrics=valid_figures(model, measured, threads, on_progress).metrics)
+    tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))
+    draft = replace(draft, metrics=valid_figures(model, test_rows, threads, on_progress).metrics)
     outcomes = []
     report = read_report(model.arrays)
-    if len(held.labels.indices):
+    if len(tuning_rows.labels.indices):
         outcomes = tune(
-            model, request_of(None, data, None, "zero", threads=threads), on_progress, held
+            model, request_of(None, data, None, "zero", threads=threads), on_progress, tuning_rows
         )
-    at = outcomes[0].tuned.thresholds if outcomes else None
-    found = evaluate_rows(model, measured, threads, on_progress, thresholds=at)
+    thresholds = outcomes[0].tuned.thresholds if outcomes else None
+    evaluation = evaluate_rows(model, test_rows, threads, on_progress, thresholds=thresholds)
     with ready_database(store.root) as database:  # before anything is published
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)
     sizes = np.diff(test.labels.indptr)
-    n_hits = int(found.counts.hits.sum())
-    n_predicted = int(found.counts.predicted.sum())
+    n_hits = int(evaluation.counts.hits.sum())
+    n_predicted = int(evaluation.counts.predicted.sum())
     warnings = list(report.get("warnings", ()))
     if test.n_rows < FEW_ROWS:
         warnings.append(
@@ -89,7 +89,7 @@ def make_first_model(
         "precision": 100.0 * n_hits / max(n_predicted, 1),
         "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
         **{
-            key: found.report[key]
+            key: evaluation.report[key]
             for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")
         },
         "warnings": warnings,
@@ -105,10 +105,12 @@ def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, D
         )
     if len(used) < 2:
         names = [dataset.names[label] for label in used]
-        found = f"only {names[0]!r:.80}" if names else "rows without labels"
-        raise BadData(f"{data}: expected two labels or more to tell apart, found {found}")
-    held, rest = divide(dataset.n_rows, dataset.n_rows, seed)
-    train, valid, test = (dataset.take(rows) for rows in (rest, held[::2], held[1::2]))
+        fault = f"only {names[0]!r:.80}" if names else "rows without labels"
+        raise BadData(f"{data}: expected two labels or more to tell apart, found {fault}")
+    held_out, training_rows = divide(dataset.n_rows, dataset.n_rows, seed)
+    train, valid, test = (
+        dataset.take(rows) for rows in (training_rows, held_out[::2], held_out[1::2])
+    )
     if not np.isin(test.labels.indices, train.labels.indices).any():
         raise BadData(
             f"{data}: expected labels that several rows share, found none of {test.n_rows} "

@@ -75,8 +75,8 @@ _PARTS = {
 def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
     """Return the arrays that keep training rows with a version."""
     rows, labels = data
-    found: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
-    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, found, strict=True)}
+    arrays: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
+    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, arrays, strict=True)}
 
 
 def keeps_rows(model: Model) -> bool:
@@ -160,29 +160,29 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
     spec = trainer(request.trainer)
-    own: dict[str, Any] = dict(manifest.trainer.parameters)
-    plan = spec.plan(spec.parameters.from_json(own))
+    parameter_values: dict[str, Any] = dict(manifest.trainer.parameters)
+    plan = spec.plan(spec.parameters.from_json(parameter_values))
     if plan is None:
         return GoingOn(base, request, chosen)
     state = read_state(base)
-    shown = manifest.shown
-    given = request.parameters
-    changed = set(given if isinstance(given, Mapping) else split_items(given))
+    base_name = manifest.shown
+    requested = request.parameters
+    changed = set(requested if isinstance(requested, Mapping) else split_items(requested))
     if changed - {plan.parameter} or request.weights != "float32":
-        what = f"parameters and weights of {shown} to stay, but for {plan.parameter}"
-        raise BadParameter(f"from: expected {what}, found others")
+        requirement = f"parameters and weights of {base_name} to stay, but for {plan.parameter}"
+        raise BadParameter(f"from: expected {requirement}, found others")
     if changed:
-        own[plan.parameter] = getattr(chosen.trainer, plan.parameter)
-    parameters = spec.parameters.from_json(own)
+        parameter_values[plan.parameter] = getattr(chosen.trainer, plan.parameter)
+    parameters = spec.parameters.from_json(parameter_values)
     longer = spec.plan(parameters)
     assert longer is not None
     if longer.passes != plan.passes and not plan.is_open:
         raise BadParameter(
-            f"{plan.parameter}: expected {plan.passes} as {shown}, on which its steps "
+            f"{plan.parameter}: expected {plan.passes} as {base_name}, on which its steps "
             "depend, found "
             f"{longer.passes}"
         )
-    _check_left(request, state, longer, shown)
+    _check_left(request, state, longer, base_name)
     is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
     features = {} if is_text else dict(manifest.features)
     until = request.until if request.until != longer.passes else 0
@@ -193,27 +193,25 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     return GoingOn(base, request, Chosen(parameters, features), state)
 
 
-def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, shown: str) -> None:
+def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, base_name: str) -> None:
     """Raise BadParameter where no pass is left over the data."""
     if request.data == STDIN:
         return
     if state.facts.get("once") is True:
-        found = f"{shown}, which learns from standard input"
-        raise BadParameter(f"data: expected -, to go on from {found}, found a file")
+        description = f"{base_name}, which learns from standard input"
+        raise BadParameter(f"data: expected -, to go on from {description}, found a file")
     if state.passes >= plan.passes:
-        more = f": plan more by -p {plan.parameter}" if plan.is_open else ""
-        found = f"{shown}, which has made all {plan.passes}"
+        hint = f": plan more by -p {plan.parameter}" if plan.is_open else ""
+        description = f"{base_name}, which has made all {plan.passes}"
         raise BadParameter(
-            f"from: expected a version with passes that are left, found {found}{more}"
+            f"from: expected a version with passes that are left, found {description}{hint}"
         )
     if request.until and request.until <= state.passes:
-        message = (
-            f"expected a pass after {state.passes}, the last one of {shown}, found {request.until}"
-        )
+        message = f"expected a pass after {state.passes}, the last one of {base_name}, found {request.until}"
         raise BadParameter(f"until: {message}")
 
 
-def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
+def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
     """Return the rows of a training that goes on, with the version's
     features and labels. Raises BadInput.
 
@@ -221,17 +219,17 @@ def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSour
     labels may be new. Where labels are added to trees, they are old rows and new ones; new labels
     come after the others.
     """
-    base = on.base
-    request = on.request
-    state = on.state
+    base = continuation.base
+    request = continuation.request
+    state = continuation.state
     if state is None:
         check_base(base, request, "extend" if request.extends else "from")
         dataset = request.read(on_progress)
-        shown = base.manifest.shown
+        base_name = base.manifest.shown
         if not request.extends:
             if to_learn := _labels_to_learn(base, dataset):
                 raise BadData(
-                    f"{dataset.source}: expected labels that {shown} has learnt, found "
+                    f"{dataset.source}: expected labels that {base_name} has learnt, found "
                     f"{len(to_learn)} "
                     f"others, as {to_learn[0]!r:.80}: add them by xylem extend"
                 )
@@ -243,20 +241,28 @@ def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSour
         return PreparedRows(
             data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning
         )
-    if request.data == STDIN and on.chosen.features:
+    if request.data == STDIN and continuation.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names = all_names(base.labels)
         counts = base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
-        stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
-        return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
-    source = prepare(request, on.chosen, crew, on_progress, base if on.chosen.features else None)
+        stream = DataStream(request.data, earlier_labels=[names[label] for label in ids.tolist()])
+        return FileSource(
+            stream, continuation.chosen.features, on_progress, featurizer_of(base), counts[ids]
+        )
+    source = prepare(
+        request,
+        continuation.chosen,
+        crew,
+        on_progress,
+        base if continuation.chosen.features else None,
+    )
     _ = source.census  # which takes a pass over a stream
     info = source.data_info
     manifest = base.manifest
     if info.sha256 != manifest.data.sha256:
-        wanted = f"the rows of {manifest.shown}, over which its passes go"
-        raise BadData(f"{info.source}: expected {wanted}, found others")
+        requirement = f"the rows of {manifest.shown}, over which its passes go"
+        raise BadData(f"{info.source}: expected {requirement}, found others")
     return source
 
 
@@ -271,8 +277,10 @@ def go_on(
     manifest = base.manifest
     extra = {}
     if request.extends:
-        stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
-        extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
+        retained_prefixes = f"{CALIBRATION}/", f"{EMBEDDING}/"
+        extra = {
+            name: array for name, array in base.arrays.items() if name.startswith(retained_prefixes)
+        }
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
     report = {
         "labels_added": n_leaves[1] - n_leaves[0],
@@ -301,27 +309,27 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
 
 
-def check_base(base: Model, request: TrainRequest, what: str) -> None:
+def check_base(base: Model, request: TrainRequest, operation: str) -> None:
     """Raise BadParameter for a version that cannot go on so."""
-    shown = base.manifest.shown
+    base_name = base.manifest.shown
     manifest = base.manifest
     if manifest.kind == COMBINED:
         raise BadParameter(
-            f"{what}: expected a version of trees, found {shown}, a combined one: take its "
+            f"{operation}: expected a version of trees, found {base_name}, a combined one: take its "
             "member, and "
             "combine anew"
         )
     if manifest.trainer.name != request.trainer:
-        found = f"found {shown}, one of {manifest.trainer.name}"
-        raise BadParameter(f"{what}: expected a version of {request.trainer}, {found}")
-    check_growth(manifest, what)
+        fault = f"found {base_name}, one of {manifest.trainer.name}"
+        raise BadParameter(f"{operation}: expected a version of {request.trainer}, {fault}")
+    check_growth(manifest, operation)
     if request.parameters or request.weights != "float32":
         raise BadParameter(
-            f"{what}: expected parameters and weights of {shown} to stay, found others"
+            f"{operation}: expected parameters and weights of {base_name} to stay, found others"
         )
     if request.extends and not request.rows and not keeps_rows(base):
         raise BadParameter(
-            f"extend: expected --rows, those that {shown} was trained on, or a version that "
+            f"extend: expected --rows, those that {base_name} was trained on, or a version that "
             "keeps them "
             "(xylem train --keep-rows), found neither"
         )
@@ -354,12 +362,12 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its
     own id, by which a file without names is read later.
     """
-    shown = model.manifest.shown
+    base_name = model.manifest.shown
     n_labels = model.manifest.n_labels
     to_learn = _labels_to_learn(model, new)
     if not to_learn:
         raise BadData(
-            f"{new.source}: expected labels that {shown} does not have, found "
+            f"{new.source}: expected labels that {base_name} does not have, found "
             f"{len(np.unique(new.labels.indices))}, which it has"
         )
     if new.label_names is None:
@@ -367,12 +375,12 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     else:
         is_unknown = find_all(model.labels, to_learn) < 0
         added = [to_learn[i] for i in np.flatnonzero(is_unknown).tolist()]
-    most = min(NEW_LABELS_MAX, max(1000, n_labels))
+    n_max = min(NEW_LABELS_MAX, max(1000, n_labels))
     n_new = max(len(added), len(to_learn))
-    if n_new > most:
+    if n_new > n_max:
         raise BadData(
-            f"{new.source}: expected at most {most} new labels at once for {n_labels} of "
-            f"{shown}, found "
+            f"{new.source}: expected at most {n_max} new labels at once for {n_labels} of "
+            f"{base_name}, found "
             f"{n_new}: train again"
         )
     return build_names([*all_names(model.labels), *map(str, added)])
@@ -389,9 +397,11 @@ def _old_rows(
 
     Raises BadInput.
     """
-    kept = read_kept(model)
-    if not request.rows and kept is not None:
-        return kept._replace(labels=kept.labels._replace(n_labels=table.n_names)), None
+    stored_rows = read_kept(model)
+    if not request.rows and stored_rows is not None:
+        return stored_rows._replace(
+            labels=stored_rows.labels._replace(n_labels=table.n_names)
+        ), None
     datasets = [request.read(on_progress, file) for file in request.rows]
     warning = None
     if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):

@@ -37,10 +37,10 @@ class Attached(NamedTuple):
     known_labels: int
 
 
-def read_label_info(path: Path, by: str = URI, language: str | None = None) -> LabelInfo:
+def read_label_info(path: Path, key_kind: str = URI, language: str | None = None) -> LabelInfo:
     """Return the table of a file, told by its suffix (also .gz).
 
-    by        what a model's labels are: "uri", "notation", or a language, in which they are the
+    key_kind  what a model's labels are: "uri", "notation", or a language, in which they are the
               names
     language  of names where a request does not say one; of a .tsv file, that of its names
 
@@ -51,16 +51,16 @@ def read_label_info(path: Path, by: str = URI, language: str | None = None) -> L
             f"language: expected a language, as en or pt-br, found {language[:40]!r}"
         )
     file = DataFile(path)
-    found = read_subjects(file, language)
-    column = by if by in ("uri", "notation") else f"{NAME}{by}"
+    vocabulary = read_subjects(file, language)
+    column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
-        return build_label_info(found.subjects, column, language)
+        return build_label_info(vocabulary.subjects, column, language)
     except ValueError as error:
         if not isinstance(error, BadNames) or error.index is None:
             raise file.fault(None, str(error)) from None
-        line = found.lines[error.index] if found.lines else None
-        of = f"<{found.subjects[error.index].uri[:120]}>: "
-        raise file.fault(line, f"{of}{error.fault}") from None
+        line = vocabulary.lines[error.index] if vocabulary.lines else None
+        subject_prefix = f"<{vocabulary.subjects[error.index].uri[:120]}>: "
+        raise file.fault(line, f"{subject_prefix}{error.fault}") from None
 
 
 def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
@@ -69,15 +69,15 @@ def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
     Raises BadData where it knows none of them: most likely, labels are looked for by the wrong
     column.
     """
-    found = attached_info(store, model, info)
-    if not found.known_labels:
+    attached = attached_info(store, model, info)
+    if not attached.known_labels:
         raise BadData(
-            f"{model}: expected labels that the {found.subjects} subjects have as "
-            f"{found.by}, found none of "
-            f"{found.labels}: say what they are with --by, uri, notation or a language"
+            f"{model}: expected labels that the {attached.subjects} subjects have as "
+            f"{attached.by}, found none of "
+            f"{attached.labels}: say what they are with --by, uri, notation or a language"
         )
     store.put_label_info(model, info)
-    return found
+    return attached
 
 
 def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> TrainReport:
@@ -97,15 +97,15 @@ def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
     """Return what a vocabulary knows of the labels of a model's latest version."""
     labels = store.open(model).labels
     head = info.head
-    by = head.columns[0].removeprefix(NAME)
+    key_kind = head.columns[0].removeprefix(NAME)
     languages = list(head.languages)
-    known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
+    n_known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
     return Attached(
         model=model,
         subjects=head.n_subjects,
-        by=by,
+        by=key_kind,
         languages=languages,
         language=head.language,
         labels=labels.n_names,
-        known_labels=known,
+        known_labels=n_known,
     )

@@ -73,7 +73,7 @@ def near_of(
 
 
 def near_or_not(
-    kind: str, found: Candidates, margins: F64, seed: int
+    kind: str, candidates: Candidates, margins: F64, seed: int
 ) -> tuple[Candidates, F64, dict[str, Any]]:
     """Return candidates and margins by folds: as they are, or without
     near rows where these gain nothing.
@@ -81,13 +81,17 @@ def near_or_not(
     And what was measured: whether near rows are "kept", precisions "alone", without them, and
     "ranked".
     """
-    plain = found._replace(features=np.ascontiguousarray(found.features[:, : -len(NEAR_FEATURES)]))
-    before = rank_by_folds(kind, plain, seed)
-    near = found.features[:, -len(NEAR_FEATURES) :]
+    plain = candidates._replace(
+        features=np.ascontiguousarray(candidates.features[:, : -len(NEAR_FEATURES)])
+    )
+    plain_margins = rank_by_folds(kind, plain, seed)
+    near = candidates.features[:, -len(NEAR_FEATURES) :]
     if not np.ptp(near[:, :CONTEXT], axis=0).any():  # no row is near: a gain is chance
-        margins = before
-    measured = gain_of(precisions(plain, before), precisions(found, margins), len(found.ptr) - 1)
-    return (found, margins, measured) if measured["kept"] else (plain, before, measured)
+        margins = plain_margins
+    measured = gain_of(
+        precisions(plain, plain_margins), precisions(candidates, margins), len(candidates.ptr) - 1
+    )
+    return (candidates, margins, measured) if measured["kept"] else (plain, plain_margins, measured)
 
 
 def place_near(near: NearRows, old: I32) -> NearRows:
@@ -100,17 +104,17 @@ def place_near(near: NearRows, old: I32) -> NearRows:
     n_rows, n_others = (
         np.where(is_old, np.diff(ptr)[old], 0) for ptr in (near.label_ptr, near.other_ptr)
     )
-    others = ranges(near.other_ptr[old], n_others)
-    other_ptr, chosen = _renumbered(n_others, near.other_label[others], new)
-    row_label_ptr, kept = _renumbered(np.diff(near.row_label_ptr), near.row_label, new)
+    other_places = ranges(near.other_ptr[old], n_others)
+    other_ptr, chosen = _renumbered(n_others, near.other_label[other_places], new)
+    row_label_ptr, row_label_places = _renumbered(np.diff(near.row_label_ptr), near.row_label, new)
     return near._replace(
         label_ptr=offsets(n_rows),
         label_row=near.label_row[ranges(near.label_ptr[old], n_rows)],
         row_label_ptr=row_label_ptr,
-        row_label=new[near.row_label[kept]],
+        row_label=new[near.row_label[row_label_places]],
         other_ptr=other_ptr,
-        other_label=new[near.other_label[others[chosen]]],
-        other_share=near.other_share[others[chosen]],
+        other_label=new[near.other_label[other_places[chosen]]],
+        other_share=near.other_share[other_places[chosen]],
     )
 
 
@@ -119,9 +123,9 @@ def _renumbered(counts: I64, labels: I32, new: I32) -> tuple[I64, I64]:
     and places that are left, ascending.
     """
     owner = np.repeat(np.arange(len(counts)), counts)
-    found = new[labels]
-    order = np.lexsort((found, owner))
-    order = order[found[order] >= 0]
+    new_labels = new[labels]
+    order = np.lexsort((new_labels, owner))
+    order = order[new_labels[order] >= 0]
     return offsets(np.bincount(owner[order], minlength=len(counts))), order
 
 
@@ -135,8 +139,8 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
     label_ptr, drawn = _drawn(labels, seed)
     is_used = np.zeros(rows.n_rows, np.bool_)
     is_used[drawn] = True
-    others = np.random.default_rng(seed).permutation(np.flatnonzero(~is_used))
-    is_used[others[: max(0, KEPT_ROWS - int(is_used.sum()))]] = True
+    unused = np.random.default_rng(seed).permutation(np.flatnonzero(~is_used))
+    is_used[unused[: max(0, KEPT_ROWS - int(is_used.sum()))]] = True
     used = np.flatnonzero(is_used)
     of_row, features, values, lengths = largest_features(rows.take(used))
     largest = np.zeros(len(used))
@@ -148,7 +152,7 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
     value = np.rint(values[listed] / step[of_row[listed]]) + ZERO
     voting = labels.take(used)
     n_true = np.diff(voting.indptr)
-    kept = np.where(n_true <= LABELS_MAX, n_true, 0)
+    n_voting_labels = np.where(n_true <= LABELS_MAX, n_true, 0)
     return NearRows(
         label_ptr,
         np.searchsorted(used, drawn).astype(np.int32),
@@ -157,8 +161,8 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
         of_row[listed].astype(np.int32),
         value.astype(np.uint8),
         scale.astype(np.float32),
-        offsets(kept),
-        voting.indices[ranges(voting.indptr[:-1], kept)],
+        offsets(n_voting_labels),
+        voting.indices[ranges(voting.indptr[:-1], n_voting_labels)],
         *_true_together(labels),
     )
 
@@ -186,11 +190,11 @@ def largest_rows(of_row: I64, features: I32, weights: F64) -> I64:
     return listed[np.lexsort((of_row[listed], features[listed]))]
 
 
-def _first_of_each(groups: NDArray[Any], order: I64, most: int) -> I64:
-    """Return the places of the first `most` of each group, whose
+def _first_of_each(groups: NDArray[Any], order: I64, limit: int) -> I64:
+    """Return the places of the first `limit` of each group, whose
     members follow each other in `order`.
     """
-    return order[places_in_groups(groups[order]) < most]
+    return order[places_in_groups(groups[order]) < limit]
 
 
 def places_in_groups(ordered: NDArray[Any]) -> I64:
@@ -224,16 +228,16 @@ def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
     is_true = csr_array((np.ones(len(few.indices), np.int32), few.indices, few.indptr), shape)
     together = (is_true.T @ is_true).tocoo()
     counts = np.bincount(few.indices, minlength=labels.n_labels)
-    others = together.row != together.col
-    label = together.row[others]
-    other = together.col[others]
-    n = together.data[others]
+    is_pair = together.row != together.col
+    label = together.row[is_pair]
+    other = together.col[is_pair]
+    n = together.data[is_pair]
     order = np.lexsort((other, -n, label))
-    found = np.bincount(label, minlength=labels.n_labels)
+    n_pairs = np.bincount(label, minlength=labels.n_labels)
     order = _first_of_each(label, order, OTHERS_MAX)
     order = order[np.lexsort((other[order], label[order]))]
     share = n[order] / (counts[label[order]] + SMOOTHING)
-    ptr = offsets(np.minimum(found, OTHERS_MAX))
+    ptr = offsets(np.minimum(n_pairs, OTHERS_MAX))
     return ptr, other[order].astype(np.int32), share.astype(np.float32)
 
 
@@ -245,11 +249,11 @@ GROUP_ROWS = 50
 _COMPARED = 1000  # so many rows are compared with all others at a time
 
 
-def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
+def group_alike(rows: SparseRows, rows_max: int = GROUP_ROWS) -> I64:
     """Return the group of each row, int64[n] from 0: a row is in the
     group of all rows that are alike to it.
 
-    A group of more than `most` rows is divided in the order of its rows. Cosines are of the
+    A group of more than `rows_max` rows is divided in the order of its rows. Cosines are of the
     features that near rows keep (`largest_features`, `largest_rows`). Cost: for each row at most
     FEATURES_MAX * POSTINGS_MAX products.
     """
@@ -257,33 +261,33 @@ def group_alike(rows: SparseRows, most: int = GROUP_ROWS) -> I64:
     weights = values / np.where(lengths > 0, lengths, 1)[of_row]
     shape = (rows.n_rows, rows.n_features)
     listed = largest_rows(of_row, features, weights)
-    whole = csr_array((weights, (of_row, features)), shape)
+    row_matrix = csr_array((weights, (of_row, features)), shape)
     lists = csr_array((weights[listed], (features[listed], of_row[listed])), shape[::-1])
     row = []
     other = []
     for first in range(0, rows.n_rows, _COMPARED):
-        cosines = (whole[first : first + _COMPARED] @ lists).tocoo()
+        cosines = (row_matrix[first : first + _COMPARED] @ lists).tocoo()
         is_alike = cosines.data >= ALIKE
         row.append(first + cosines.row[is_alike])
         other.append(cosines.col[is_alike])
     group = _smallest_connected(rows.n_rows, np.concatenate(row), np.concatenate(other))
     order = np.argsort(group, kind="stable")
-    found = np.empty(len(order), np.int64)
-    found[order] = np.cumsum(places_in_groups(group[order]) % most == 0) - 1
-    return found
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.cumsum(places_in_groups(group[order]) % rows_max == 0) - 1
+    return groups
 
 
-def _smallest_connected(n: int, one: I64, other: I64) -> I64:
+def _smallest_connected(n: int, row: I64, other_row: I64) -> I64:
     """Return the smallest of n rows that each is connected with, by pairs of rows.
 
     Cost: some passes.
     """
-    found = np.arange(n)
+    smallest = np.arange(n)
     while True:
-        smaller = found.copy()
-        np.minimum.at(smaller, one, found[other])
-        np.minimum.at(smaller, other, found[one])
+        smaller = smallest.copy()
+        np.minimum.at(smaller, row, smallest[other_row])
+        np.minimum.at(smaller, other_row, smallest[row])
         smaller = smaller[smaller]
-        if np.array_equal(smaller, found):
-            return found
-        found = smaller
+        if np.array_equal(smaller, smallest):
+            return smallest
+        smallest = smaller

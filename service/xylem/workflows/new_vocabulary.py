@@ -89,35 +89,35 @@ def set_vocabulary(
     """
     model = store.open(name, reference)
     manifest = model.manifest
-    shown = model.manifest.shown
+    version_name = model.manifest.shown
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(
-            f"{shown}: expected a combined version with a vocabulary, found one without"
+            f"{version_name}: expected a combined version with a vocabulary, found one without"
         )
-    said = manifest.trainer.parameters
-    by = request.by or str(said.get("by", URI))
-    language = request.language or str(said.get("language") or "") or None
+    parameters = manifest.trainer.parameters
+    key_kind = request.by or str(parameters.get("by", URI))
+    language = request.language or str(parameters.get("language") or "") or None
     on_progress("read", 0, 1)
-    concepts = read_concepts(request.file, language, by)
-    info = read_label_info(request.file, by, language)
+    concepts = read_concepts(request.file, language, key_kind)
+    info = read_label_info(request.file, key_kind, language)
     on_progress("read", 1, 1)
     draft = _with_concepts(model, concepts)
     labels = set(all_names(draft.labels))
-    before = set(all_names(model.labels))
+    old_labels = set(all_names(model.labels))
     if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
         raise BadData(
-            f"{request.file.name}: expected concepts of {shown}, found none: say what labels "
+            f"{request.file.name}: expected concepts of {version_name}, found none: say what labels "
             "are with --by"
         )
-    before_that = {
-        name: found for name, found in read_origin(model.arrays).items() if name == CALIBRATION
+    old_calibration = {
+        name: facts for name, facts in read_origin(model.arrays).items() if name == CALIBRATION
     }
-    made = {"parent": parent_of(manifest), "vocabulary": request.file.name}
-    origin = {**before_that, **made, **request.origin}
-    told = {**said, "by": by, "language": language or ""}
+    provenance = {"parent": parent_of(manifest), "vocabulary": request.file.name}
+    origin = {**old_calibration, **provenance, **request.origin}
+    new_parameters = {**parameters, "by": key_kind, "language": language or ""}
     draft = replace(
         draft,
-        trainer=draft.trainer._replace(parameters=told),
+        trainer=draft.trainer._replace(parameters=new_parameters),
         extra={**draft.extra, **origin_arrays(origin, request.made_for)},
         files=store.files_of(model, draft.extra),
     )
@@ -130,8 +130,8 @@ def set_vocabulary(
         version=published.version,
         parent=manifest.version,
         labels=len(labels),
-        added=len(labels - before),
-        removed=len(before - labels),
+        added=len(labels - old_labels),
+        removed=len(old_labels - labels),
     )
 
 
@@ -144,8 +144,8 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     matcher = matcher_of(model)
     assert matcher is not None
     place = {key: i for i, key in enumerate(concepts.keys)}
-    known = place.keys() | concepts.retired
-    kept = [label for label in old[proposing.concepts :] if label not in known]
+    vocabulary_keys = place.keys() | concepts.retired
+    kept = [label for label in old[proposing.concepts :] if label not in vocabulary_keys]
     place |= {label: len(place) + i for i, label in enumerate(kept)}
     labels = list(place)
     to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)
@@ -158,9 +158,9 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
         maps.append(np.where(of_member == NO_LABEL, NO_LABEL, to_new[of_member]).astype(np.int32))
     near: dict[str, NDArray[Any]] = {}
     if has_near(arrays):
-        was = np.full(len(labels), -1, np.int32)
-        was[to_new[stay]] = np.flatnonzero(stay)
-        near = group_of(NEAR, place_near(assemble_near(len(old), arrays), was))
+        old_ids = np.full(len(labels), -1, np.int32)
+        old_ids[to_new[stay]] = np.flatnonzero(stay)
+        near = group_of(NEAR, place_near(assemble_near(len(old), arrays), old_ids))
     parts = CombinedParts(
         members=members_of(model),
         labels=build_names(labels),

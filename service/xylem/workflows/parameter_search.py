@@ -165,16 +165,16 @@ def search(
         for name in request.trainers:
             study.enqueue_trial(start_of(name, spaces[name]))
     running = _Running(study, request, on_progress)
-    asked = running.ask(
+    proposals = running.ask(
         lambda trial, name: {**fixed_of(name, fixed), **ask(trial, name, spaces[name])}
     )
     try:
         if request.ray is None:
-            for one in asked:
-                running.tell(one, try_trial(one, folds, request, on_progress))
+            for proposal in proposals:
+                running.tell(proposal, try_trial(proposal, folds, request, on_progress))
         else:
             with crew_of(1, request.ray, ahead=1) as crew:
-                crew.steps(Calls(try_trial, (folds, request)), asked, running.tell)
+                crew.steps(Calls(try_trial, (folds, request)), proposals, running.tell)
     finally:
         running.give_up()
     trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
@@ -182,7 +182,7 @@ def search(
         raise BadParameter(
             f"--minutes: expected time for one trial, found {request.minutes:g} too short"
         )
-    return sorted(trials, key=lambda each: -each.value)
+    return sorted(trials, key=lambda facts: -facts.value)
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:
@@ -232,7 +232,7 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
-    asked = json.dumps(
+    description = json.dumps(
         {
             "data": dataset.sha256,
             "valid": None if valid is None else valid.sha256,
@@ -255,9 +255,9 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
         study = optuna.create_study(
             storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True
         )
-        before = study.user_attrs.get(_ASKED)
-        if before is None:
-            study.set_user_attr(_ASKED, asked)
+        stored_description = study.user_attrs.get(_ASKED)
+        if stored_description is None:
+            study.set_user_attr(_ASKED, description)
         # what was proposed already is not proposed again
         study.sampler = optuna.samplers.TPESampler(seed=(request.seed + len(study.trials)) % 2**32)
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
@@ -265,11 +265,11 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
             f"--study: expected a file that xylem tune wrote, or none, found {request.study}: "
             f"{type(error).__name__}"
         ) from error
-    if before not in (None, asked):
+    if stored_description not in (None, description):
         raise BadParameter(
             "--study: expected one of the same data, metric, trainers, folds, seed, "
             "parameters and spaces "
-            f"of this release, {asked}, found {before}"
+            f"of this release, {description}, found {stored_description}"
         )
     return study
 
@@ -313,9 +313,9 @@ class _Running:
             name = trial.suggest_categorical(TRAINER, self._request.trainers)
             yield AskedTrial(trial.number, name, parameters_of(trial, name), self._until)
 
-    def tell(self, asked: AskedTrial, facts: TrialFacts | None) -> None:
+    def tell(self, proposal: AskedTrial, facts: TrialFacts | None) -> None:
         """Write down what came of a trial; None: it was given up."""
-        trial = self._trials.pop(asked.number)
+        trial = self._trials.pop(proposal.number)
         if facts is None:
             self._study.tell(trial, state=self._failed)
         else:
@@ -330,7 +330,7 @@ class _Running:
 
 
 def try_trial(
-    asked: AskedTrial,
+    proposal: AskedTrial,
     folds: list[Fold],
     request: SearchRequest,
     on_progress: OnProgress = no_progress,
@@ -338,12 +338,12 @@ def try_trial(
     """Train and measure on each fold; return None where it took too long. Raises BadInput."""
 
     def watch(phase: str, done: int, total: int) -> None:
-        if time.time() > asked.until:
+        if time.time() > proposal.until:
             raise _TimeIsUp
         on_progress(phase, done, total)
 
-    name = asked.trainer
-    parameters = asked.parameters
+    name = proposal.trainer
+    parameters = proposal.parameters
     threads = request.threads if request.ray is None else 1
     training = TrainRequest(
         name, request.data, parameters=parameters, seed=request.seed, threads=threads
@@ -368,5 +368,5 @@ def _ended(study: Study) -> list[FrozenTrial]:
     """Return the trials that have a value, in the order in which they were tried."""
     from optuna.trial import TrialState
 
-    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return found
+    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return trials

@@ -63,14 +63,14 @@ are in memory, once they were read.
 
 def warnings_of(source: PreparedSource) -> list[str]:
     """Return what may be wrong with training rows that have been read."""
-    found = [] if source.warning is None else [source.warning]
+    warnings = [] if source.warning is None else [source.warning]
     n_rows = source.data_info.rows
     if source.n_empty > EMPTY_SHARE_MAX * n_rows:
         kind = f"no feature (kind {source.featurizer.kind})"
-        found.append(
+        warnings.append(
             f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them"
         )
-    return found
+    return warnings
 
 
 def prepare(

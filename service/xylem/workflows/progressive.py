@@ -91,11 +91,13 @@ class ProgressiveThresholds:
         assert self._predictor is not None
         floor = self._predictor.node_thresholds(self._bounds)
         first = 0
-        for found in predict_parts(
+        for predictions in predict_parts(
             self._predictor, data.rows, lambda: floor, self._threads, lambda n: None
         ):
-            n = len(found.ptr) - 1
-            estimates = Estimates(found.ptr, found.labels, found.scores, self._bounds)
+            n = len(predictions.ptr) - 1
+            estimates = Estimates(
+                predictions.ptr, predictions.labels, predictions.scores, self._bounds
+            )
             truth = data.labels.cut(first, first + n)
             for start, counters, thresholds in self._learners:
                 count_rows(estimates, truth, self._bounds, start, counters, thresholds)
@@ -140,8 +142,8 @@ class ProgressiveThresholds:
         """Return the macro-F of thresholds on the late rows, in percent."""
         estimates = self._late.all()
         truth = LabelRows.join(self._truth)
-        at = np.maximum(learner.thresholds, estimates.floor)
-        return 100.0 * count_at(estimates, truth, at).macro_f(USUAL_EMPTY)
+        thresholds = np.maximum(learner.thresholds, estimates.floor)
+        return 100.0 * count_at(estimates, truth, thresholds).macro_f(USUAL_EMPTY)
 
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:

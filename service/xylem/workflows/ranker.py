@@ -72,9 +72,9 @@ def candidates_of(
     features = []
     for row in range(labelled.n_rows):
         on_progress("candidates", row, labelled.n_rows)
-        found = predictor.candidates(labelled.rows, row)
-        labels.append(found[0])
-        features.append(found[1])
+        row_candidates = predictor.candidates(labelled.rows, row)
+        labels.append(row_candidates[0])
+        features.append(row_candidates[1])
     on_progress("candidates", labelled.n_rows, labelled.n_rows)
     ptr = offsets(map(len, labels))
     joined = np.concatenate(labels)
@@ -82,18 +82,18 @@ def candidates_of(
     return Candidates(ptr, joined, np.concatenate(features), are_true)
 
 
-def fit_ranker(kind: str, found: Candidates, rows: I64, seed: int) -> Ranker:
+def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranker:
     """Return the ranker of some rows' candidates: "boosted" or "linear".
 
     Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or
     all are. Deterministic.
     """
-    is_taken = np.zeros(len(found.ptr) - 1, np.bool_)
+    is_taken = np.zeros(len(candidates.ptr) - 1, np.bool_)
     is_taken[rows] = True
-    of_rows = is_taken[rows_of(found.ptr)]
-    x = found.features[of_rows]
-    y = found.are_true[of_rows]
-    is_large = len(found.ptr) > MANY_ROWS
+    of_rows = is_taken[rows_of(candidates.ptr)]
+    x = candidates.features[of_rows]
+    y = candidates.are_true[of_rows]
+    is_large = len(candidates.ptr) > MANY_ROWS
     if y.all() or not y.any():
         raise BadData(
             "combine: expected rows of which some candidates are true, and others not, "
@@ -107,19 +107,19 @@ def fit_ranker(kind: str, found: Candidates, rows: I64, seed: int) -> Ranker:
         return fit(x, y, seed, is_large)
 
 
-def rank_by_folds(kind: str, found: Candidates, seed: int) -> F64:
+def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
     """Return the margin of each candidate by a ranker that was
     fitted to the other folds, float64[m].
 
     Folds are of rows, drawn by the seed.
     """
-    fold = np.random.default_rng(seed).permutation(len(found.ptr) - 1) % FOLDS
-    margins = np.empty(len(found.labels))
-    of_candidate = fold[rows_of(found.ptr)]
+    fold = np.random.default_rng(seed).permutation(len(candidates.ptr) - 1) % FOLDS
+    margins = np.empty(len(candidates.labels))
+    of_candidate = fold[rows_of(candidates.ptr)]
     for number in range(FOLDS):
-        ranker = fit_ranker(kind, found, np.flatnonzero(fold != number), seed)
+        ranker = fit_ranker(kind, candidates, np.flatnonzero(fold != number), seed)
         held_out = of_candidate == number
-        margins[held_out] = margins_of(ranker, found.features[held_out])
+        margins[held_out] = margins_of(ranker, candidates.features[held_out])
     return margins
 
 
@@ -133,21 +133,21 @@ def margins_of(ranker: Ranker, x: F32) -> F64:
         node = np.full(len(x), root)
         while True:
             goes_on = x[rows, ranker.feature[node]] > ranker.threshold[node]
-            after = np.where(ranker.child[node] == node, node, ranker.child[node] + goes_on)
-            if (after == node).all():
+            next_node = np.where(ranker.child[node] == node, node, ranker.child[node] + goes_on)
+            if (next_node == node).all():
                 break
-            node = after
+            node = next_node
         margins += ranker.value[node]
     return margins
 
 
-def precisions(found: Candidates, margins: F64) -> dict[str, float]:
+def precisions(candidates: Candidates, margins: F64) -> dict[str, float]:
     """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the
     first candidate first; in percent.
     """
-    n_rows = len(found.ptr) - 1
-    place = ranks_of(found.ptr)
-    hits = found.are_true[np.lexsort((-margins, rows_of(found.ptr)))]
+    n_rows = len(candidates.ptr) - 1
+    place = ranks_of(candidates.ptr)
+    hits = candidates.are_true[np.lexsort((-margins, rows_of(candidates.ptr)))]
     return {
         f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)
     }
@@ -203,17 +203,19 @@ def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
         order = _by_levels(nodes)
         place = np.empty(len(nodes), np.int64)
         place[order] = np.arange(len(nodes))
-        own = nodes[order]
-        is_leaf = own["is_leaf"].astype(np.bool_)
-        child = np.where(is_leaf, np.arange(len(own)), place[np.where(is_leaf, 0, own["left"])])
-        threshold = own["num_threshold"].astype(np.float32)
+        ordered = nodes[order]
+        is_leaf = ordered["is_leaf"].astype(np.bool_)
+        child = np.where(
+            is_leaf, np.arange(len(ordered)), place[np.where(is_leaf, 0, ordered["left"])]
+        )
+        threshold = ordered["num_threshold"].astype(np.float32)
         # a float32 is above the float64 just where it is above the greatest float32 that is not
-        above = threshold.astype(np.float64) > own["num_threshold"]
+        above = threshold.astype(np.float64) > ordered["num_threshold"]
         threshold[above] = np.nextafter(threshold[above], np.float32(-np.inf))
-        parts["feature"].append(np.where(is_leaf, 0, own["feature_idx"]))
+        parts["feature"].append(np.where(is_leaf, 0, ordered["feature_idx"]))
         parts["threshold"].append(np.where(is_leaf, 0, threshold))
         parts["child"].append(child + first)
-        parts["value"].append(np.where(is_leaf, own["value"], 0))
+        parts["value"].append(np.where(is_leaf, ordered["value"], 0))
         first += len(nodes)
         sizes.append(first)
 
@@ -235,12 +237,12 @@ def _by_levels(nodes: NDArray[Any]) -> list[int]:
     left child of a node before the right.
     """
     order = [0]
-    at = 0
-    while at < len(order):
-        node = nodes[order[at]]
+    position = 0
+    while position < len(order):
+        node = nodes[order[position]]
         if not node["is_leaf"]:
             order += [int(node["left"]), int(node["right"])]
-        at += 1
+        position += 1
     return order
 
 
@@ -263,24 +265,24 @@ def _sklearn(module: str) -> Any:
         ) from None
 
 
-def ranking_figures(found: PredictedRows, labels: LabelRows, unknown: I32) -> dict[str, float]:
+def ranking_figures(ranked: PredictedRows, labels: LabelRows, unknown: I32) -> dict[str, float]:
     """Return P@1, P@3, P@5, F1@5 and nDCG@10 of rankings, in percent.
 
     F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10
     that of the first ten, divided by what a row's labels could give. Labels that the model does not
     know count as missed.
     """
-    sums, _ = row_sums(found, labels, unknown, TOP)
+    sums, _ = row_sums(ranked, labels, unknown, TOP)
     n_true = np.diff(labels.indptr) + unknown
-    n_found = np.minimum(np.diff(found.ptr), 5)
+    n_found = np.minimum(np.diff(ranked.ptr), 5)
     of_rows = {f"P@{k}": sums.hits[:, k - 1] / k for k in (1, 3, 5)}
     of_rows["F1@5"] = 2 * sums.hits[:, 4] / np.maximum(n_found + n_true, 1)
     of_rows["nDCG@10"] = sums.gain[:, TOP - 1] / sums.ideal[:, TOP - 1]
     return {name: 100.0 * float(values.mean()) for name, values in of_rows.items()}
 
 
-def best_of(found: Candidates, margins: F64) -> PredictedRows:
+def best_of(candidates: Candidates, margins: F64) -> PredictedRows:
     """Return the first TOP candidates of each row by their margins; of equals the smaller label."""
-    order = np.lexsort((found.labels, -margins, rows_of(found.ptr)))
-    counts = np.minimum(np.diff(found.ptr), TOP)
-    return PredictedRows(offsets(counts), found.labels[order[ranks_of(found.ptr) < TOP]])
+    order = np.lexsort((candidates.labels, -margins, rows_of(candidates.ptr)))
+    counts = np.minimum(np.diff(candidates.ptr), TOP)
+    return PredictedRows(offsets(counts), candidates.labels[order[ranks_of(candidates.ptr) < TOP]])

@@ -134,12 +134,12 @@ class TrainRequest:
         keeps = self.keep_state or until > 0
         stdin = "standard input"
         memory = "rows in memory"
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
-        learners = f"one of {able}, or plt with solver=sgd"
+        capable = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
+        learners = f"one of {capable}, or plt with solver=sgd"
         a_pass = f"a file, and a pass of 1 to {passes}"
         below = f"--until below the {passes} passes, because {name} cannot make more passes later"
         with_file = "a file with --stream and --label-names"
-        for is_wrong, option, expected, found in (
+        for is_wrong, option, expected, actual in (
             (
                 self.calibrate and self.valid is None,
                 "calibrate",
@@ -187,7 +187,7 @@ class TrainRequest:
             (from_stdin and (self.stream or self.label_names), "data", with_file, stdin),
         ):
             if is_wrong:
-                raise BadParameter(f"{option}: expected {expected}, found {found}")
+                raise BadParameter(f"{option}: expected {expected}, found {actual}")
         if on_nodes:
             check_spreads(name, chosen.trainer)
 
@@ -212,9 +212,10 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
     Raises BadData for a file of stop words that cannot be used.
     """
     parameters = trainer(name).parameters
-    own, features = _parted(split_items(items))
+    trainer_values, features = _parted(split_items(items))
     return _checked(
-        lambda: parameters.from_text(own), {key: scalar_of(text) for key, text in features.items()}
+        lambda: parameters.from_text(trainer_values),
+        {key: scalar_of(text) for key, text in features.items()},
     )
 
 
@@ -225,7 +226,7 @@ def from_json(name: str, values: object) -> Chosen:
     It may come from another machine, and so names no file, as of stop words.
     """
     parameters = trainer(name).parameters
-    own, features = _parted(json_object(values))
+    trainer_values, features = _parted(json_object(values))
     stop_words = features.get("stop_words")
     if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
         message = (
@@ -233,13 +234,17 @@ def from_json(name: str, values: object) -> Chosen:
             "estimate take"
         )
         raise BadParameter.of([ParameterFault(f"{PREFIX}stop_words", message)])
-    return _checked(lambda: parameters.from_json(own), features)
+    return _checked(lambda: parameters.from_json(trainer_values), features)
 
 
 def _parted(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (the trainer's, the features' without their prefix)."""
-    own = {key: value for key, value in values.items() if not key.startswith(PREFIX)}
-    return own, {key.removeprefix(PREFIX): value for key, value in values.items() if key not in own}
+    trainer_values = {key: value for key, value in values.items() if not key.startswith(PREFIX)}
+    return trainer_values, {
+        key.removeprefix(PREFIX): value
+        for key, value in values.items()
+        if key not in trainer_values
+    }
 
 
 def _checked(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen:

@@ -64,21 +64,21 @@ def rerank(
     if dataset.n_rows < BOOSTED_ROWS:
         raise BadParameter(f"rerank: expected at least {BOOSTED_ROWS} rows, found {dataset.n_rows}")
     parts = divide(featurizer_of(model_of(draft)).transform_dataset(dataset), seed)
-    wanted = min(PARTS, -(-RANKED_ROWS // len(parts[0])))
-    found = []
-    for done, held in enumerate(parts[:wanted]):
-        on_progress("rerank", done, wanted + 1)
-        rest = np.setdiff1d(np.arange(dataset.n_rows), held)
-        learnt = dataset.take(rest)
-        trial = model_of(_combined(train_part(learnt), learnt, seed))
+    n_held_parts = min(PARTS, -(-RANKED_ROWS // len(parts[0])))
+    part_candidates = []
+    for done, held_out in enumerate(parts[:n_held_parts]):
+        on_progress("rerank", done, n_held_parts + 1)
+        training_rows = np.setdiff1d(np.arange(dataset.n_rows), held_out)
+        training = dataset.take(training_rows)
+        trial = model_of(_combined(train_part(training), training, seed))
         predictor = make_predictor(trial)
         assert isinstance(predictor, CombinedPredictor)
-        labelled = labelled_dataset(dataset.take(held), featurizer_of(trial))
-        found.append(candidates_of(predictor, labelled, on_progress))
-    on_progress("rerank", wanted, wanted + 1)
-    ptr = offsets(np.concatenate([np.diff(part.ptr) for part in found]))
+        labelled = labelled_dataset(dataset.take(held_out), featurizer_of(trial))
+        part_candidates.append(candidates_of(predictor, labelled, on_progress))
+    on_progress("rerank", n_held_parts, n_held_parts + 1)
+    ptr = offsets(np.concatenate([np.diff(part.ptr) for part in part_candidates]))
     labels, features, are_true = (
-        np.concatenate(arrays) for arrays in list(zip(*found, strict=True))[1:]
+        np.concatenate(arrays) for arrays in list(zip(*part_candidates, strict=True))[1:]
     )
     joined = Candidates(ptr, labels, features, are_true)
     member = precisions(joined, -joined.features[:, 1].astype(np.float64))
@@ -87,7 +87,7 @@ def rerank(
     if report["kept"]:
         ranker = fit_ranker("boosted", joined, np.arange(len(joined.ptr) - 1), seed)
         draft = _combined(draft, dataset, seed, ranker)
-    on_progress("rerank", wanted + 1, wanted + 1)
+    on_progress("rerank", n_held_parts + 1, n_held_parts + 1)
     return draft, report
 
 
@@ -106,6 +106,6 @@ def _combined(draft: Draft, dataset: Dataset, seed: int, ranker: Any = None) -> 
     near = near_of(member, dataset, dataset.labels, seed)
     candidates = min(CANDIDATES, draft.labels.n_names)
     parts = replace(combined_parts([member], None, candidates, BEAM_WIDTH), near=near)
-    made = parts.draft(no_ranker(parts) if ranker is None else ranker, draft.seed, {})
-    told: dict[str, Any] = {**made.trainer.parameters, "members": [draft.trainer.name]}
-    return replace(made, trainer=TrainerInfo(made.trainer.name, told))
+    combined = parts.draft(no_ranker(parts) if ranker is None else ranker, draft.seed, {})
+    parameters: dict[str, Any] = {**combined.trainer.parameters, "members": [draft.trainer.name]}
+    return replace(combined, trainer=TrainerInfo(combined.trainer.name, parameters))

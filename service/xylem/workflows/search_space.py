@@ -150,18 +150,20 @@ def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
 
 def ask(trial: Trial, name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Scalar]:
     """Return the values that a trial shall be of, by the names that trainers and features take."""
-    found: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     for key, dimension in dimensions.items():
-        asked = _trial_name(name, key)
+        full_name = _trial_name(name, key)
         if isinstance(dimension, Choice):
-            found[key] = trial.suggest_categorical(asked, dimension.values)
+            values[key] = trial.suggest_categorical(full_name, dimension.values)
         elif isinstance(dimension.low, int) and isinstance(dimension.high, int):
-            found[key] = trial.suggest_int(asked, dimension.low, dimension.high, log=dimension.log)
-        else:
-            found[key] = trial.suggest_float(
-                asked, dimension.low, dimension.high, log=dimension.log
+            values[key] = trial.suggest_int(
+                full_name, dimension.low, dimension.high, log=dimension.log
             )
-    return found
+        else:
+            values[key] = trial.suggest_float(
+                full_name, dimension.low, dimension.high, log=dimension.log
+            )
+    return values
 
 
 def _trial_name(name: str, key: str) -> str:

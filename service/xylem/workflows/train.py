@@ -124,30 +124,34 @@ def train_and_publish(
     """
     check_model(model)
     chosen = request.chosen()
-    on = None
+    continuation = None
     if request.base is not None:
-        on = going_on(store.open(*request.base), request, chosen)
-        request = on.request
-        chosen = on.chosen
+        continuation = going_on(store.open(*request.base), request, chosen)
+        request = continuation.request
+        chosen = continuation.chosen
     request.check(chosen, kept_in is not None)
     if request.rerank:
         check_installed()
     store.prepare()
     origin = (
         {"parent": parent_in(store, model), **request.origin}
-        if on is None
-        else origin_of(on.base, request)
+        if continuation is None
+        else origin_of(continuation.base, request)
     )
     if request.valid is not None:
         check_readable(request.valid)
     with request.crew() as crew:
         source = (
             prepare(request, chosen, crew, on_progress)
-            if on is None
-            else prepare_on(on, crew, on_progress)
+            if continuation is None
+            else prepare_on(continuation, crew, on_progress)
         )
-        found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-        outcome = _trained(source, request, chosen, crew, on_progress, found, on)
+        threshold_learner = (
+            None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
+        )
+        outcome = _trained(
+            source, request, chosen, crew, on_progress, threshold_learner, continuation
+        )
         finished = _finished(outcome, request, origin, on_progress)
         ranked = None
         if request.rerank:
@@ -155,7 +159,7 @@ def train_and_publish(
         on_progress("publish", 0, 1)
         manifest = store.publish(model, finished.draft, latest=request.latest)
         on_progress("publish", 1, 1)
-        thresholds = None if found is None else found.keep(manifest)
+        thresholds = None if threshold_learner is None else threshold_learner.keep(manifest)
     return TrainReport(
         model=model,
         version=manifest.version,
@@ -170,7 +174,9 @@ def train_and_publish(
         calibration_error=finished.calibration_error,
         thresholds=thresholds,
         rerank=ranked,
-        grown=None if on is None or on.state is not None else outcome.trained.report,
+        grown=None
+        if continuation is None or continuation.state is not None
+        else outcome.trained.report,
     )
 
 
@@ -211,11 +217,11 @@ def _finished(
     draft = _draft(outcome, request)
     trial = model_of(draft)
     valid = outcome.valid
-    kept = None
+    validation_figures = None
     if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
     if valid is not None:
-        metrics, kept = valid_figures(trial, valid, request.threads, on_progress)
+        metrics, validation_figures = valid_figures(trial, valid, request.threads, on_progress)
         draft = replace(draft, metrics=metrics)
     on_progress("report", 0, 1)
     test = valid and TrainingSet(valid.rows, valid.labels)
@@ -229,8 +235,8 @@ def _finished(
     draft, rounded = round_weights(
         draft, weights, request.threads, valid, outcome.sample, on_progress
     )
-    if kept is not None:
-        report["validation"] = rounded or kept
+    if validation_figures is not None:
+        report["validation"] = rounded or validation_figures
     if libraries := libraries_of(outcome.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
     extra = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.made_for)}
@@ -310,8 +316,8 @@ def _trained(
     chosen: Chosen,
     crew: Crew,
     on_progress: OnProgress,
-    found: ProgressiveThresholds | None = None,
-    on: GoingOn | None = None,
+    threshold_learner: ProgressiveThresholds | None = None,
+    continuation: GoingOn | None = None,
 ) -> _Outcome:
     """Train on prepared rows; with rows in memory the validation
     file, if there is one, is read before.
@@ -322,18 +328,24 @@ def _trained(
         featurizer = source.featurizer
         valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
-    if on is not None and on.state is None:
+    if continuation is not None and continuation.state is None:
         assert isinstance(source, PreparedRows)
-        trained = go_on(on.base, source, request, crew, on_progress)
+        trained = go_on(continuation.base, source, request, crew, on_progress)
         return _Outcome(
-            trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights
+            trained,
+            source,
+            time.perf_counter() - start,
+            valid,
+            weights=continuation.base.manifest.weights,
         )
-    passes = Passes(None if on is None else on.state, request.until, request.keep_state)
-    tools = Tools(request.seed, crew, on_progress, found, passes)
+    passes = Passes(
+        None if continuation is None else continuation.state, request.until, request.keep_state
+    )
+    tools = Tools(request.seed, crew, on_progress, threshold_learner, passes)
     trained = fit(request.trainer, chosen.trainer, source, tools)
-    if found is not None:
-        found.check()
-    return _Outcome(trained, source, time.perf_counter() - start, valid, found)
+    if threshold_learner is not None:
+        threshold_learner.check()
+    return _Outcome(trained, source, time.perf_counter() - start, valid, threshold_learner)
 
 
 def peak_memory_bytes() -> int:

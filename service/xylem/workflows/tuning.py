@@ -95,8 +95,8 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     }
     if outcome.rejected is not None:
         method, macro_f = outcome.rejected
-        kept = "one threshold for all labels, which is kept"
-        note = f"{method} has less macro-F on the validation rows than {kept}"
+        fallback = "one threshold for all labels, which is kept"
+        note = f"{method} has less macro-F on the validation rows than {fallback}"
         facts |= {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
     return facts
 
@@ -197,9 +197,9 @@ def request_of(
     Raises BadParameter.
     """
     methods = methods or (METHOD,)
-    named: Any = METHODS if ALL in methods else tuple(methods)
+    selected_methods: Any = METHODS if ALL in methods else tuple(methods)
     return TuneRequest(
-        methods=named,
+        methods=selected_methods,
         valid=valid,
         test=test,
         empty=empty_convention(empty, "empty_labels"),
@@ -234,22 +234,22 @@ def tune(
     if request.kappa == AUTO:
         kappa = task.best_kappa(request.methods[0])
         task = _prepare(model, valid, replace(request, kappa=kappa), on_progress)
-    one = task.tuned(ONE)
-    one_f = task.measure(one, valid)
+    single = task.tuned(ONE)
+    single_f = task.measure(single, valid)
     outcomes = []
     for method in dict.fromkeys(request.methods):
-        tuned = one
-        found = one_f
+        tuned = single
+        figures = single_f
         rejected = None
         if method != ONE:
             tuned = task.tuned(method)
-            found = task.measure(tuned, valid)
-            if found.macro_f < one_f.macro_f:
-                tuned = one
-                rejected = (method, found.macro_f)
-                found = one_f
-        beside = None if test is None else task.measure(tuned, test)
-        outcomes.append(TuningOutcome(tuned, found, beside, kappa, rejected))
+            figures = task.measure(tuned, valid)
+            if figures.macro_f < single_f.macro_f:
+                tuned = single
+                rejected = (method, figures.macro_f)
+                figures = single_f
+        test_figures = None if test is None else task.measure(tuned, test)
+        outcomes.append(TuningOutcome(tuned, figures, test_figures, kappa, rejected))
     return outcomes
 
 
@@ -265,9 +265,7 @@ def keep(
 
     shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
     on_keep  called with the report in the transaction that keeps it: when it raises, nothing is
-             kept
-
-    Raises BadInput and DatabaseUnavailable: then nothing is kept.
+             state     Raises BadInput and DatabaseUnavailable: then nothing is kept.
     """
     name = model.manifest.model
     version = model.manifest.version
@@ -280,8 +278,8 @@ def keep(
             if shadow
             else replace_state(connection, head, TUNED, tuned)
         )
-        kept = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
-        report = {**kept, **facts[0], "methods": facts}
+        state = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
+        report = {**state, **facts[0], "methods": facts}
         if on_keep is not None:
             on_keep(connection, report)
     return report
@@ -311,11 +309,11 @@ class _Task(NamedTuple):
             return self._found(method, estimates, truth, bounds)
 
         self.on_progress("kappa", 0, 1)
-        found = choose_kappa(
+        best = choose_kappa(
             self.estimates, self.valid.labels, self.bounds, find, self.request.empty
         )
         self.on_progress("kappa", 1, 1)
-        return found
+        return best
 
     def tuned(self, method: Method) -> Tuned:
         """Return what a method finds."""
@@ -338,18 +336,18 @@ class _Task(NamedTuple):
 
     def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
         """Return the start values of OFO: those given, or the best of the grid."""
-        given = self.request.start
-        if given is None:
+        requested = self.request.start
+        if requested is None:
             return choose_start(estimates, truth, bounds, self.read, self.request.empty)
-        return self.read._replace(a=given.a, b=given.b)
+        return self.read._replace(a=requested.a, b=requested.b)
 
     def _found(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
         """Return the thresholds of a method other than OFO, float32[K]."""
-        thresholds, one = fta(estimates, truth, bounds, self.read, self.request.empty)
+        thresholds, single = fta(estimates, truth, bounds, self.read, self.request.empty)
         if method == "sto":
             floor = self.read.score_of(bounds)
-            return sto(estimates, truth, floor, np.maximum(one, floor), self.request.empty)
-        return one if method == ONE else thresholds
+            return sto(estimates, truth, floor, np.maximum(single, floor), self.request.empty)
+        return single if method == ONE else thresholds
 
     def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
         """Return how good thresholds are on some rows."""
@@ -359,8 +357,8 @@ class _Task(NamedTuple):
         def show(done: int) -> None:
             self.on_progress(f"measure {tuned.method}", done, n_rows)
 
-        found = predict_all(self.predictor, rows.rows, thresholds, self.request.threads, show)
-        return f_measures(PredictedRows(*found), rows.truth, self.request.empty)
+        decisions = predict_all(self.predictor, rows.rows, thresholds, self.request.threads, show)
+        return f_measures(PredictedRows(*decisions), rows.truth, self.request.empty)
 
 
 def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
@@ -378,22 +376,22 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
 
     def ask(floor: F32) -> Estimates:
         keeper = EstimateKeeper(floor, request.estimates_max)
-        for found in predict_parts(
+        for predictions in predict_parts(
             predictor,
             valid.rows,
             lambda: predictor.node_thresholds(keeper.floor),
             request.threads,
             show,
         ):
-            keeper.add(found.ptr, found.labels, found.scores)
+            keeper.add(predictions.ptr, predictions.labels, predictions.scores)
         return keeper.all()
 
     for _ in range(_ASKED_MAX):
-        asked = kept_by.score_of(kappa)
-        estimates = ask(asked)
+        requested_floor = kept_by.score_of(kappa)
+        estimates = ask(requested_floor)
         scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))
         power = fit_power(scores, mark_hits(estimates, valid.labels), read.power)
-        if power >= kept_by.power or (estimates.floor > asked).any():
+        if power >= kept_by.power or (estimates.floor > requested_floor).any():
             break
         kept_by = kept_by._replace(power=power)
     read = read._replace(power=power)
@@ -433,5 +431,5 @@ def learn(
         moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))
         moving.keep()
     on_progress("ofo", rows.n_rows, rows.n_rows)
-    after = moving.snapshot()
-    return after.counters, after.thresholds
+    final = moving.snapshot()
+    return final.counters, final.thresholds

@@ -78,17 +78,29 @@ def round_weights(
     labelled = valid
     if valid is None and sample is not None:
         n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
-        some = sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32)
+        sampled = (
+            sample.rows.cut(0, n_rows),
+            sample.labels.cut(0, n_rows),
+            np.zeros(n_rows, np.int32),
+        )
         where = " on training rows"
-        labelled = Labelled(*some)
+        labelled = Labelled(*sampled)
     if labelled is None:
         return rounded, None
-    exact, cut = (
-        valid_figures(model_of(each), labelled, threads, on_progress) for each in (draft, rounded)
+    exact_figures, rounded_figures = (
+        valid_figures(model_of(candidate), labelled, threads, on_progress)
+        for candidate in (draft, rounded)
     )
-    pairs = {f"{key}{where}": (cut.metrics[key], exact.metrics[key]) for key in WEIGHED}
+    pairs = {
+        f"{key}{where}": (rounded_figures.metrics[key], exact_figures.metrics[key])
+        for key in WEIGHED
+    }
     metrics = (
-        cut.metrics if valid is not None else {key: after for key, (after, _) in pairs.items()}
+        rounded_figures.metrics
+        if valid is not None
+        else {key: rounded_value for key, (rounded_value, _) in pairs.items()}
     )
-    before = {f"{key} in float32": was for key, (_, was) in pairs.items()}
-    return replace(rounded, metrics={**metrics, **before}), None if valid is None else cut.kept
+    float32_metrics = {f"{key} in float32": exact_value for key, (_, exact_value) in pairs.items()}
+    return replace(
+        rounded, metrics={**metrics, **float32_metrics}
+    ), None if valid is None else rounded_figures.kept
