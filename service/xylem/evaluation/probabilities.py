@@ -35,13 +35,13 @@ def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     values = distinct.astype(np.float64)
     n = np.bincount(place).astype(np.float64)
     hits = np.bincount(place, are_true).astype(np.float64)
-    starts = _joined(pooled(hits, n), n)
+    starts = _join_small_blocks(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
     x = np.add.reduceat(n * values, starts) / n_block
     y = np.add.reduceat(hits, starts) / n_block
     y = np.clip(y, SLOPE_MIN * x, 1 - SLOPE_MIN * (1 - x))
     end = y[-1] + SLOPE_MIN * (1 - x[-1])
-    return _rising(np.concatenate([[0.0], x, [1.0]]), np.concatenate([[0.0], y, [end]]))
+    return _rising_knots(np.concatenate([[0.0], x, [1.0]]), np.concatenate([[0.0], y, [end]]))
 
 
 def apply_calibration(calibration: Calibration, scores: F32) -> F32:
@@ -76,7 +76,7 @@ def pooled(hits: F64, n: F64) -> I64:
     return np.array(starts, np.int64)
 
 
-def _joined(starts: I64, n: F64) -> I64:
+def _join_small_blocks(starts: I64, n: F64) -> I64:
     """Return where blocks start once each has BLOCK_MIN predictions,
     and there is room for their knots.
 
@@ -101,7 +101,7 @@ def _joined(starts: I64, n: F64) -> I64:
         least *= 2
 
 
-def _rising(x: F64, y: F64) -> Calibration:
+def _rising_knots(x: F64, y: F64) -> Calibration:
     """Return the knots as float32, without those that float32 does not tell from a neighbour.
 
     The first and the last stay: they are the ends of the scale.
@@ -203,7 +203,7 @@ class ThresholdSweep:
         """Return a point a threshold, ascending; n_true labels are true in all,
         unknown ones too.
         """
-        n, hits = self._reaching().tolist()
+        n, hits = self._counts_reaching().tolist()
         return [
             ThresholdPoint(
                 threshold, 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0
@@ -215,11 +215,11 @@ class ThresholdSweep:
         """Return the threshold of the most micro-F, of equals the highest; n_true as
         in `points`.
         """
-        n, hits = self._reaching()
+        n, hits = self._counts_reaching()
         f = 2.0 * hits / np.maximum(n + n_true, 1)
         return (STEPS - int(np.argmax(f[::-1]))) / STEPS
 
-    def _reaching(self) -> I64:
+    def _counts_reaching(self) -> I64:
         """Return the predictions, and the true ones, that reach each threshold, int64[2, STEPS]."""
         return np.cumsum(np.stack([self._all, self._hits])[:, ::-1], axis=1)[:, ::-1][:, 1:]
 

@@ -135,7 +135,9 @@ def row_sums(
     best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
     cells = row[hit], rank[hit]
     sums = RowSums(
-        _running(cells, 1.0, best.shape), _running(cells, gains[rank[hit]], best.shape), best
+        _running_sums(cells, 1.0, best.shape),
+        _running_sums(cells, gains[rank[hit]], best.shape),
+        best,
     )
     return sums, is_true
 
@@ -174,7 +176,9 @@ def ranking_metrics(
         ("PSnDCG", _discounts(k_max), sums.ideal),
     ):
         weighed, ideal_sums = (
-            (_running((row, ranks), weight * gains[ranks], sums.hits.shape) / ideal).sum(axis=0)
+            (_running_sums((row, ranks), weight * gains[ranks], sums.hits.shape) / ideal).sum(
+                axis=0
+            )
             for row, ranks, weight in (first, best)
         )
         ratios = np.divide(weighed, ideal_sums, out=np.zeros(k_max), where=ideal_sums > 0)
@@ -190,7 +194,7 @@ def _discounts(k: int) -> F64:
     return discounts
 
 
-def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
+def _running_sums(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
     """Return float64[n, k]: the sums of values along each row's ranks.
 
     cells  row and rank of each value, no two alike

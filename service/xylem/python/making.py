@@ -152,7 +152,7 @@ def combine(
     """
     if wrong := [name for name in options if name not in COMBINE_OPTIONS]:
         raise BadParameter(f"{wrong[0]}: {unknown(wrong[0], COMBINE_OPTIONS, 'name')}")
-    request = CombineRequest([], Path(), language=language, by=by, **options)
+    request = CombineRequest([], Path(), language=language, key_kind=by, **options)
     concepts = None
     if vocabulary is not None:
         concepts = read_concepts(Path(vocabulary), language, by)

@@ -140,8 +140,8 @@ def _closeness(match: I32) -> float:
 def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidates:
     """Return the concepts of the matches, with what is summed over their names."""
     room = 0
-    for m in range(len(matches.found)):
-        sequence = matches.found[m, SEQUENCE]
+    for m in range(len(matches.rows)):
+        sequence = matches.rows[m, SEQUENCE]
         room += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
     concepts = np.empty(room, np.int32)
     best = np.empty((room, 2), np.int64)
@@ -149,8 +149,8 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
     slots = empty_slots(room, text.slots[-1])
     n = 0
     n_words = np.float32(len(text.ids))
-    for m in range(len(matches.found)):
-        match = matches.found[m]
+    for m in range(len(matches.rows)):
+        match = matches.rows[m]
         for name in range(trie.name_ptr[match[SEQUENCE]], trie.name_ptr[match[SEQUENCE] + 1]):
             slot = slot_of(slots, concepts, trie.concepts[name])
             if slots[slot] < 0:
@@ -186,8 +186,8 @@ def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -
     """Return whether a name is better than the best one so far:
     words times closeness, kind, number.
     """
-    match = matches.found[m]
-    best_match = matches.found[best[0]]
+    match = matches.rows[m]
+    best_match = matches.rows[best[0]]
     gain = match[N_WORDS] * _closeness(match) - best_match[N_WORDS] * _closeness(best_match)
     if gain != 0:
         return bool(gain > 0)
@@ -201,7 +201,7 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, candidates: _Ca
     """Write what is said of the best name of each concept, and bring sums into their form."""
     text_words = np.float32(np.log1p(len(text.ids)))
     for c in range(len(candidates.concepts)):
-        match = matches.found[candidates.best[c, 0]]
+        match = matches.rows[candidates.best[c, 0]]
         name = candidates.best[c, 1]
         row = candidates.features[c]
         sequence = match[SEQUENCE]

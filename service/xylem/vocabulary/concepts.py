@@ -60,7 +60,7 @@ class Concepts(NamedTuple):
             )
         places = np.array([place[key] for key in self.keys], np.int32)
         broader, related = (
-            _moved(links, places, len(labels)) for links in (self.broader, self.related)
+            _renumber_links(links, places, len(labels)) for links in (self.broader, self.related)
         )
         owners = places[self.owners]
         return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
@@ -159,7 +159,7 @@ def _links(of_each: Iterable[Iterable[int]]) -> Lists:
     return Lists(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
 
 
-def _moved(links: Lists, places: I32, n: int) -> Lists:
+def _renumber_links(links: Lists, places: I32, n: int) -> Lists:
     """Return the links of concepts that have other numbers now, of n."""
     neighbours: list[list[int]] = [[] for _ in range(n)]
     for i, new_id in enumerate(places.tolist()):

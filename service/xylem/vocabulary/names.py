@@ -107,7 +107,7 @@ def build_names(
     """
     forms = fit_forms(parameters)
     vocabulary = Vocabulary()
-    divided = [_divided(text) for text in concepts.texts]
+    divided = [_split_qualifier(text) for text in concepts.texts]
     names = numbered([name for name, _ in divided], parameters, forms, vocabulary)
     brackets = numbered([words for _, words in divided], parameters, forms, vocabulary)
     sizes = np.diff(names.ptr)
@@ -116,7 +116,7 @@ def build_names(
     usable = np.flatnonzero(is_usable)
     if not len(usable):
         raise BadData("vocabulary: expected names with a word of two characters, found none")
-    texts_with = _counted(vocabulary, frequencies)
+    texts_with = _text_counts(vocabulary, frequencies)
     names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
     words = vocabulary.names(np.arange(vocabulary.n))
     counts = names_with.tolist()
@@ -126,12 +126,12 @@ def build_names(
     sequences = np.full((len(usable), int(sizes[usable].max())), NONE, np.int32)
     rows = np.repeat(np.arange(len(usable)), sizes[usable])
     columns = ranges(np.zeros(len(usable), int), sizes[usable])
-    sequences[rows, columns] = new_ids[_taken(names, usable).ids]
+    sequences[rows, columns] = new_ids[_select_lists(names, usable).ids]
     is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[usable]
     of_each = sequences, concepts.owners[usable], concepts.kinds[usable], is_qualified
     arrays, order = build_trie(*of_each, len(words))
     chosen = usable[order]
-    brackets = _taken(brackets, chosen)
+    brackets = _select_lists(brackets, chosen)
     texts = [concepts.texts[i].encode(errors="replace") for i in chosen.tolist()]
     by_old = np.argsort(new_ids)
     n_texts = 0 if frequencies is None else frequencies.n_texts
@@ -157,7 +157,7 @@ def build_names(
     }
 
 
-def _divided(text: str) -> tuple[str, str]:
+def _split_qualifier(text: str) -> tuple[str, str]:
     """Return a name and what stands in brackets behind it."""
     match = _QUALIFIER.search(text)
     if match is None or not text[: match.start()].strip():
@@ -165,7 +165,7 @@ def _divided(text: str) -> tuple[str, str]:
     return text[: match.start()], match[1]
 
 
-def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
+def _text_counts(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
     """Return in how many texts each word of a vocabulary stands; words of texts are added to it."""
     if frequencies is None:
         return np.zeros(vocabulary.n, np.int64)
@@ -178,7 +178,7 @@ def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64
     return counts
 
 
-def _taken(lists: Lists, chosen: I64) -> Lists:
+def _select_lists(lists: Lists, chosen: I64) -> Lists:
     """Return some of the lists, without words that have no number."""
     sizes = np.diff(lists.ptr)[chosen]
     ids = lists.ids[ranges(lists.ptr[chosen], sizes)]

@@ -204,12 +204,12 @@ _N_COLUMNS = 9
 class Matches(NamedTuple):
     """The sequences of words that a text has.
 
-    found   int32[m, 9]  a row each, columns as SEQUENCE to PART; parts stand last
+    rows    int32[m, 9]  a row each, columns as SEQUENCE to PART; parts stand last
     cover   int32[n]     words of the longest sequence of two or more that stands over each word, 0:
             none
     """
 
-    found: I32
+    rows: I32
     cover: I32
 
 

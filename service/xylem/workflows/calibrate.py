@@ -54,7 +54,7 @@ class CalibrationFit(NamedTuple):
     """A calibration, fitted to all rows, and how reliable scores are without and with one.
 
     source         the file of these rows, as the origin of a version tells it
-    before, after  of the first TOP_R labels of each row; after: each half of the rows by a fit to
+    bins_before, bins_after  of the first TOP_R labels of each row; after: each half of the rows by a fit to
                    the other half, so that no row is measured by what was fitted to it
     n_pairs        predictions that were fitted
     """
@@ -62,13 +62,13 @@ class CalibrationFit(NamedTuple):
     calibration: Calibration
     source: DataInfo
     n_pairs: int
-    before: list[ReliabilityBin]
-    after: list[ReliabilityBin]
+    bins_before: list[ReliabilityBin]
+    bins_after: list[ReliabilityBin]
 
     @property
     def errors(self) -> dict[str, float]:
         """Return the expected calibration errors, 0 to 1, `before` and `after`."""
-        both = {"before": self.before, "after": self.after}
+        both = {"before": self.bins_before, "after": self.bins_after}
         return {name: calibration_error(bins) or 0.0 for name, bins in both.items()}
 
 
@@ -194,8 +194,8 @@ def calibrate_and_publish(
         "knots": len(fit.calibration.x),
         "calibration_error": fit.errors,
         "reliability": {
-            "before": [reliability_bin._asdict() for reliability_bin in fit.before],
-            "after": [reliability_bin._asdict() for reliability_bin in fit.after],
+            "before": [reliability_bin._asdict() for reliability_bin in fit.bins_before],
+            "after": [reliability_bin._asdict() for reliability_bin in fit.bins_after],
         },
     }
 

@@ -108,7 +108,9 @@ def choose_features(
     tried = []
     for done, (name, parameters) in enumerate(CANDIDATES.items()):
         on_progress("choose features", done, len(CANDIDATES))
-        tried.append(_try(name, _parameters(parameters, auto), training, held_out, seed, crew))
+        tried.append(
+            _try_features(name, _parameters(parameters, auto), training, held_out, seed, crew)
+        )
     on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
     best = max(outcome.precision for outcome in tried)
     chosen = next(outcome.features for outcome in tried if outcome.precision >= best - TOLERANCE)
@@ -141,7 +143,7 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
     return np.sort(held_out), np.sort(rng.permutation(remainder)[: n_drawn - n_held])
 
 
-def _try(
+def _try_features(
     name: str,
     parameters: FeatureParameters,
     training: Dataset,

@@ -69,7 +69,7 @@ class CombineRequest:
     data        labelled rows that no member was trained on
     vocabulary  a file of concepts, whose names are found in texts; None: no names are
     language    of the names; None: all
-    by          what labels are: "uri", "notation", or a language, in which they are the names
+    key_kind    what labels are: "uri", "notation", or a language, in which they are the names
     candidates  labels of each member that are ranked; beam_width: of the members' searches
     rerank      the rows that the first member was trained on: near ones rank candidates, if that
                 gains
@@ -81,7 +81,7 @@ class CombineRequest:
     data: Path
     vocabulary: Path | None = None
     language: str | None = None
-    by: str = URI
+    key_kind: str = URI
     candidates: int = 50
     beam_width: int = 3
     ranker: str = "auto"
@@ -107,11 +107,11 @@ def combine_and_publish(
     store.prepare()
     info = None
     if request.vocabulary is not None and store.label_info(model) is None:
-        info = read_label_info(request.vocabulary, request.by, request.language)
+        info = read_label_info(request.vocabulary, request.key_kind, request.language)
     members = [store.open(name, reference) for name, reference in request.members]
     concepts = None
     if request.vocabulary is not None:
-        concepts = read_concepts(request.vocabulary, request.language, request.by)
+        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
     check_members(members, request.language, concepts is not None)
     dataset = read_dataset(
         request.data, columns=request.columns, on_progress=partial(on_progress, "read")
@@ -191,10 +191,10 @@ def combine_dataset(
     on_progress("features", 0, 1)
     labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
     on_progress("features", 1, 1)
-    return _fitted(parts, trial, labelled, request, on_progress)
+    return _fit_combination(parts, trial, labelled, request, on_progress)
 
 
-def _fitted(
+def _fit_combination(
     parts: CombinedParts,
     trial: Model,
     labelled: Labelled,
@@ -223,7 +223,7 @@ def _fitted(
         return ranking_figures(ranked, labelled.labels, labelled.unknown)
 
     alone = {
-        member.manifest.shown: figures(_of_member(candidates, i))
+        member.manifest.shown: figures(_member_ranking(candidates, i))
         for i, member in enumerate(parts.members)
     }
     report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
@@ -233,7 +233,7 @@ def _fitted(
     warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
     parameters: dict[str, Parameter] = {"ranker": kind}
     if parts.name_parameters is not None:
-        parameters |= {"by": request.by, "language": request.language or ""}
+        parameters |= {"by": request.key_kind, "language": request.language or ""}
     draft = parts.draft(ranker, request.seed, parameters)
     stored_report = {"combined": report, **({"warnings": warnings} if warnings else {})}
     draft = replace(
@@ -245,7 +245,7 @@ def _fitted(
     return draft, {**report, "warnings": warnings}
 
 
-def _of_member(candidates: Candidates, number: int) -> PredictedRows:
+def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
     """Return the ranking of a member alone."""
     member_features = candidates.features[:, len(MEMBER_FEATURES) * number :]
     is_proposed = member_features[:, 2] > 0

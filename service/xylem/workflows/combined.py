@@ -174,7 +174,7 @@ def combined_parts(
         warnings.append(
             f"{n_retired} of the members' labels are deprecated concepts: they are left out"
         )
-    counts, n_rows = _counted(members, maps, len(labels))
+    counts, n_rows = _training_counts(members, maps, len(labels))
     arrays = dict[str, NDArray[Any]]()
     parameters = None
     n_named = 0
@@ -217,7 +217,9 @@ def name_parameters_for(members: Sequence[Model], language: str | None) -> NameP
         return NameParameters()
 
 
-def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tuple[I64, int]:
+def _training_counts(
+    members: Sequence[Model], maps: Sequence[I32], n_labels: int
+) -> tuple[I64, int]:
     """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
     counts = np.zeros(n_labels, np.int64)
     n_rows = 0

@@ -87,7 +87,7 @@ def compare(
     _check_windows(a, b, n_new)
     untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
     sides = [
-        _predicted(side, not untuned, request, on_progress, labelled)
+        _predict_side(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
     _check_rows(sides, request.data)
@@ -137,7 +137,7 @@ def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
         )
 
 
-def _predicted(
+def _predict_side(
     side: Contender,
     decides: bool,
     request: CompareRequest,

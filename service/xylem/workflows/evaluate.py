@@ -173,7 +173,7 @@ class ValidFigures(NamedTuple):
     """
 
     metrics: dict[str, float]
-    kept: dict[str, Any]
+    report_figures: dict[str, Any]
 
 
 def valid_figures(

@@ -30,7 +30,7 @@ def extend_and_publish(
     return train_and_publish(store, model, extension, on_progress)
 
 
-def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
+def carry_thresholds(store: Store, name: str, version: int, database: ThresholdDatabase) -> bool:
     """Give a version the thresholds of its parent, if they fit, unless it has some.
 
     They do where labels were added or got a leaf, which begin as untuned ones do, and where the
@@ -41,13 +41,13 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     parent = read_origin(model.arrays).get("parent") or {}
     if (
         parent.get("model") != name
-        or kept_in.load(name, version, model.manifest.digest) is not None
+        or database.load(name, version, model.manifest.digest) is not None
     ):
         return False
     number = int(parent["version"])
     n_labels = model.manifest.n_labels
     is_there = number in store.versions(name)
-    tuned = kept_in.load(name, number, store.manifest(name, number).digest if is_there else None)
+    tuned = database.load(name, number, store.manifest(name, number).digest if is_there else None)
     if tuned is None:
         return False
     n_old = len(tuned.thresholds)
@@ -66,5 +66,5 @@ def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDa
     for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
         new_counter[unchanged] = old_counter[unchanged]
     carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
-    kept_in.save(name, version, carried, model.manifest.digest)
+    database.save(name, version, carried, model.manifest.digest)
     return True

@@ -105,7 +105,7 @@ class FileSource:
             yield from self._first_pass()
             return
         n_labels = len(self.census.label_rows)
-        for part, rows in self._with_rows(self.stream.parts()):
+        for part, rows in self._pair_with_rows(self.stream.parts()):
             yield TrainingSet(rows, part.labels._replace(n_labels=n_labels))
 
     def _first_pass(self) -> Iterator[TrainingSet]:
@@ -116,13 +116,13 @@ class FileSource:
         label_rows = self._label_rows
         label_nonzeros = np.zeros(0, np.int64)
         parts = self.stream.parts(partial(self._on_progress, "read"))
-        for part, rows in self._with_rows(parts):
+        for part, rows in self._pair_with_rows(parts):
             counts = np.diff(rows.indptr)
-            label_rows = _added(label_rows, np.bincount(part.labels.indices))
+            label_rows = _add_padded(label_rows, np.bincount(part.labels.indices))
             of_label = np.bincount(
                 part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr))
             )
-            label_nonzeros = _added(label_nonzeros, of_label.astype(np.int64))
+            label_nonzeros = _add_padded(label_nonzeros, of_label.astype(np.int64))
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
@@ -136,11 +136,11 @@ class FileSource:
             n_features=self.featurizer.n_features,  # a file has a row at least
             n_nonzeros=n_nonzeros,
             n_labelled=n_labelled,
-            label_rows=_placed(label_rows, ids),
-            label_nonzeros=_placed(label_nonzeros, ids),
+            label_rows=_by_final_id(label_rows, ids),
+            label_nonzeros=_by_final_id(label_nonzeros, ids),
         )
 
-    def _with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
+    def _pair_with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
         """Yield parts and their rows: those of texts in a file are
         made by the crew, some parts ahead.
         """
@@ -161,7 +161,7 @@ class FileSource:
         yield from zip(parts, row_parts, strict=True)
 
 
-def _added(sums: I64, increments: I64) -> I64:
+def _add_padded(sums: I64, increments: I64) -> I64:
     """Return the sum of two arrays, the shorter one continued with zeros."""
     total = np.zeros(max(len(sums), len(increments)), np.int64)
     total[: len(sums)] += sums
@@ -169,14 +169,14 @@ def _added(sums: I64, increments: I64) -> I64:
     return total
 
 
-def _placed(sums: I64, ids: I64 | I32) -> I64:
+def _by_final_id(sums: I64, ids: I64 | I32) -> I64:
     """Return the sums by final id: ids[i] is that of the provisional id i."""
     placed = np.zeros(len(ids), np.int64)
     placed[ids[: len(sums)]] = sums
     return placed
 
 
-class _Found(NamedTuple):
+class _FirstPass(NamedTuple):
     """What the first pass finds."""
 
     featurizer: ContextFeaturizer
@@ -207,12 +207,12 @@ class TextSource:
     @property
     def census(self) -> Census:
         """Return the counts of all windows."""
-        return self._found.census
+        return self._first_pass.census
 
     @property
     def featurizer(self) -> ContextFeaturizer:
         """Return what makes the windows."""
-        return self._found.featurizer
+        return self._first_pass.featurizer
 
     @property
     def names(self) -> NameTable:
@@ -222,14 +222,14 @@ class TextSource:
     @property
     def data_info(self) -> DataInfo:
         """Return what a manifest says of the data."""
-        return DataInfo(source_of(self._path), self.census.n_rows, self._found.sha256)
+        return DataInfo(source_of(self._path), self.census.n_rows, self._first_pass.sha256)
 
     def parts(self) -> Iterator[TrainingSet]:
         """Yield the windows of the file, from the first to the last.
 
         Raises BadData if it has changed.
         """
-        first_pass = self._found
+        first_pass = self._first_pass
         file = open_texts(self._path)
         for texts in blocks_of_texts(file):
             if texts:
@@ -240,7 +240,7 @@ class TextSource:
             )
 
     @cached_property
-    def _found(self) -> _Found:
+    def _first_pass(self) -> _FirstPass:
         """Read the file once: count its words, choose those of
         the vocabulary, and check every line.
         """
@@ -269,4 +269,4 @@ class TextSource:
             label_rows=label_rows,
             label_nonzeros=window * label_rows,
         )
-        return _Found(featurizer, census, file.sha256)
+        return _FirstPass(featurizer, census, file.sha256)

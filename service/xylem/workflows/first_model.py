@@ -41,7 +41,7 @@ def make_first_model(
     """
     check_model(name)
     dataset = read_dataset(data, columns=columns, on_progress=partial(on_progress, "read"))
-    train, valid, test = _parts(data, dataset, seed)
+    train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     request = TrainRequest(
         TRAINER,
@@ -96,7 +96,7 @@ def make_first_model(
     }
 
 
-def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:
+def _split_rows(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:
     """Return the rows to learn from, and those for thresholds and figures. Raises BadData."""
     used = np.unique(dataset.labels.indices)
     if dataset.n_rows < LEAST_ROWS:

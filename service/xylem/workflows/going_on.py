@@ -182,7 +182,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
             "depend, found "
             f"{longer.passes}"
         )
-    _check_left(request, state, longer, base_name)
+    _check_passes_left(request, state, longer, base_name)
     is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
     features = {} if is_text else dict(manifest.features)
     until = request.until if request.until != longer.passes else 0
@@ -193,7 +193,9 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     return GoingOn(base, request, Chosen(parameters, features), state)
 
 
-def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, base_name: str) -> None:
+def _check_passes_left(
+    request: TrainRequest, state: LearnerState, plan: PassPlan, base_name: str
+) -> None:
     """Raise BadParameter where no pass is left over the data."""
     if request.data == STDIN:
         return
@@ -207,7 +209,10 @@ def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, base
             f"from: expected a version with passes that are left, found {description}{hint}"
         )
     if request.until and request.until <= state.passes:
-        message = f"expected a pass after {state.passes}, the last one of {base_name}, found {request.until}"
+        message = (
+            f"expected a pass after {state.passes}, the last one of {base_name}, "
+            f"found {request.until}"
+        )
         raise BadParameter(f"until: {message}")
 
 
@@ -315,9 +320,8 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
     manifest = base.manifest
     if manifest.kind == COMBINED:
         raise BadParameter(
-            f"{operation}: expected a version of trees, found {base_name}, a combined one: take its "
-            "member, and "
-            "combine anew"
+            f"{operation}: expected a version of trees, found {base_name}, a combined one: "
+            "take its member, and combine anew"
         )
     if manifest.trainer.name != request.trainer:
         fault = f"found {base_name}, one of {manifest.trainer.name}"

@@ -136,7 +136,7 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
     Cosines with them are of the whole rows' lengths, and of the features that are kept. Cost: sorts
     of the rows and of their features.
     """
-    label_ptr, drawn = _drawn(labels, seed)
+    label_ptr, drawn = _draw_rows_of_labels(labels, seed)
     is_used = np.zeros(rows.n_rows, np.bool_)
     is_used[drawn] = True
     unused = np.random.default_rng(seed).permutation(np.flatnonzero(~is_used))
@@ -163,7 +163,7 @@ def draw_near_rows(rows: SparseRows, labels: LabelRows, seed: int) -> NearRows:
         scale.astype(np.float32),
         offsets(n_voting_labels),
         voting.indices[ranges(voting.indptr[:-1], n_voting_labels)],
-        *_true_together(labels),
+        *_co_occurring_labels(labels),
     )
 
 
@@ -176,7 +176,7 @@ def largest_features(rows: SparseRows) -> tuple[I64, I32, F64, F64]:
     values = rows.values.astype(np.float64)
     of_row = np.repeat(np.arange(rows.n_rows), np.diff(rows.indptr))
     lengths = np.sqrt(np.bincount(of_row, values**2, rows.n_rows))
-    chosen = _first_of_each(
+    chosen = _first_of_groups(
         of_row, np.lexsort((rows.indices, -np.abs(values), of_row)), FEATURES_MAX
     )
     return of_row[chosen], rows.indices[chosen], values[chosen], lengths
@@ -184,13 +184,13 @@ def largest_features(rows: SparseRows) -> tuple[I64, I32, F64, F64]:
 
 def largest_rows(of_row: I64, features: I32, weights: F64) -> I64:
     """Return the places of the POSTINGS_MAX largest weights of each feature, by feature and row."""
-    listed = _first_of_each(
+    listed = _first_of_groups(
         features, np.lexsort((of_row, -np.abs(weights), features)), POSTINGS_MAX
     )
     return listed[np.lexsort((of_row[listed], features[listed]))]
 
 
-def _first_of_each(groups: NDArray[Any], order: I64, limit: int) -> I64:
+def _first_of_groups(groups: NDArray[Any], order: I64, limit: int) -> I64:
     """Return the places of the first `limit` of each group, whose
     members follow each other in `order`.
     """
@@ -205,19 +205,19 @@ def places_in_groups(ordered: NDArray[Any]) -> I64:
     return np.arange(len(ordered)) - np.repeat(begins, np.diff(np.append(begins, len(ordered))))
 
 
-def _drawn(labels: LabelRows, seed: int) -> tuple[I64, I64]:
+def _draw_rows_of_labels(labels: LabelRows, seed: int) -> tuple[I64, I64]:
     """Return the offsets of the labels' rows, int64[K + 1], and the rows, ascending
     within a label.
     """
     row = np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr))
     lot = np.random.default_rng(seed).permutation(len(row))
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
-    chosen = _first_of_each(labels.indices, np.lexsort((lot, labels.indices)), ROWS_MAX)
+    chosen = _first_of_groups(labels.indices, np.lexsort((lot, labels.indices)), ROWS_MAX)
     chosen = chosen[np.lexsort((row[chosen], labels.indices[chosen]))]
     return offsets(np.minimum(counts, ROWS_MAX)), row[chosen]
 
 
-def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
+def _co_occurring_labels(labels: LabelRows) -> tuple[I64, I32, F32]:
     """Return which labels were most often true together with each,
     OTHERS_MAX at most, and in which share.
 
@@ -234,7 +234,7 @@ def _true_together(labels: LabelRows) -> tuple[I64, I32, F32]:
     n = together.data[is_pair]
     order = np.lexsort((other, -n, label))
     n_pairs = np.bincount(label, minlength=labels.n_labels)
-    order = _first_of_each(label, order, OTHERS_MAX)
+    order = _first_of_groups(label, order, OTHERS_MAX)
     order = order[np.lexsort((other[order], label[order]))]
     share = n[order] / (counts[label[order]] + SMOOTHING)
     ptr = offsets(np.minimum(n_pairs, OTHERS_MAX))

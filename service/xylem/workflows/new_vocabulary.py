@@ -63,13 +63,13 @@ class VocabularyRequest:
     """The concepts of a file, told by its suffix, that a combined
     version is to have in place of its own.
 
-    language, by              as `CombineRequest` has them; left out, as they were
+    language, key_kind        as `CombineRequest` has them; left out, as they were
     origin, latest, made_for  as in TrainRequest
     """
 
     file: Path
     language: str | None = None
-    by: str | None = None
+    key_kind: str | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
     made_for: str | None = None
@@ -95,7 +95,7 @@ def set_vocabulary(
             f"{version_name}: expected a combined version with a vocabulary, found one without"
         )
     parameters = manifest.trainer.parameters
-    key_kind = request.by or str(parameters.get("by", URI))
+    key_kind = request.key_kind or str(parameters.get("by", URI))
     language = request.language or str(parameters.get("language") or "") or None
     on_progress("read", 0, 1)
     concepts = read_concepts(request.file, language, key_kind)
@@ -106,8 +106,8 @@ def set_vocabulary(
     old_labels = set(all_names(model.labels))
     if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
         raise BadData(
-            f"{request.file.name}: expected concepts of {version_name}, found none: say what labels "
-            "are with --by"
+            f"{request.file.name}: expected concepts of {version_name}, found none: say what "
+            "labels are with --by"
         )
     old_calibration = {
         name: facts for name, facts in read_origin(model.arrays).items() if name == CALIBRATION
@@ -145,8 +145,8 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     assert matcher is not None
     place = {key: i for i, key in enumerate(concepts.keys)}
     vocabulary_keys = place.keys() | concepts.retired
-    kept = [label for label in old[proposing.concepts :] if label not in vocabulary_keys]
-    place |= {label: len(place) + i for i, label in enumerate(kept)}
+    retained_labels = [label for label in old[proposing.concepts :] if label not in vocabulary_keys]
+    place |= {label: len(place) + i for i, label in enumerate(retained_labels)}
     labels = list(place)
     to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)
     counts = np.zeros(len(labels), np.int64)
@@ -178,6 +178,8 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     draft = parts.draft(
         assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters
     )
-    kept = [name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")]
-    extra = {**draft.extra, **{name: arrays[name] for name in kept}}
+    retained_arrays = [
+        name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")
+    ]
+    extra = {**draft.extra, **{name: arrays[name] for name in retained_arrays}}
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 METRICS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@5")
 FOLDS_MAX = 20
 _STUDY = "xylem"
-_ASKED = "asked"
+_DESCRIPTION = "asked"
 _FACTS = "facts"
 
 
@@ -177,7 +177,7 @@ def search(
                 crew.steps(Calls(try_trial, (folds, request)), proposals, running.tell)
     finally:
         running.give_up()
-    trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
+    trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _completed_trials(study)]
     if not trials:
         raise BadParameter(
             f"--minutes: expected time for one trial, found {request.minutes:g} too short"
@@ -255,9 +255,9 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
         study = optuna.create_study(
             storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True
         )
-        stored_description = study.user_attrs.get(_ASKED)
+        stored_description = study.user_attrs.get(_DESCRIPTION)
         if stored_description is None:
-            study.set_user_attr(_ASKED, description)
+            study.set_user_attr(_DESCRIPTION, description)
         # what was proposed already is not proposed again
         study.sampler = optuna.samplers.TPESampler(seed=(request.seed + len(study.trials)) % 2**32)
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
@@ -274,7 +274,7 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
     return study
 
 
-class AskedTrial(NamedTuple):
+class ProposedTrial(NamedTuple):
     """What is to be tried; `until`: given up then, in seconds since
     1970, as clocks of machines agree on.
     """
@@ -301,19 +301,21 @@ class _Running:
         self._until = time.time() + 60.0 * request.minutes
         self._trials: dict[int, Trial] = {}
 
-    def ask(self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]) -> Iterator[AskedTrial]:
+    def ask(
+        self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]
+    ) -> Iterator[ProposedTrial]:
         """Yield trials while there is time, and so many have neither ended nor run."""
         while time.time() < self._until:
-            n_ended = len(_ended(self._study))
+            n_ended = len(_completed_trials(self._study))
             if n_ended + len(self._trials) >= self._request.trials:
                 return
             self._on_progress("trials", n_ended, self._request.trials)
             trial = self._study.ask()
             self._trials[trial.number] = trial
             name = trial.suggest_categorical(TRAINER, self._request.trainers)
-            yield AskedTrial(trial.number, name, parameters_of(trial, name), self._until)
+            yield ProposedTrial(trial.number, name, parameters_of(trial, name), self._until)
 
-    def tell(self, proposal: AskedTrial, facts: TrialFacts | None) -> None:
+    def tell(self, proposal: ProposedTrial, facts: TrialFacts | None) -> None:
         """Write down what came of a trial; None: it was given up."""
         trial = self._trials.pop(proposal.number)
         if facts is None:
@@ -321,7 +323,7 @@ class _Running:
         else:
             trial.set_user_attr(_FACTS, facts._asdict())
             self._study.tell(trial, facts.value)
-        self._on_progress("trials", len(_ended(self._study)), self._request.trials)
+        self._on_progress("trials", len(_completed_trials(self._study)), self._request.trials)
 
     def give_up(self) -> None:
         """Write down that what runs has failed."""
@@ -330,7 +332,7 @@ class _Running:
 
 
 def try_trial(
-    proposal: AskedTrial,
+    proposal: ProposedTrial,
     folds: list[Fold],
     request: SearchRequest,
     on_progress: OnProgress = no_progress,
@@ -364,7 +366,7 @@ def try_trial(
     return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
 
 
-def _ended(study: Study) -> list[FrozenTrial]:
+def _completed_trials(study: Study) -> list[FrozenTrial]:
     """Return the trials that have a value, in the order in which they were tried."""
     from optuna.trial import TrialState
 

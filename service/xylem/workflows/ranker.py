@@ -40,13 +40,15 @@ _BOOSTED = {
     "max_features": 0.5,
     "early_stopping": False,
 }
-_OF_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
+_BOOSTED_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
 MANY_ROWS = 2000
 """From so many rows on the trees have more leaves: chosen by held-out
 rows of two sets of training rows.
 """
 
-_CLOSE = 1e-3  # how far the margins of the arrays may be from scikit-learn's: float32 rounds them
+_MARGIN_TOLERANCE = (
+    1e-3  # how far the margins of the arrays may be from scikit-learn's: float32 rounds them
+)
 
 
 class Candidates(NamedTuple):
@@ -175,13 +177,13 @@ def _fit_linear(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
 
 def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
     ensemble = _sklearn("sklearn.ensemble")
-    options = _BOOSTED | (_OF_MANY_ROWS if is_large else {})
+    options = _BOOSTED | (_BOOSTED_MANY_ROWS if is_large else {})
     model = ensemble.HistGradientBoostingClassifier(**options, random_state=seed).fit(x, y)
     constant = np.zeros(x.shape[1] + 1)
     constant[-1] = float(np.ravel(model._baseline_prediction)[0])
     ranker = _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
     worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
-    if worst > _CLOSE:  # the fields of its trees are no public interface
+    if worst > _MARGIN_TOLERANCE:  # the fields of its trees are no public interface
         raise BadParameter(
             "combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, "
             "whose margins are "

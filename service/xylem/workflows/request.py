@@ -212,8 +212,8 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
     Raises BadData for a file of stop words that cannot be used.
     """
     parameters = trainer(name).parameters
-    trainer_values, features = _parted(split_items(items))
-    return _checked(
+    trainer_values, features = _split_values(split_items(items))
+    return _check_together(
         lambda: parameters.from_text(trainer_values),
         {key: scalar_of(text) for key, text in features.items()},
     )
@@ -226,7 +226,7 @@ def from_json(name: str, values: object) -> Chosen:
     It may come from another machine, and so names no file, as of stop words.
     """
     parameters = trainer(name).parameters
-    trainer_values, features = _parted(json_object(values))
+    trainer_values, features = _split_values(json_object(values))
     stop_words = features.get("stop_words")
     if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
         message = (
@@ -234,10 +234,10 @@ def from_json(name: str, values: object) -> Chosen:
             "estimate take"
         )
         raise BadParameter.of([ParameterFault(f"{PREFIX}stop_words", message)])
-    return _checked(lambda: parameters.from_json(trainer_values), features)
+    return _check_together(lambda: parameters.from_json(trainer_values), features)
 
 
-def _parted(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (the trainer's, the features' without their prefix)."""
     trainer_values = {key: value for key, value in values.items() if not key.startswith(PREFIX)}
     return trainer_values, {
@@ -247,7 +247,7 @@ def _parted(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     }
 
 
-def _checked(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen:
+def _check_together(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen:
     faults: list[ParameterFault] = []
     chosen = None
     try:

@@ -86,14 +86,14 @@ class _Outcome(NamedTuple):
     """A training's result, and the rows that it was made of.
 
     valid  the validation rows, if there are any and they were read before the training
-    found  thresholds that were found beside the training
+    threshold_learner  thresholds that were found beside the training
     """
 
     trained: Trained
     source: PreparedSource
     train_seconds: float
     valid: Labelled | None = None
-    found: ProgressiveThresholds | None = None
+    threshold_learner: ProgressiveThresholds | None = None
     weights: Weights = "float32"
 
     @property
@@ -111,12 +111,12 @@ def train_and_publish(
     model: str,
     request: TrainRequest,
     on_progress: OnProgress = no_progress,
-    kept_in: ThresholdDatabase | None = None,
+    database: ThresholdDatabase | None = None,
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on
-    a stream they are all but publishing. With `kept_in` thresholds are found beside the training,
+    a stream they are all but publishing. With `database` thresholds are found beside the training,
     by OFO, and kept there. Raises BadInput for what cannot be trained on, StoreError when it cannot
     be published; then nothing is. A store that cannot be written to is refused before anything is
     read, a validation file that cannot be used before the training (on a stream: one that cannot be
@@ -129,7 +129,7 @@ def train_and_publish(
         continuation = going_on(store.open(*request.base), request, chosen)
         request = continuation.request
         chosen = continuation.chosen
-    request.check(chosen, kept_in is not None)
+    request.check(chosen, database is not None)
     if request.rerank:
         check_installed()
     store.prepare()
@@ -147,15 +147,15 @@ def train_and_publish(
             else prepare_on(continuation, crew, on_progress)
         )
         threshold_learner = (
-            None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
+            None if database is None else ProgressiveThresholds(source, request.threads, database)
         )
-        outcome = _trained(
+        outcome = _train_prepared(
             source, request, chosen, crew, on_progress, threshold_learner, continuation
         )
-        finished = _finished(outcome, request, origin, on_progress)
+        finished = _finish(outcome, request, origin, on_progress)
         ranked = None
         if request.rerank:
-            finished, ranked = _reranked(finished, request, crew, on_progress)
+            finished, ranked = _rerank_finished(finished, request, crew, on_progress)
         on_progress("publish", 0, 1)
         manifest = store.publish(model, finished.draft, latest=request.latest)
         on_progress("publish", 1, 1)
@@ -196,8 +196,8 @@ def train_dataset(
     chosen = request.chosen()
     crew = crew or Crew(request.threads)
     source = prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
-    outcome = _trained(source, request, chosen, crew, on_progress)
-    return _finished(outcome, request, dict(request.origin), on_progress).draft
+    outcome = _train_prepared(source, request, chosen, crew, on_progress)
+    return _finish(outcome, request, dict(request.origin), on_progress).draft
 
 
 class _Finished(NamedTuple):
@@ -208,7 +208,7 @@ class _Finished(NamedTuple):
     calibration_error: dict[str, float] | None
 
 
-def _finished(
+def _finish(
     outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
 ) -> _Finished:
     """Return what a training made with its metrics, report and
@@ -248,7 +248,7 @@ def _finished(
     return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
 
 
-def _reranked(
+def _rerank_finished(
     finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> tuple[_Finished, dict[str, Any]]:
     """Return what a training made with a ranker of its
@@ -310,7 +310,7 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
     )
 
 
-def _trained(
+def _train_prepared(
     source: PreparedSource,
     request: TrainRequest,
     chosen: Chosen,

@@ -84,8 +84,8 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     tuned = outcome.tuned
     facts: dict[str, Any] = {
         "method": tuned.method,
-        **_named("validation", outcome.validation),
-        **({} if outcome.test is None else _named("test", outcome.test)),
+        **_f_facts("validation", outcome.validation),
+        **({} if outcome.test is None else _f_facts("test", outcome.test)),
         "empty_label_convention": tuned.convention,
         "labels": len(tuned.thresholds),
         "start": [tuned.start.a, tuned.start.b],
@@ -101,7 +101,7 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     return facts
 
 
-def _named(part: str, f: FMeasures) -> dict[str, float]:
+def _f_facts(part: str, f: FMeasures) -> dict[str, float]:
     return {
         f"{part}_macro_f": f.macro_f,
         f"{part}_micro_f": f.micro_f,
@@ -120,7 +120,7 @@ _POWER_SHARE = 0.75
 scores of rather too low a probability than of one too high.
 """
 
-_ASKED_MAX = 3
+_ESTIMATE_PASSES_MAX = 3
 """So many times the model is asked for estimates, at most: anew where the power that was fitted is
 so low that thresholds may lie below those that were kept.
 """
@@ -306,7 +306,7 @@ class _Task(NamedTuple):
         def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
             if method == "ofo":
                 return replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
-            return self._found(method, estimates, truth, bounds)
+            return self._find(method, estimates, truth, bounds)
 
         self.on_progress("kappa", 0, 1)
         best = choose_kappa(
@@ -330,7 +330,7 @@ class _Task(NamedTuple):
             counters, thresholds = learn(self.predictor, rows, truth, start, *counted, on_progress)
             return Tuned(method, empty, start, thresholds, counters)
         self.on_progress(method, 0, 1)
-        thresholds = self._found(method, estimates, truth, self.bounds)
+        thresholds = self._find(method, estimates, truth, self.bounds)
         self.on_progress(method, 1, 1)
         return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
 
@@ -341,7 +341,7 @@ class _Task(NamedTuple):
             return choose_start(estimates, truth, bounds, self.read, self.request.empty)
         return self.read._replace(a=requested.a, b=requested.b)
 
-    def _found(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
+    def _find(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
         """Return the thresholds of a method other than OFO, float32[K]."""
         thresholds, single = fta(estimates, truth, bounds, self.read, self.request.empty)
         if method == "sto":
@@ -386,7 +386,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
             keeper.add(predictions.ptr, predictions.labels, predictions.scores)
         return keeper.all()
 
-    for _ in range(_ASKED_MAX):
+    for _ in range(_ESTIMATE_PASSES_MAX):
         requested_floor = kept_by.score_of(kappa)
         estimates = ask(requested_floor)
         scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))

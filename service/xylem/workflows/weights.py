@@ -103,4 +103,4 @@ def round_weights(
     float32_metrics = {f"{key} in float32": exact_value for key, (_, exact_value) in pairs.items()}
     return replace(
         rounded, metrics={**metrics, **float32_metrics}
-    ), None if valid is None else rounded_figures.kept
+    ), None if valid is None else rounded_figures.report_figures
