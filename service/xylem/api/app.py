@@ -49,8 +49,8 @@ from xylem.base import (
     log,
     open_tracer,
     read_settings,
+    redacted_url,
     settle,
-    shown_url,
 )
 from xylem.serving import (
     PREDICT,
@@ -129,8 +129,8 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         followers = parts.ring, job_figures, parts.learning
-        for each in followers:
-            each.start()
+        for follower in followers:
+            follower.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -144,8 +144,8 @@ def create_app(
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
-        for each in followers:
-            await asyncio.to_thread(each.close)
+        for follower in followers:
+            await asyncio.to_thread(follower.close)
         parts.metrics.settle()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
@@ -218,7 +218,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         ring=ring,
         audit=AuditLog(database),
         registry=Registry(
-            store, database, settings.store_remote and shown_url(settings.store_remote)
+            store, database, settings.store_remote and redacted_url(settings.store_remote)
         ),
         jobs=Jobs(database, settings),
         schedules=Schedules(database, settings),
@@ -276,7 +276,7 @@ def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGHUP)
+    previous_handler = signal.getsignal(signal.SIGHUP)
     loop.add_signal_handler(signal.SIGHUP, look)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     try:
@@ -285,5 +285,5 @@ def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
         # for a moment, removal sets the default
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         loop.remove_signal_handler(signal.SIGHUP)
-        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, previous_handler or signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

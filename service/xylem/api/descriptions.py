@@ -58,8 +58,8 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
     ids = _ordered(ids, query, served.labels, counts, tuned)
-    shown = ids[query.offset : query.offset + query.limit].tolist()
-    end = query.offset + len(shown)
+    page_ids = ids[query.offset : query.offset + query.limit].tolist()
+    end = query.offset + len(page_ids)
     return {
         "model": served.name,
         "version": served.version,
@@ -68,8 +68,8 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
         "n_found": len(ids),
         "n_denied": 0 if allowed is None else int(len(allowed) - np.count_nonzero(allowed)),
         "languages": list(languages_of(served.info.current)[0]),
-        "labels": [_summary(served, i, counts, tuned, info) for i in shown],
-        "next_offset": end if shown and end < len(ids) else None,
+        "labels": [_summary(served, i, counts, tuned, info) for i in page_ids],
+        "next_offset": end if page_ids and end < len(ids) else None,
     }
 
 
@@ -78,16 +78,16 @@ def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> Label
 
     Raises UnknownLabel, UnsupportedOption, BadRequest.
     """
-    found = label_features(
+    explanation = label_features(
         served.opened, name_of(served.labels, _label_of(served, query)), query.top
     )
     return {
         "model": served.name,
         "version": served.version,
-        "label": found["label"],
-        "id": found["id"],
-        "n_trees": len(found["trees"]),
-        "features": found["features"],
+        "label": explanation["label"],
+        "id": explanation["id"],
+        "n_trees": len(explanation["trees"]),
+        "features": explanation["features"],
     }
 
 
@@ -107,7 +107,7 @@ def describe_history(
                 f"model {served.name} version {served.version}: expected thresholds, found none"
             )
         points: list[Any] = [
-            each._asdict() for each in label_history(connection, head, label, n_labels)
+            point._asdict() for point in label_history(connection, head, label, n_labels)
         ]
     return {
         "model": served.name,
@@ -122,13 +122,15 @@ def describe_history(
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
     """Return the id of the label that a query names. Raises BadRequest, UnknownLabel."""
     if (query.id is None) == (query.label is None):
-        found = "neither" if query.id is None else "both"
-        raise BadRequest(f"expected a label's id or its name, found {found}").at("label")
+        present = "neither" if query.id is None else "both"
+        raise BadRequest(f"expected a label's id or its name, found {present}").at("label")
     n_labels = served.labels.n_names
     label = find_name(served.labels, query.label) if query.label is not None else query.id
     if label is None or not 0 <= label < n_labels:
-        asked = query.id if query.label is None else query.label
-        raise UnknownLabel(f"expected one of {n_labels} labels, found {asked!r:.80}").at("label")
+        requested = query.id if query.label is None else query.label
+        raise UnknownLabel(f"expected one of {n_labels} labels, found {requested!r:.80}").at(
+            "label"
+        )
     return label
 
 
@@ -192,17 +194,17 @@ def describe_thresholds(
         tuned = live.snapshot()
         macro_f = live.served.macro_f()
         shadow = None if live.shadow is None else _describe_shadow(live.shadow)
-    kept: list[Any] = []
+    checkpoint_rows: list[Any] = []
     n_events = 0
     with database.read() as connection:
         head = find_head(connection, served.name, served.version, served.thresholds.digest)
         if head is not None:
             n_events = head.n_events
-            kept = [one._asdict() for one in checkpoints(connection, head)]
+            checkpoint_rows = [checkpoint._asdict() for checkpoint in checkpoints(connection, head)]
     marks = tuned.counters.marks
     hits = tuned.counters.hits
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
-    shown = ids[query.offset : query.offset + query.limit].tolist()
+    page_ids = ids[query.offset : query.offset + query.limit].tolist()
     labels: list[LabelThreshold] = [
         {
             "label": name_of(served.labels, i),
@@ -211,9 +213,9 @@ def describe_thresholds(
             "hits": int(hits[i]),
             "marks": int(marks[i]),
         }
-        for i in shown
+        for i in page_ids
     ]
-    end = query.offset + len(shown)
+    end = query.offset + len(page_ids)
     return {
         "model": served.name,
         "version": served.version,
@@ -223,10 +225,10 @@ def describe_thresholds(
         "n_events": n_events,
         "macro_f": 100 * macro_f,
         "shadow": shadow,
-        "checkpoints": kept,
+        "checkpoints": checkpoint_rows,
         "n_labels": len(ids),
         "labels": labels,
-        "next_offset": end if shown and end < len(ids) else None,
+        "next_offset": end if page_ids and end < len(ids) else None,
     }
 
 

@@ -54,7 +54,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     job = context.job
-    version = context.named_version(request.version)
+    version = context.resolve_version(request.version)
     # a run before this one was done, and could not say so
     if (context.directory / RESULT).exists():
         return _counts(_offset_of(context.directory))

@@ -120,8 +120,8 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
     if code == "internal-error":
         fault = f"expected the job to run, found an error of the service, {type(error).__name__}"
         return f"{fault}: see its log", code
-    shown = DataRoot(settings.data_dir, 1).shown(located(error))
-    return shown.replace(f"{settings.store}/", ""), code
+    message = DataRoot(settings.data_dir, 1).shown(located(error))
+    return message.replace(f"{settings.store}/", ""), code
 
 
 if __name__ == "__main__":

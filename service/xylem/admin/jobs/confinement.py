@@ -42,18 +42,18 @@ def confine(limits: Limits, parent: int) -> None:
         os._exit(1)
     _write("/proc/self/oom_score_adj", "1000")  # whom the system kills first when memory is out
     cpu_seconds = math.ceil(limits.job_cpu_seconds_max)
-    wanted = {
+    bounds = {
         resource.RLIMIT_CORE: (0, 0),
         resource.RLIMIT_CPU: (cpu_seconds, cpu_seconds + CPU_GRACE_SECONDS),
         resource.RLIMIT_FSIZE: (limits.job_file_bytes_max, limits.job_file_bytes_max),
         resource.RLIMIT_NOFILE: (FILES_MAX, FILES_MAX),
         resource.RLIMIT_DATA: (limits.job_memory_bytes_max + SLACK_BYTES,) * 2,
     }
-    for kind, (soft, hard) in wanted.items():
-        _, most = resource.getrlimit(kind)
-        if most != resource.RLIM_INFINITY:
-            soft = min(soft, most)
-            hard = min(hard, most)
+    for kind, (soft, hard) in bounds.items():
+        _, hard_max = resource.getrlimit(kind)
+        if hard_max != resource.RLIM_INFINITY:
+            soft = min(soft, hard_max)
+            hard = min(hard, hard_max)
         resource.setrlimit(kind, (soft, hard))
 
 
@@ -64,8 +64,8 @@ def stand_back(pid: int, nice: int) -> None:
     Its parent calls it at once: to start and import is a good part of a short job.
     """
     with contextlib.suppress(OSError):
-        mine = os.getpriority(os.PRIO_PROCESS, 0)
-        os.setpriority(os.PRIO_PROCESS, pid, min(mine + nice, NICE_MAX))
+        own_nice = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, pid, min(own_nice + nice, NICE_MAX))
     # a session of its own is a scheduling group of its own, where the system groups by sessions
     _write(f"/proc/{pid}/autogroup", str(nice))
 

@@ -54,13 +54,13 @@ class JobContext(NamedTuple):
         """Return how many threads the job may have."""
         return self.settings.limits.job_threads_max
 
-    def named_version(self, asked: int | str | None) -> int:
+    def resolve_version(self, requested: int | str | None) -> int:
         """Return the version that the job works with, which stays the
         same whatever aliases do meanwhile.
         """
         if self.job.version is not None:
             return self.job.version
-        version = self.store.resolve(self.job.model, LATEST if asked is None else asked)
+        version = self.store.resolve(self.job.model, LATEST if requested is None else requested)
         patiently(lambda: self.leases.record_version(self.claim, version))
         return version
 
@@ -70,7 +70,7 @@ class WatchedFiles:
 
     def __init__(self, data: DataRoot) -> None:
         self._data = data
-        self._found: dict[Path, Fingerprint] = {}
+        self._fingerprints: dict[Path, Fingerprint] = {}
 
     def find(self, name: str, field: str = "data") -> Path:
         """Return the path of a data file, and remember what it is like.
@@ -78,17 +78,17 @@ class WatchedFiles:
         Raises BadRequest and BadData.
         """
         path = self._data.path_of(name, field)
-        self._found[path] = fingerprint(path)
+        self._fingerprints[path] = fingerprint(path)
         return path
 
     def prints(self) -> list[Fingerprint]:
         """Return what the files were like."""
-        return list(self._found.values())
+        return list(self._fingerprints.values())
 
     def check(self) -> None:
         """Raise BadData if one of the files was changed, replaced or removed since."""
-        for path, before in self._found.items():
-            if fingerprint(path) != before:
+        for path, expected in self._fingerprints.items():
+            if fingerprint(path) != expected:
                 fault = "expected a file that stays as it is while a job reads it, found it changed"
                 raise BadData(f"{path}: {fault}")
 

@@ -51,20 +51,20 @@ class DataRoot:
         Raises BadRequest at `field` for a name that leads elsewhere, to no regular file, or is
         none.
         """
-        root = self._there(field)
+        root = self._existing_root(field)
         try:
             if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
                 path = (root / name).resolve()
                 is_hidden = any(part.startswith(_UPLOAD) for part in path.parts[len(root.parts) :])
                 is_there = path.is_relative_to(root) and path.is_file() and not is_hidden
                 # of a pair, read with it
-                other = path.with_name(path.name.replace(".X.npz", ".Y.npz"))
-                if is_there and other.resolve().is_relative_to(root):
+                partner = path.with_name(path.name.replace(".X.npz", ".Y.npz"))
+                if is_there and partner.resolve().is_relative_to(root):
                     return path
         except (OSError, ValueError, RuntimeError):  # too long, NUL, a circle of links
             pass
-        shown = repr(name[:200]) if isinstance(name, str) else type(name).__name__
-        raise BadRequest(f"expected a file below the data directory, found {shown}").at(field)
+        name_text = repr(name[:200]) if isinstance(name, str) else type(name).__name__
+        raise BadRequest(f"expected a file below the data directory, found {name_text}").at(field)
 
     def shown(self, message: str) -> str:
         """Return a message about a file with the names of files as
@@ -78,10 +78,10 @@ class DataRoot:
 
         Raises BadRequest without a root, Unavailable when it cannot be read.
         """
-        root = self._there()
-        found: list[UploadedFile] = []
+        root = self._existing_root()
+        files: list[UploadedFile] = []
         todo = [(root, 0)]
-        while todo and len(found) < LIST_MAX:
+        while todo and len(files) < LIST_MAX:
             directory, depth = todo.pop()
             try:
                 for path in sorted(directory.iterdir()):
@@ -93,12 +93,12 @@ class DataRoot:
                         with contextlib.suppress(OSError, RuntimeError):
                             status = path.stat()
                             if path.resolve().is_relative_to(root) and stat.S_ISREG(status.st_mode):
-                                found.append(_facts(str(path.relative_to(root)), status))
+                                files.append(_facts(str(path.relative_to(root)), status))
             except OSError as error:  # a directory below, as lost+found, is left out
                 if directory == root:
                     fault = f"data directory: expected to read it, found {error.strerror}"
                     raise Unavailable(fault) from error
-        return sorted(found, key=attrgetter("name"))[:LIST_MAX]
+        return sorted(files, key=attrgetter("name"))[:LIST_MAX]
 
     def upload(self, name: str) -> Upload:
         """Return what writes a new file, or one in place of another, piece by piece; see Upload.
@@ -107,7 +107,7 @@ class DataRoot:
         `/` between them; its directory must be there. Raises BadRequest for any other, and
         Unavailable.
         """
-        root = self._there("name")
+        root = self._existing_root("name")
         parts = name.split("/")
         if len(name) > NAME_MAX or not all(_PART.fullmatch(part) for part in parts):
             expected = "parts of letters, digits, '.', '_' and '-', separated by '/'"
@@ -132,7 +132,7 @@ class DataRoot:
 
         Raises DataNotFound, BadRequest without a root, Unavailable.
         """
-        root = self._there("name")
+        root = self._existing_root("name")
         try:
             self.path_of(name, "name")
             path = (root / name).parent.resolve() / Path(name).name
@@ -147,7 +147,7 @@ class DataRoot:
         except OSError as error:
             raise Unavailable(f"{name}: expected to remove it, found {error.strerror}") from error
 
-    def _there(self, field: str = "data") -> Path:
+    def _existing_root(self, field: str = "data") -> Path:
         if self._root is None or not self._root.is_dir():
             fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
             raise BadRequest(fault).at(field)
@@ -178,8 +178,8 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
         """
         self.bytes += len(piece)
         if self.bytes > self._bytes_max:
-            most = f"{self._bytes_max} bytes (limit data_bytes_max)"
-            raise LimitExceeded(f"{self._name}: expected at most {most}, found more")
+            limit = f"{self._bytes_max} bytes (limit data_bytes_max)"
+            raise LimitExceeded(f"{self._name}: expected at most {limit}, found more")
         with _writing(self._name):
             view = memoryview(piece)
             while view:
@@ -193,9 +193,9 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
             os.fsync(self._fd)
             self._path.replace(self._target)
             FileSystem().fsync_dir(self._target.parent)
-            found = os.fstat(self._fd)
+            status = os.fstat(self._fd)
         self.close()
-        return _facts(self._name, found)
+        return _facts(self._name, status)
 
     def close(self) -> None:
         """Remove what was not finished."""
@@ -218,14 +218,16 @@ def fingerprint(path: Path) -> Fingerprint:
 
     files = [path, partner(path)] if ".npz" in path.suffixes[-2:] else [path]
     try:
-        found = [file.stat() for file in files]
+        statuses = [file.stat() for file in files]
     except OSError as error:
         raise BadData(f"{path}: expected a file that is there, found {error.strerror}") from None
-    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+    return tuple(
+        (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in statuses
+    )
 
 
-def _facts(name: str, found: os.stat_result) -> UploadedFile:
-    return UploadedFile(name=name, bytes=found.st_size, modified=found.st_mtime)
+def _facts(name: str, status: os.stat_result) -> UploadedFile:
+    return UploadedFile(name=name, bytes=status.st_size, modified=status.st_mtime)
 
 
 @contextlib.contextmanager

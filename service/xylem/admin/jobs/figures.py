@@ -62,7 +62,7 @@ class JobFigures(Collector):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._found: _Figures | None = None
+        self._last_figures: _Figures | None = None
         following = Repeating("job-figures", self.read, READ_SECONDS, at_once=True)
         self.start = following.start
         self.close = following.stop
@@ -72,11 +72,11 @@ class JobFigures(Collector):
 
         Other parts report a database that does not answer.
         """
-        found = None
+        figures = None
         with contextlib.suppress(DatabaseUnavailable), self._database.read() as connection:
-            found = _figures(connection)
-        self._found = found
-        return found is not None
+            figures = _figures(connection)
+        self._last_figures = figures
+        return figures is not None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
@@ -91,14 +91,16 @@ class JobFigures(Collector):
             "xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels
         )
         seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
-        if self._found is not None:
-            at, present, past = self._found
-            here = {(row.kind, row.state): row for row in present}
+        if self._last_figures is not None:
+            read_at, present, past = self._last_figures
+            row_of = {(row.kind, row.state): row for row in present}
             for kind in sorted({row.kind for row in past}):
                 for state in (_QUEUED, _RUNNING):
-                    row = here.get((kind, state))
+                    row = row_of.get((kind, state))
                     jobs.add_metric((kind, state), 0 if row is None else row.n)
-                    oldest.add_metric((kind, state), 0 if row is None else max(at - row.since, 0.0))
+                    oldest.add_metric(
+                        (kind, state), 0 if row is None else max(read_at - row.since, 0.0)
+                    )
             for row in past:
                 ended.add_metric((row.kind, row.state), row.n)
                 seconds.add_metric((row.kind, row.state), row.seconds)
@@ -107,18 +109,20 @@ class JobFigures(Collector):
 
 def _figures(connection: Connection) -> _Figures:
     """Read the figures. A job whose worker has died waits for another."""
-    at = now(connection)
-    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= at)
+    read_at = now(connection)
+    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= read_at)
     state = case((runs, _RUNNING), else_=_QUEUED).label("state")
     since = case((runs, JOBS.c.started), else_=JOBS.c.created).label("since")
-    here = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
-    figures = func.count().label("n"), func.min(here.c.since).label("since")
-    grouped = select(here.c.kind, here.c.state, *figures).group_by(here.c.kind, here.c.state)
+    live_jobs = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
+    figures = func.count().label("n"), func.min(live_jobs.c.since).label("since")
+    grouped = select(live_jobs.c.kind, live_jobs.c.state, *figures).group_by(
+        live_jobs.c.kind, live_jobs.c.state
+    )
     rows = connection.execute(grouped).all()
     ended = connection.execute(
         select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)
     ).all()
-    return at, rows, ended
+    return read_at, rows, ended
 
 
 class FiguresPage:
@@ -163,7 +167,7 @@ class FiguresPage:
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         status = 404
-        told = {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
+        problem = {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
         if environ["PATH_INFO"] == "/metrics":
             try:
                 self._check(environ.get("HTTP_AUTHORIZATION"))
@@ -172,10 +176,10 @@ class FiguresPage:
                 return page
             except XylemError as error:
                 status = PROBLEMS[code_of(error)].status
-                told = describe_error(error)
+                problem = describe_error(error)
         headers = [("Content-Type", "application/problem+json")]
         start_response(f"{status} {HTTPStatus(status).phrase}", headers)
-        return [json.dumps({"status": status, **told}).encode()]
+        return [json.dumps({"status": status, **problem}).encode()]
 
     def _check(self, authorization: str | None) -> None:
         """Raise AccessRefused, or DatabaseUnavailable, unless who

@@ -68,9 +68,9 @@ def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> Non
     not among them.
     """
     with contextlib.suppress(OSError):
-        found = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
+        entries = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
         keep = set(known_ids())
-        for entry in found:
+        for entry in entries:
             if entry.name not in keep:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
@@ -78,11 +78,11 @@ def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> Non
 def read_log(store: Path, job_id: str) -> bytes:
     """Return the log of a job, empty when there is none yet."""
     directory = directory_of(store, job_id)
-    found = b""
+    content = b""
     for name in (_LOG_BEFORE, _LOG):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found += (directory / name).read_bytes()
-    return found
+            content += (directory / name).read_bytes()
+    return content
 
 
 class BoundedLog:

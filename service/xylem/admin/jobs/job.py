@@ -23,7 +23,7 @@ ENDED: frozenset[State] = frozenset(("succeeded", "failed", "cancelled"))
 """The states that a job does not leave by itself."""
 
 
-_OURS = frozenset(("revision", "traceparent"))  # what of a job nobody else is told
+_INTERNAL_FIELDS = frozenset(("revision", "traceparent"))  # what of a job nobody else is told
 
 
 class JobProgress(NamedTuple):
@@ -102,7 +102,9 @@ class Job:
     def as_json(self) -> dict[str, Any]:
         """Return what HTTP and `--json` tell of it."""
         facts = {
-            each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OURS
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in _INTERNAL_FIELDS
         }
         for name in ("progress", "promotion"):
             facts[name] = None if facts[name] is None else facts[name]._asdict()
@@ -113,7 +115,7 @@ def feedback_models(request: Mapping[str, Any]) -> list[str]:
     """Return the models whose feedback is among the data of a request, JSON that was checked."""
     data = request.get("data")
     return (
-        [one["feedback"]["model"] for one in data if type(one) is dict]
+        [source["feedback"]["model"] for source in data if type(source) is dict]
         if type(data) is list
         else []
     )
@@ -150,12 +152,12 @@ def change(connection: Connection, job_id: str, **values: object) -> None:
 def end(connection: Connection, job_id: str, state: State, **values: object) -> None:
     """Let a job have ended, and be nobody's; count it."""
     free = {"claim": None, "lease_until": None, "cancel_asked": False}
-    at = now(connection)
-    change(connection, job_id, state=state, ended=at, **free, **values)
+    end_time = now(connection)
+    change(connection, job_id, state=state, ended=end_time, **free, **values)
     kind, started = connection.execute(
         select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)
     ).one()
-    seconds = 0.0 if started is None else max(at - started, 0.0)
+    seconds = 0.0 if started is None else max(end_time - started, 0.0)
     totals = update(JOB_TOTALS).where(JOB_TOTALS.c.kind == kind, JOB_TOTALS.c.state == state)
     connection.execute(totals.values(n=JOB_TOTALS.c.n + 1, seconds=JOB_TOTALS.c.seconds + seconds))
 

@@ -117,7 +117,7 @@ class Jobs:
         from xylem.serving import store_of
 
         request, model = check_request(kind, body, self.data, self._limits)
-        n_bytes = len(_kept(request).encode())
+        n_bytes = len(_request_json(request).encode())
         if n_bytes > REQUEST_BYTES_MAX:
             raise LimitExceeded(
                 f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {n_bytes}"
@@ -163,27 +163,29 @@ class Jobs:
             raise BadRequest(
                 f"idempotency key: expected {expected}, found {n} characters, some of others"
             )
-        said = _kept(request)
-        digest = hashlib.sha256(f"{kind}\n{said}".encode()).hexdigest()
+        request_json = _request_json(request)
+        digest = hashlib.sha256(f"{kind}\n{request_json}".encode()).hexdigest()
         with self._database.write() as connection:
             take_turns(connection)
-            same = select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
-            found = None if idempotency_key is None else connection.execute(same).one_or_none()
-            if found is not None:
-                if found.request_sha256 != digest:
+            same_key = select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
+            earlier_row = (
+                None if idempotency_key is None else connection.execute(same_key).one_or_none()
+            )
+            if earlier_row is not None:
+                if earlier_row.request_sha256 != digest:
                     raise IdempotencyConflict(
                         "expected the request that came with this idempotency key before, "
                         "that of job "
-                        f"{found.id}, found another"
+                        f"{earlier_row.id}, found another"
                     )
-                return job_of(found)
+                return job_of(earlier_row)
             self._check_room(connection)
             values: dict[str, Any] = {
                 "id": secrets.token_hex(_ID_BYTES),
                 "kind": kind,
                 "model": model,
                 "state": "queued",
-                "request": said,
+                "request": request_json,
                 "request_sha256": digest,
                 "idempotency_key": idempotency_key,
                 "created": now(connection),
@@ -216,16 +218,16 @@ class Jobs:
 
         Raises BadRequest for a state or kind that there is not, and DatabaseUnavailable.
         """
-        for name, value, known in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
-            if value is not None and value not in known:
-                raise BadRequest(f"expected one of {', '.join(known)}, found {value[:40]!r}").at(
+        for name, value, choices in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
+            if value is not None and value not in choices:
+                raise BadRequest(f"expected one of {', '.join(choices)}, found {value[:40]!r}").at(
                     name
                 )
         if model is not None and "\0" in model:  # which PostgreSQL refuses
             return []
-        wanted = {"state": state, "model": model, "kind": kind}
+        filters = {"state": state, "model": model, "kind": kind}
         query = select(JOBS).order_by(JOBS.c.number.desc()).limit(limit)
-        for name, value in wanted.items():
+        for name, value in filters.items():
             query = query if value is None else query.where(JOBS.c[name] == value)
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query)]
@@ -262,23 +264,23 @@ class Jobs:
                 expected = "one that failed or was cancelled"
                 raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")
             self._check_room(connection)
-            anew = {
+            cleared = {
                 "started": None,
                 "ended": None,
                 "error": None,
                 "error_code": None,
                 "progress": None,
             }
-            change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **anew)
+            change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **cleared)
             return job_of(find(connection, job_id))
 
     def _check_room(self, connection: Connection) -> None:
-        most = self._limits.jobs_queued_max
+        queued_max = self._limits.jobs_queued_max
         n_queued = connection.execute(
             select(func.count()).where(JOBS.c.state == "queued")
         ).scalar_one()
-        if n_queued >= most:
-            expected = f"at most {most} jobs that wait (limit jobs_queued_max)"
+        if n_queued >= queued_max:
+            expected = f"at most {queued_max} jobs that wait (limit jobs_queued_max)"
             raise Overloaded(f"expected {expected}, found {n_queued}")
 
     def log_text(self, job_id: str) -> str:
@@ -287,14 +289,14 @@ class Jobs:
         return read_log(self._store, job_id).decode("utf-8", "replace")
 
     async def follow(
-        self, job_id: str, after: int = 0, look: Look = asyncio.to_thread
+        self, job_id: str, since_revision: int = 0, look: Look = asyncio.to_thread
     ) -> AsyncIterator[Job | None]:
         """Yield the job whenever it has changed, the first time at once, and None where it has not.
 
         It ends when the job has, or is forgotten. A database that does not answer ends nothing:
         what changed meanwhile is told when it answers again.
 
-        after  a revision: what is not newer is not yielded (the Last-Event-ID of server-sent
+        since_revision  a revision: what is not newer is not yielded (the Last-Event-ID of server-sent
                events)
         look   runs a blocking call in a thread
 
@@ -303,9 +305,9 @@ class Jobs:
         """
         job = await look(self.get, job_id)
         while True:
-            is_new = job.revision > after
+            is_new = job.revision > since_revision
             if is_new:
-                after = job.revision
+                since_revision = job.revision
                 yield job
             if job.has_ended:
                 return
@@ -342,5 +344,5 @@ class Jobs:
         return path
 
 
-def _kept(request: Mapping[str, Any]) -> str:
+def _request_json(request: Mapping[str, Any]) -> str:
     return json.dumps(request, sort_keys=True, separators=(",", ":"))

@@ -121,17 +121,19 @@ def check_request(
         faults = all_faults_of(error, [model])
         bad = {_field(fault) for fault in faults}
         good = {field.alias or name for name, field in model.model_fields.items()} - bad
-        rest = {name: value for name, value in body.items() if name in good}
+        good_values = {name: value for name, value in body.items() if name in good}
         stand_ins = {name: value for name, value in _STAND_INS.items() if name in bad}
-        told = set(rest).difference(_DEPENDENT.get(name) for name in bad)
+        reported_fields = set(good_values).difference(_DEPENDENT.get(name) for name in bad)
         with contextlib.suppress(ValidationError):  # there are more faults than are told of
-            others = checked(model.model_validate({**stand_ins, **rest}, context=limits))
-            faults += [fault for fault in others if _field(fault) in told]
+            other_faults = checked(
+                model.model_validate({**stand_ins, **good_values}, context=limits)
+            )
+            faults += [fault for fault in other_faults if _field(fault) in reported_fields]
         raise BadFields(faults) from None
     if faults := list(checked(request)):
         raise BadFields(faults)
-    said = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return said, said["model"]
+    stored_request = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return stored_request, stored_request["model"]
 
 
 def read_request(kind: str, request: Mapping[str, Any]) -> Any:
@@ -200,8 +202,10 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _fault_of(parse_named, request.base, "from")
     if request.executor == "ray":
         with contextlib.suppress(BadParameter):  # told at their fields
-            own = from_json(request.trainer, dict(request.parameters)).trainer
-            yield from _fault_of(lambda name: check_spreads(name, own), request.trainer, "executor")
+            trainer_parameters = from_json(request.trainer, dict(request.parameters)).trainer
+            yield from _fault_of(
+                lambda name: check_spreads(name, trainer_parameters), request.trainer, "executor"
+            )
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
     if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
@@ -333,8 +337,8 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _column_faults(request, request.data)
     file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
-        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
-        yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")
+        endings = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
+        yield BadRequest(f"expected a name that ends in {endings}, found another").at("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):
             yield BadRequest("expected an option of a batch, found one that only predict has").at(

@@ -73,8 +73,8 @@ class Leases:
                 if row.cancel_asked:
                     end(connection, row.id, "cancelled")
                 elif row.attempts >= self._limits.job_attempts_max:
-                    found = f"found that {row.attempts} died of it, the last one {row.worker}"
-                    fault = f"expected a worker that lives, {found}"
+                    cause = f"found that {row.attempts} died of it, the last one {row.worker}"
+                    fault = f"expected a worker that lives, {cause}"
                     end(connection, row.id, "failed", error=fault, error_code="worker-died")
                 else:
                     return self._take(connection, row, worker)
@@ -87,15 +87,15 @@ class Leases:
                 row = self.check(connection, claim)
             except ClaimLost:
                 return "lost"
-            said = None if progress is None else json.dumps(progress._asdict())
+            progress_json = None if progress is None else json.dumps(progress._asdict())
             lease = (
                 update(JOBS)
                 .where(JOBS.c.id == row.id)
                 .values(lease_until=self._lease_end(connection))
             )
             connection.execute(lease)
-            if said not in (None, row.progress):  # only then is there something to tell
-                change(connection, row.id, progress=said)
+            if progress_json not in (None, row.progress):  # only then is there something to tell
+                change(connection, row.id, progress=progress_json)
             return "cancel" if row.cancel_asked else "go on"
 
     def succeed(
@@ -205,6 +205,8 @@ class Leases:
         return now(connection) + self._limits.job_lease_seconds
 
 
-def _is_free(at: float) -> Any:
+def _is_free(time_now: float) -> Any:
     """Return the condition of jobs that may be claimed at a time."""
-    return or_(JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < at))
+    return or_(
+        JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < time_now)
+    )

@@ -76,9 +76,13 @@ class Rate:
         if seconds < TELL_SECONDS or done <= self._first:
             return JobProgress(phase, done, total)
         rate = (done - self._first) / seconds
-        left = (total - done) / rate if total >= done else None
+        seconds_left = (total - done) / rate if total >= done else None
         return JobProgress(
-            phase, done, total, round(rate, 3), None if left is None else round(left, 3)
+            phase,
+            done,
+            total,
+            round(rate, 3),
+            None if seconds_left is None else round(seconds_left, 3),
         )
 
 
@@ -87,12 +91,12 @@ def settings_as_json(settings: Settings) -> dict[str, Any]:
 
     The admin's key is left out: no such process needs it.
     """
-    said = settings.model_dump(mode="json", exclude={"admin_key"})
-    for name in said:
+    values = settings.model_dump(mode="json", exclude={"admin_key"})
+    for name in values:
         value = getattr(settings, name)
         if isinstance(value, SecretStr):
-            said[name] = value.get_secret_value()
-    return said
+            values[name] = value.get_secret_value()
+    return values
 
 
 def send_order(process: subprocess.Popen[bytes], settings: Settings, **order: object) -> None:

@@ -177,12 +177,12 @@ class JobProcess:
         self._lines = self._lines[:LINE_BYTES_MAX]
         for line in lines:
             with contextlib.suppress(ValueError, TypeError):
-                said = json.loads(line)
-                if "progress" in said:
-                    self._progress = self._rate.progress(*said["progress"])
+                message = json.loads(line)
+                if "progress" in message:
+                    self._progress = self._rate.progress(*message["progress"])
                     self.on_phase(self._progress.phase)
                 else:
-                    self._final = said
+                    self._final = message
 
     def _judge(self, status: int) -> Outcome:
         """Return what the last word of a process and its exit status mean."""
@@ -195,15 +195,15 @@ class JobProcess:
         if self._final is not None and status == 0:
             return Outcome("succeeded", result=self._final["result"])
         if status == -signal.SIGXCPU:
-            most = f"{limits.job_cpu_seconds_max:g} seconds of processor time"
-            return _exceeded(most, "job_cpu_seconds_max")
-        found = f"status {status}"
+            bound = f"{limits.job_cpu_seconds_max:g} seconds of processor time"
+            return _exceeded(bound, "job_cpu_seconds_max")
+        ending = f"status {status}"
         if status < 0:
-            found = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
+            ending = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
             if status == -signal.SIGKILL:
-                found += ": the system, out of memory, or somebody else"
+                ending += ": the system, out of memory, or somebody else"
         return Outcome(
-            "failed", f"expected the job's process to end by itself, found {found}", "crashed"
+            "failed", f"expected the job's process to end by itself, found {ending}", "crashed"
         )
 
 
@@ -212,8 +212,8 @@ def memory_exceeded(limits: Limits) -> Outcome:
     return _exceeded(f"{limits.job_memory_bytes_max} bytes of memory", "job_memory_bytes_max")
 
 
-def _exceeded(most: str, limit: str) -> Outcome:
-    fault = f"expected the job to take at most {most} (limit {limit}), found it to take more"
+def _exceeded(bound: str, limit: str) -> Outcome:
+    fault = f"expected the job to take at most {bound} (limit {limit}), found it to take more"
     return Outcome("failed", fault, "limit-exceeded")
 
 
@@ -221,13 +221,13 @@ def inherited_environment() -> dict[str, str]:
     """Return the environment of a process that we start: ours
     without settings, and where packages are.
     """
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if not name.upper().startswith("XYLEM_") or name in KEPT_VARIABLES
     }
     return {
-        **kept,
+        **variables,
         "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path),
     }
 

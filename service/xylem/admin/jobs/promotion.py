@@ -78,22 +78,22 @@ def promote_if(
 
     new = measure(version) if rule.conditions else Measured({})
     for _ in range(ROUNDS_MAX):
-        baseline = named_now(context, alias)
+        baseline = version_of_alias(context, alias)
         verdict = _judge(rule.conditions, alias, version, baseline, new, measure)
-        if named_now(context, alias) == baseline:
+        if version_of_alias(context, alias) == baseline:
             break
     else:
         reason = f"{alias} moved {ROUNDS_MAX} times while the versions were compared"
         verdict = PromotionVerdict(False, (reason,), alias, baseline)
-    kept = verdict
-    patiently(lambda: context.leases.record_verdict(context.claim, kept))
-    if not kept.promoted:
-        context.store.note_refusal(context.job.model, alias, version, _cause(context, kept))
-    _act(context, kept, version)
-    return kept
+    decision = verdict
+    patiently(lambda: context.leases.record_verdict(context.claim, decision))
+    if not decision.promoted:
+        context.store.note_refusal(context.job.model, alias, version, _cause(context, decision))
+    _act(context, decision, version)
+    return decision
 
 
-def named_now(context: JobContext, alias: str) -> int | None:
+def version_of_alias(context: JobContext, alias: str) -> int | None:
     """Return the version that an alias names, None when there is no such alias."""
     try:
         return context.store.alias(context.job.model, alias).version
@@ -103,19 +103,19 @@ def named_now(context: JobContext, alias: str) -> int | None:
 
 def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
     """Yield what makes the figures of a version on labelled rows say less than they seem to."""
-    shown = model.manifest.shown
+    version_name = model.manifest.shown
     _, n_others = labelled.rows_learnt(model)
     if n_others:
         example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""
         yield (
-            f"{n_others} of {labelled.n_rows} validation rows have only labels that {shown} "
+            f"{n_others} of {labelled.n_rows} validation rows have only labels that {version_name} "
             "has not learnt"
             f"{example}: each counts as missed"
         )
     trained_on = {manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)}
     if labelled.source is not None and labelled.source.sha256 in trained_on:
         yield (
-            f"{shown} was trained on the validation rows: its figures are better there "
+            f"{version_name} was trained on the validation rows: its figures are better there "
             "than elsewhere"
         )
 
@@ -129,19 +129,21 @@ def judge_conditions(
     holds = True
     reasons = []
     for condition in conditions:
-        now = new.get(condition.metric)
-        before = old.get(condition.metric)
+        new_value = new.get(condition.metric)
+        old_value = old.get(condition.metric)
         at_least = f"expected a change of at least {condition.least_change:+g}"
-        if now is None or before is None:
-            whose = "the new version" if now is None else "the one before"
+        if new_value is None or old_value is None:
+            whose = "the new version" if new_value is None else "the one before"
             holds = False
             reasons.append(f"{condition.metric}: {at_least}, found no such figure of {whose}")
             continue
-        change = now - before
+        change = new_value - old_value
         fits = change >= condition.least_change - 1e-9  # as decimals they may be equal
         holds = holds and fits
-        found = f"found {change:+.2f}, from {before:.2f} to {now:.2f}"
-        reasons.append(f"{condition.metric}: {at_least}, {found}{'' if fits else ': not enough'}")
+        change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
+        reasons.append(
+            f"{condition.metric}: {at_least}, {change_text}{'' if fits else ': not enough'}"
+        )
     return holds, reasons
 
 
@@ -179,7 +181,7 @@ def _judge(
 def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
     """Move the alias if it is to move and names what it did when that was decided."""
     model = context.job.model
-    if verdict.promoted and named_now(context, verdict.alias) in (verdict.baseline, version):
+    if verdict.promoted and version_of_alias(context, verdict.alias) in (verdict.baseline, version):
         registry = Registry(context.store, context.database)
         registry.promote(model, version, verdict.alias, _cause(context, verdict))
 

@@ -154,7 +154,9 @@ class PublishingJob(TableFields):
     @property
     def feedback(self) -> list[str]:
         """The models whose feedback is among them."""
-        return [one.feedback.model for one in self.sources if isinstance(one, FeedbackSource)]
+        return [
+            source.feedback.model for source in self.sources if isinstance(source, FeedbackSource)
+        ]
 
     @property
     def measures(self) -> bool:

@@ -73,31 +73,33 @@ class Schedules:
         alias; LimitExceeded.
         """
         if (cron is None) == (rows is None):
-            found = "neither" if cron is None else "both"
-            raise BadRequest(f"expected either cron or rows, found {found}").at("cron")
+            present = "neither" if cron is None else "both"
+            raise BadRequest(f"expected either cron or rows, found {present}").at("cron")
         try:
             request, model = self._jobs.check(kind, job)
         except BadFields as error:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
         if rows is not None and not 1 <= rows <= self._rows_max:
-            most = self._rows_max
+            rows_max = self._rows_max
             expected = (
-                f"1 to {most} rows" if most else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
+                f"1 to {rows_max} rows"
+                if rows_max
+                else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
             )
             raise BadRequest(f"expected {expected}, found {rows}").at("rows")
         schedule_id = secrets.token_hex(8)
         alias = _alias_of(kind, request)
         with self._database.write() as connection:
             take_turns(connection)
-            others = connection.execute(select(SCHEDULES)).all()
-            for other in others:
-                moved = _alias_of(other.kind, json.loads(other.request))
-                if alias and (model, alias) == (other.model, moved):
+            existing = connection.execute(select(SCHEDULES)).all()
+            for other in existing:
+                other_alias = _alias_of(other.kind, json.loads(other.request))
+                if alias and (model, alias) == (other.model, other_alias):
                     expected = f"{model}: expected one schedule for the alias {alias}"
                     raise Conflict(f"{expected}, found that {other.id} is another: delete it first")
-            if len(others) >= SCHEDULES_MAX:
+            if len(existing) >= SCHEDULES_MAX:
                 raise LimitExceeded(f"expected at most {SCHEDULES_MAX} schedules, found as many")
-            at = now(connection)
+            created = now(connection)
             values = {
                 "id": schedule_id,
                 "kind": kind,
@@ -105,10 +107,10 @@ class Schedules:
                 "request": json.dumps(request),
                 "cron": cron,
                 "when_rows": rows,
-                "next_at": None if cron is None else next_time(cron, at),
+                "next_at": None if cron is None else next_time(cron, created),
                 "rows_after": newest_number(connection),
                 "runs": 0,
-                "created": at,
+                "created": created,
             }
             connection.execute(insert(SCHEDULES).values(values))
             return _facts(connection, _find(connection, schedule_id))
@@ -138,20 +140,20 @@ class Schedules:
         too.
         """
         with self._database.read() as connection:
-            at = now(connection)
+            time_now = now(connection)
             newest = newest_number(connection)
             rows = connection.execute(select(SCHEDULES)).all()
-            due = [row for row in rows if _is_due(connection, row, at)]
-        self._correct_times([row for row in rows if row.cron is not None], at)
+            due = [row for row in rows if _is_due(connection, row, time_now)]
+        self._correct_times([row for row in rows if row.cron is not None], time_now)
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
             job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
             # else another was faster
-            is_here = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
-            next_at = None if row.cron is None else next_time(row.cron, at)
+            is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
+            next_at = None if row.cron is None else next_time(row.cron, time_now)
             run = (
                 update(SCHEDULES)
-                .where(is_here)
+                .where(is_unchanged)
                 .values(runs=row.runs + 1, last_job=job.id, next_at=next_at)
             )
             with self._database.write() as connection:
@@ -159,13 +161,13 @@ class Schedules:
             log(logging.INFO, "schedule_ran", schedule=row.id, model=row.model, job=job.id)
         return len(due)
 
-    def _correct_times(self, rows: Iterable[Row[Any]], at: float) -> None:
+    def _correct_times(self, rows: Iterable[Row[Any]], time_now: float) -> None:
         """Bring forward what is not to run before a time that comes after the next one.
 
         It ran, or was made, while the clock was ahead.
         """
         for row in rows:
-            earliest = _next_after_minute(row.cron, int(at // 60))
+            earliest = _next_after_minute(row.cron, int(time_now // 60))
             if earliest < row.next_at:
                 is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.next_at == row.next_at)
                 with self._database.write() as connection:
@@ -174,25 +176,27 @@ class Schedules:
                     )
 
 
-def next_time(cron: str, after: float) -> float:
+def next_time(cron: str, start_time: float) -> float:
     """Return the first time of a cron line after another, in seconds since 1970.
 
     Raises BadRequest.
     """
     from croniter import CroniterBadDateError, CroniterError, croniter  # 0.2 s
 
-    shown = f"{cron[:80]!r}"
+    cron_text = f"{cron[:80]!r}"
     if len(cron) > CRON_MAX or len(cron.split()) != _CRON_FIELDS:
-        raise BadRequest(f"expected a cron line of {_CRON_FIELDS} fields, found {shown}").at("cron")
+        raise BadRequest(f"expected a cron line of {_CRON_FIELDS} fields, found {cron_text}").at(
+            "cron"
+        )
     try:
-        start = datetime.datetime.fromtimestamp(after, datetime.UTC)
-        found: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
+        start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
+        next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        fault = f"expected a cron line of a time that comes, found {shown}, which never does"
+        fault = f"expected a cron line of a time that comes, found {cron_text}, which never does"
         raise BadRequest(fault).at("cron") from None
     except CroniterError as error:
-        raise BadRequest(f"expected a cron line, found {shown}: {error}").at("cron") from None
-    return found.timestamp()
+        raise BadRequest(f"expected a cron line, found {cron_text}: {error}").at("cron") from None
+    return next_run.timestamp()
 
 
 @functools.lru_cache(maxsize=SCHEDULES_MAX)
@@ -220,9 +224,11 @@ def _rows_come(connection: Connection, row: Row[Any]) -> int:
     )
 
 
-def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:
+def _is_due(connection: Connection, row: Row[Any], time_now: float) -> bool:
     is_due: bool = (
-        row.next_at <= at if row.when_rows is None else _rows_come(connection, row) >= row.when_rows
+        row.next_at <= time_now
+        if row.when_rows is None
+        else _rows_come(connection, row) >= row.when_rows
     )
     if not is_due or row.last_job is None:
         return is_due
@@ -232,15 +238,15 @@ def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:
 
 def _find(connection: Connection, schedule_id: str) -> Row[Any]:
     """Return the row of a schedule. Raises ScheduleNotFound."""
-    found = [row for row in connection.execute(select(SCHEDULES)) if row.id == schedule_id]
-    if not found:
+    rows = [row for row in connection.execute(select(SCHEDULES)) if row.id == schedule_id]
+    if not rows:
         raise ScheduleNotFound(f"expected the id of a schedule, found {schedule_id[:40]!r}")
-    return found[0]
+    return rows[0]
 
 
 def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
     """Return what JSON tells of a schedule."""
-    come = None if row.when_rows is None else _rows_come(connection, row)
+    n_rows = None if row.when_rows is None else _rows_come(connection, row)
     request = json.loads(row.request)
     return {
         "id": row.id,
@@ -250,7 +256,7 @@ def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
         "cron": row.cron,
         "next": time_text(row.next_at),
         "rows": row.when_rows,
-        "rows_come": come,
+        "rows_come": n_rows,
         "runs": row.runs,
         "last_job": row.last_job,
         "created": time_text(row.created),

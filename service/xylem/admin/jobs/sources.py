@@ -90,8 +90,8 @@ def join_sources(
     ]
     share = request.valid.feedback if isinstance(request.valid, HeldOutFeedback) else 0.0
     names = [
-        Path(one).name.split(".")[0] if isinstance(one, str) else "feedback"
-        for one in request.sources
+        Path(entry).name.split(".")[0] if isinstance(entry, str) else "feedback"
+        for entry in request.sources
     ]
     directory = context.work / "joined"
     directory.mkdir(parents=True, exist_ok=True)

@@ -175,13 +175,13 @@ def _published(context: JobContext) -> Manifest | None:
     Raises VersionNotFound if it is gone.
     """
     job = context.job
-    found = context.store.published(job.model, job.id)
-    if found is None and job.version is not None:
+    manifest = context.store.published(job.model, job.id)
+    if manifest is None and job.version is not None:
         fault = (
             f"expected version {job.version}, which this job published, found that it was deleted"
         )
         raise VersionNotFound(f"{job.model}: {fault}")
-    return found
+    return manifest
 
 
 def _files(
@@ -221,36 +221,38 @@ _SAME_FIELDS = {
 """Fields of a training job that a TrainRequest has by the same names, with the same meaning."""
 
 
-def _train(made: Publication, request: TrainingJob) -> None:
-    assert made.data is not None
+def _train(publication: Publication, request: TrainingJob) -> None:
+    assert publication.data is not None
     train = TrainRequest(
-        data=made.data,
-        valid=made.valid,
-        label_names=made.label_names(request),
+        data=publication.data,
+        valid=publication.valid,
+        label_names=publication.label_names(request),
         columns=request.columns(),
         base=None if request.base is None else parse_named(request.base),
-        threads=made.context.threads,
+        threads=publication.context.threads,
         **request.model_dump(include=_SAME_FIELDS),
-        **_steps(made.context, request),
-        **made.marks(request),
+        **_steps(publication.context, request),
+        **publication.marks(request),
     )
-    train_and_publish(made.store, made.context.job.model, train, made.on_progress)
+    train_and_publish(
+        publication.store, publication.context.job.model, train, publication.on_progress
+    )
 
 
-def _extend(made: Publication, request: ExtendJob) -> None:
-    assert made.data is not None
-    wanted = TrainRequest(
+def _extend(publication: Publication, request: ExtendJob) -> None:
+    assert publication.data is not None
+    train_request = TrainRequest(
         "",
-        made.data,
-        made.valid,
-        label_names=made.label_names(request),
+        publication.data,
+        publication.valid,
+        label_names=publication.label_names(request),
         columns=request.columns(),
-        threads=made.context.threads,
+        threads=publication.context.threads,
         base=(request.model, LATEST if request.version is None else request.version),
-        rows=[made.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
-        **made.marks(request),
+        rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
+        **publication.marks(request),
     )
-    extend_and_publish(made.store, request.model, wanted, made.on_progress)
+    extend_and_publish(publication.store, request.model, train_request, publication.on_progress)
 
 
 run = partial(publish, make=_train)
@@ -284,7 +286,7 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     test = None if request.test is None else files.find(request.test, "test")
-    version = context.named_version(request.version)
+    version = context.resolve_version(request.version)
 
     def on_keep(connection: Connection, report: dict[str, Any]) -> None:
         files.check()
@@ -308,8 +310,8 @@ def tune(
 ) -> dict[str, Any]:
     """Tune a version's thresholds and keep them; return the report of `keep`."""
     start = None if choice.start is None else (choice.start[0], choice.start[1])
-    how = choice.empty_labels, choice.kappa, start, context.threads, columns
-    request = request_of([choice.method], data, test, *how)
+    options = choice.empty_labels, choice.kappa, start, context.threads, columns
+    request = request_of([choice.method], data, test, *options)
     opened = context.store.open(context.job.model, version)
     outcomes = tune_version(opened, request, context.on_progress)
     return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)
@@ -317,36 +319,40 @@ def tune(
 
 def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
     """Combine versions; return the figures of the version that was published."""
-    found = publish(context, request, _combine)
+    figures = publish(context, request, _combine)
     if request.vocabulary is not None and context.store.label_info(request.model) is None:
         # an earlier run died between the two, or somebody removed it since
         file = context.data.path_of(request.vocabulary, "vocabulary")
         info = read_label_info(file, request.by or URI, request.language)
         context.store.put_label_info(request.model, info)
-    return found
+    return figures
 
 
-def _combine(made: Publication, request: CombineJob) -> None:
-    assert made.data is not None
-    find = made.files.find
-    wanted = CombineRequest(
+def _combine(publication: Publication, request: CombineJob) -> None:
+    assert publication.data is not None
+    find = publication.files.find
+    combine_request = CombineRequest(
         members=[parse_named(member) for member in request.members],
-        data=made.data,
+        data=publication.data,
         vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
-        by=request.by or URI,
+        key_kind=request.by or URI,
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
         columns=request.columns(),
         **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
-        **made.marks(request),
+        **publication.marks(request),
     )
-    combine_and_publish(made.store, request.model, wanted, made.on_progress)
+    combine_and_publish(publication.store, request.model, combine_request, publication.on_progress)
 
 
-def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
-    file = made.files.find(request.vocabulary, "vocabulary")
-    wanted = VocabularyRequest(file, request.language, request.by, **made.marks(request))
+def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
+    file = publication.files.find(request.vocabulary, "vocabulary")
+    vocabulary_request = VocabularyRequest(
+        file, request.language, request.by, **publication.marks(request)
+    )
     version = LATEST if request.version is None else request.version
-    set_vocabulary(made.store, request.model, version, wanted, made.on_progress)
+    set_vocabulary(
+        publication.store, request.model, version, vocabulary_request, publication.on_progress
+    )
 
 
 publish_vocabulary = partial(publish, make=_set_vocabulary)

@@ -165,12 +165,12 @@ class Worker:
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
         except OSError as error:  # a store that is full or away, no process to be had
-            found = (
+            fault = (
                 "expected to start the job's process, found: "
                 f"{error.strerror or type(error).__name__}"
             )
             outcome = Outcome(
-                "failed", found, "no-space" if error.filename is None else "unavailable"
+                "failed", fault, "no-space" if error.filename is None else "unavailable"
             )
         self._settle(claim, outcome, stopping)
         log(
@@ -242,7 +242,7 @@ def run_workers(
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    previous_handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
     database = Database.of(settings)
     page = None
     if metrics_port is not None:
@@ -273,7 +273,7 @@ def run_workers(
     database.close()
     if tracer is not None:
         tracer.close()
-    for number, handler in before.items():
+    for number, handler in previous_handlers.items():
         signal.signal(number, handler)
 
 

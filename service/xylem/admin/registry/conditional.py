@@ -17,7 +17,7 @@ gone, being written, or another one.
 """
 
 
-class Found(NamedTuple):
+class ObjectState(NamedTuple):
     """What an object holds; its tag differs whenever that does. Both
     are None where there is no object.
     """
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     tag: str | None
 
 
-NOTHING = Found(None, None)
+NOTHING = ObjectState(None, None)
 
 
 def object_at(fs: Any, path: str) -> "ConditionalObject":
@@ -49,15 +49,19 @@ class ConditionalObject:
         self._fs = fs
         self._path = path
 
-    def read(self, tag: str | None, bytes_max: int) -> Found | None:
+    def read(self, tag: str | None, bytes_max: int) -> ObjectState | None:
         """Return what it holds, at most `bytes_max` + 1 bytes; None: it has this tag still.
 
         Cost: its properties are asked for, and it is read where they are others.
         """
         try:
-            now = self._tag()  # before what it holds: so that the tag is never too new for that
+            current_tag = (
+                self._tag()
+            )  # before what it holds: so that the tag is never too new for that
             return (
-                None if now == tag else Found(self._fs.cat_file(self._path, end=bytes_max + 1), now)
+                None
+                if current_tag == tag
+                else ObjectState(self._fs.cat_file(self._path, end=bytes_max + 1), current_tag)
             )
         except FileNotFoundError:
             return NOTHING
@@ -86,7 +90,7 @@ class _S3Object(ConditionalObject):
         bucket, key, _ = fs.split_path(path)
         self._place = {"Bucket": bucket, "Key": key}
 
-    def read(self, tag: str | None, bytes_max: int) -> Found | None:
+    def read(self, tag: str | None, bytes_max: int) -> ObjectState | None:
         """Cost: one GET, answered by 304 where nothing has changed."""
         from fsspec.asyn import sync
 
@@ -99,7 +103,9 @@ class _S3Object(ConditionalObject):
             if _status_of(error) == 304:
                 return None
             raise
-        return Found(sync(self._fs.loop, _content, answer["Body"], bytes_max + 1), answer["ETag"])
+        return ObjectState(
+            sync(self._fs.loop, _content, answer["Body"], bytes_max + 1), answer["ETag"]
+        )
 
     def write(self, data: bytes, tag: str | None) -> bool:
         """Cost: one PUT."""

@@ -8,8 +8,8 @@ from xylem_store import DENIED, SPLIT, Alias, AliasChange, Move, Store, content_
 
 def move_facts(change: AliasChange) -> dict[str, Any]:
     """Return what JSON says of what an alias names now, and named before."""
-    named = {"version": change.now, "previous_version": change.before.version or None}
-    return {"model": change.model, "alias": change.alias, **named}
+    versions = {"version": change.now, "previous_version": change.before.version or None}
+    return {"model": change.model, "alias": change.alias, **versions}
 
 
 def split_facts(change: AliasChange) -> dict[str, Any]:
@@ -20,8 +20,10 @@ def split_facts(change: AliasChange) -> dict[str, Any]:
 
 def history_facts(model: str, move: Move) -> dict[str, Any]:
     """Return what JSON says of a move; the time as RFC 3339."""
-    at = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {**move._asdict(), "model": model, "at": at}
+    time_text = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
+    return {**move._asdict(), "model": model, "at": time_text}
 
 
 def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
     opened = store.open(model, ref, verify=False)
     manifest = opened.manifest
     origin = read_origin(opened.arrays)
-    to_it = [move for move in reversed(store.moves(model)) if move.to_version == manifest.version]
+    moves = [move for move in reversed(store.moves(model)) if move.to_version == manifest.version]
     return {
         "model": manifest.model,
         "version": manifest.version,
@@ -51,6 +53,6 @@ def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
         "metrics": dict(manifest.metrics),
         **{name: origin.get(name) for name in ("parent", "job", "rule", "calibration")},
         "promotions": [
-            history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)
+            history_facts(model, move) for move in moves if move.action not in (SPLIT, DENIED)
         ],
     }

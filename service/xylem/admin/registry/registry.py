@@ -70,11 +70,13 @@ def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> C
     """
 
     def change(alias: Alias) -> Alias | None:
-        after = denying(labels)(alias)
-        if after is not None and (new := set(after.denied).difference(alias.denied)):
+        changed_alias = denying(labels)(alias)
+        if changed_alias is not None and (
+            new := set(changed_alias.denied).difference(alias.denied)
+        ):
             tables = [store.open(model, version).labels for version in alias.versions]
             check_known(tables, new, f"{model}@{name}")
-        return after
+        return changed_alias
 
     return change
 
@@ -84,22 +86,22 @@ def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name, i in zip(names, find_all(table, names), strict=True) if i < 0)
 
 
-def check_known(tables: Sequence[NameTable], names: Collection[str], what: str) -> None:
-    """Raise UnknownLabel for a name that none of some versions has, of which `what` tells."""
+def check_known(tables: Sequence[NameTable], names: Collection[str], owner: str) -> None:
+    """Raise UnknownLabel for a name that none of some versions has, of which `owner` tells."""
     unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
     if unknown:
         name = min(unknown)
-        raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}").at("labels")
+        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").at("labels")
 
 
 def allow_again(names: Collection[str]) -> LabelChange:
     """Return the change that takes labels off; it raises BadNames for one that is not denied."""
 
-    def change(before: tuple[str, ...]) -> Collection[str]:
-        for name in sorted(set(names).difference(before)):
-            hint = did_you_mean(name, before, is_quoted=True)
+    def change(denied: tuple[str, ...]) -> Collection[str]:
+        for name in sorted(set(names).difference(denied)):
+            hint = did_you_mean(name, denied, is_quoted=True)
             raise BadNames(f"expected labels that the alias denies, found {name!r:.80}{hint}")
-        return set(before).difference(names)
+        return set(denied).difference(names)
 
     return change
 
@@ -204,8 +206,8 @@ class Registry:
         users = self._store.users_of(model, version)
         is_beside = not all(map(is_alias, users))  # a canary or a shadow
         if LATEST in users or is_beside or (users and not with_aliases):
-            found = ", ".join(users)
-            raise VersionInUse(f"{place}: expected no alias to name it, found {found}")
+            users_text = ", ".join(users)
+            raise VersionInUse(f"{place}: expected no alias to name it, found {users_text}")
         for alias in users:
             self.delete_alias(model, alias, cause)
         self._store.delete(model, version)
@@ -229,8 +231,8 @@ class Registry:
                 f"confirm: expected the name of the model, {model!r}, found {confirm!r:.80}"
             )
         if not self._store.versions(model):
-            were = range(1, self._store.last_version(model) + 1)
-            if thresholds and self._forget(model, were, model, rows=True):
+            deleted_versions = range(1, self._store.last_version(model) + 1)
+            if thresholds and self._forget(model, deleted_versions, model, rows=True):
                 return Removal(model, (), (), True)
             self._store.resolve(model)  # which says that it is not there
         aliases = tuple(self._store.info(model).aliases)
@@ -239,11 +241,11 @@ class Registry:
         return Removal(model, versions, aliases, forgotten)
 
     def history(
-        self, model: str, alias: str | None = None, before: int | None = None, limit: int = 100
+        self, model: str, alias: str | None = None, before_id: int | None = None, limit: int = 100
     ) -> list[Move]:
         """Return up to `limit` moves of a model's aliases, the newest first.
 
-        With `before` those that have a lower id: for the next page. A model that is gone keeps its
+        With `before_id` those that have a lower id: for the next page. A model that is gone keeps its
         history. Raises ModelNotFound where there is neither, and InvalidName.
         """
         if alias is not None:
@@ -251,12 +253,12 @@ class Registry:
         moves = self._store.moves(model)
         if not moves:
             self._store.resolve(model)  # which says that there is no such model
-        found = (
+        matches = (
             m
             for m in reversed(moves)
-            if alias in (None, m.alias) and (before is None or m.id < before)
+            if alias in (None, m.alias) and (before_id is None or m.id < before_id)
         )
-        return list(itertools.islice(found, limit))
+        return list(itertools.islice(matches, limit))
 
     def publish_archive(
         self, model: str, file: Readable, cause: Cause, *, latest: bool = True
@@ -281,17 +283,17 @@ class Registry:
                     connection.execute(delete(FEEDBACK_ROWS).where(FEEDBACK_ROWS.c.model == model))
             with self._database.read() as connection:
                 query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
-                there = [
+                tuned_versions = [
                     version
                     for version in connection.execute(query).scalars()
                     if version in versions
                 ]
-            if there:
+            if tuned_versions:
                 from xylem.thresholds import ThresholdDatabase  # and its kernels
 
-                for version in there:
+                for version in tuned_versions:
                     ThresholdDatabase(self._database).delete(model, version)
-            return bool(there)
+            return bool(tuned_versions)
         except DatabaseUnavailable as error:
             message = f"{place} is deleted, its thresholds are not: {error}"
             raise DatabaseUnavailable(message) from error

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from xylem.admin.registry.conditional import object_at
-from xylem.base import Unavailable, XylemError, file_system, shown_url
+from xylem.base import Unavailable, XylemError, file_system, redacted_url
 from xylem_store import (
     ALIAS,
     DIGEST,
@@ -91,19 +91,19 @@ def render_index(index: RemoteIndex) -> bytes:
     """
     models = {}
     for name, model in index.models.items():
-        aliases = {alias: found.fields() for alias, found in model.aliases.items()}
+        aliases = {alias: document.fields() for alias, document in model.aliases.items()}
         digests = {str(version): digest for version, digest in model.digests.items()}
         info = model.label_info and model.label_info._asdict()
         models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
     data = render_sealed({"generation": index.generation, "models": models})
     n_aliases = max(len(model.aliases) for model in index.models.values())
-    for found, most, what in (
+    for n, n_max, unit in (
         (len(models), MODELS_MAX, "models"),
         (n_aliases, ALIASES_MAX, "aliases of a model"),
         (len(data), INDEX_BYTES_MAX, "bytes, denied labels and all"),
     ):
-        if found > most:
-            raise BadNames(f"expected an index of at most {most} {what}, found {found}")
+        if n > n_max:
+            raise BadNames(f"expected an index of at most {n_max} {unit}, found {n}")
     return data
 
 
@@ -115,8 +115,8 @@ def parse_index(data: bytes, where: str) -> RemoteIndex:
     return index
 
 
-def _model_of(found: object, where: str) -> RemoteModel:
-    model: RemoteModel = _MODEL(found, where)
+def _model_of(value: object, where: str) -> RemoteModel:
+    model: RemoteModel = _MODEL(value, where)
     digests = {int(number): digest for number, digest in model.digests.items()}
     if digests.keys() != {
         version for alias in model.aliases.values() for version in alias.versions
@@ -158,7 +158,7 @@ class RemoteStore:
 
     def __init__(self, url: str) -> None:
         """Take a URL. Raises BadParameter for one of a kind that is not known or not installed."""
-        self.url = shown_url(url)
+        self.url = redacted_url(url)
         self._fs, self._root = file_system(url, skip_instance_cache=True)
         self._index_object = object_at(self._fs, f"{self._root}/{INDEX}")
         self._index = RemoteIndex()
@@ -172,15 +172,15 @@ class RemoteStore:
         be gone.
         """
         place = f"{self.url}/{INDEX}"
-        with self._asking("read the index"):
-            found = self._index_object.read(self._tag, INDEX_BYTES_MAX)
-        if found is None:
+        with self._driver_errors("read the index"):
+            answer = self._index_object.read(self._tag, INDEX_BYTES_MAX)
+        if answer is None:
             return self._index
-        if found.data is None and self._index.generation:
+        if answer.data is None and self._index.generation:
             raise Corrupt(place, "the index, which was there before", "none")
-        if found.data is not None:
-            self._index = parse_index(found.data, place)
-            self._tag = found.tag
+        if answer.data is not None:
+            self._index = parse_index(answer.data, place)
+            self._tag = answer.tag
         return self._index
 
     def model(self, name: str) -> RemoteModel:
@@ -197,14 +197,14 @@ class RemoteStore:
         pushed = RemoteVersion(
             version=version, digest=manifest_digest(store.manifest(model, version))
         )
-        with self._asking(f"look for {model}@{version}"):
-            there = self._versions(model).get(version, set())
-        if there - {pushed.digest}:
+        with self._driver_errors(f"look for {model}@{version}"):
+            digests = self._versions(model).get(version, set())
+        if digests - {pushed.digest}:
             raise Conflict(
-                f"{self.url}: expected no other {model}@{version}, found one of {min(there)[:12]}"
+                f"{self.url}: expected no other {model}@{version}, found one of {min(digests)[:12]}"
             )
-        if not there:
-            with self._asking(f"write {model}@{version}"), self._fs.transaction:
+        if not digests:
+            with self._driver_errors(f"write {model}@{version}"), self._fs.transaction:
                 self._fs.makedirs(f"{self._root}/{model}/versions", exist_ok=True)
                 with self._fs.open(
                     self._version_path(model, pushed), "wb", block_size=_BLOCK_BYTES
@@ -218,7 +218,7 @@ class RemoteStore:
         Raises VersionNotFound, and Conflict where there are two.
         """
         check_model(model)
-        with self._asking(f"look for {model}@{version}"):
+        with self._driver_errors(f"look for {model}@{version}"):
             digests = self._versions(model).get(version, set())
         if not digests:
             raise VersionNotFound(f"{self.url}: expected {model}@{version}, found no such object")
@@ -227,22 +227,22 @@ class RemoteStore:
         return RemoteVersion(version=version, digest=digests.pop())
 
     def pull(
-        self, store: Store, model: str, wanted: RemoteVersion, denied: tuple[str, ...] = ()
+        self, store: Store, model: str, version: RemoteVersion, denied: tuple[str, ...] = ()
     ) -> Manifest:
         """Publish a version in a store under its number; no alias
         moves. Raises Corrupt, StoreUnwritable.
 
         denied  as `Store.mirror` has it
         """
-        with self._asking(f"read {model}@{wanted.version}"):
-            path = self._version_path(model, wanted)
+        with self._driver_errors(f"read {model}@{version.version}"):
+            path = self._version_path(model, version)
             try:
                 file = self._fs.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")
             except FileNotFoundError:
-                found = f"{self.url}: expected {model}@{wanted.version}, found no such object"
-                raise VersionNotFound(found) from None
+                fault = f"{self.url}: expected {model}@{version.version}, found no such object"
+                raise VersionNotFound(fault) from None
             with file:
-                return store.mirror(_Answering(self, model, file), model, *wanted, denied)
+                return store.mirror(_RemoteFile(self, model, file), model, *version, denied)
 
     def change(
         self,
@@ -268,11 +268,13 @@ class RemoteStore:
         for _ in range(ATTEMPTS):
             index = self.index()
             serial = index.generation + 1
-            before = index.models.get(model, RemoteModel())
-            after = _changed(f"{self.url}: {model}", before, changes, pushed, serial)
-            after = after if info is None else after._replace(label_info=info)
-            if after == before or self._write(RemoteIndex(serial, {**index.models, model: after})):
-                return after
+            old_model = index.models.get(model, RemoteModel())
+            new_model = _changed(f"{self.url}: {model}", old_model, changes, pushed, serial)
+            new_model = new_model if info is None else new_model._replace(label_info=info)
+            if new_model == old_model or self._write(
+                RemoteIndex(serial, {**index.models, model: new_model})
+            ):
+                return new_model
         raise Conflict(
             f"{self.url}: expected to change the index, found it changed {ATTEMPTS} times"
         )
@@ -288,7 +290,7 @@ class RemoteStore:
             return None
         info = RemoteInfo(digest=head_digest(head), bytes=head.file_bytes)
         path = self._info_path(model, info)
-        with self._asking(f"write the label info of {model}"), self._fs.transaction:
+        with self._driver_errors(f"write the label info of {model}"), self._fs.transaction:
             if not self._fs.exists(path):
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 with self._fs.open(path, "wb", block_size=_BLOCK_BYTES) as file:
@@ -297,37 +299,35 @@ class RemoteStore:
                     raise Conflict(f"{model}: expected its label info as it was, found it replaced")
         return info
 
-    def pull_label_info(self, store: Store, model: str, wanted: RemoteInfo) -> None:
+    def pull_label_info(self, store: Store, model: str, info: RemoteInfo) -> None:
         """Make label info that is here that of a store's model, all digests checked, unless it is.
 
         Raises Corrupt for another than its digest says, NotFound, StoreUnwritable.
         """
         head = store.label_info_head(model)
-        if head is not None and head_digest(head) == wanted.digest:
+        if head is not None and head_digest(head) == info.digest:
             return
         with (
-            self._asking(f"read the label info of {model}"),
-            self._fs.open(self._info_path(model, wanted), "rb", block_size=_BLOCK_BYTES) as file,
+            self._driver_errors(f"read the label info of {model}"),
+            self._fs.open(self._info_path(model, info), "rb", block_size=_BLOCK_BYTES) as file,
         ):
-            store.import_label_info(
-                model, _Answering(self, model, file), wanted.bytes, wanted.digest
-            )
+            store.import_label_info(model, _RemoteFile(self, model, file), info.bytes, info.digest)
 
     def _write(self, index: RemoteIndex) -> bool:
         """Replace the index unless somebody has since it was read; return whether it
         was replaced.
         """
         data = render_index(index)
-        with self._asking("write the index"):
+        with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)
 
     def _versions(self, model: str) -> dict[int, set[str]]:
-        found: dict[int, set[str]] = {}
+        digests: dict[int, set[str]] = {}
         with contextlib.suppress(FileNotFoundError):
             for path in self._fs.ls(f"{self._root}/{model}/versions", detail=False, refresh=True):
                 if match := _VERSION.fullmatch(str(path).rstrip("/").rpartition("/")[2]):
-                    found.setdefault(int(match[1]), set()).add(match[2])
-        return found
+                    digests.setdefault(int(match[1]), set()).add(match[2])
+        return digests
 
     def _version_path(self, model: str, version: RemoteVersion) -> str:
         return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"
@@ -336,7 +336,7 @@ class RemoteStore:
         return f"{self._root}/{model}/label_info/{info.digest}.bin"
 
     @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
+    def _driver_errors(self, action: str) -> Iterator[None]:
         """Turn whatever the driver raises into Unavailable: each
         kind of store has errors of its own.
         """
@@ -345,8 +345,8 @@ class RemoteStore:
         except (XylemError, StoreError):
             raise
         except Exception as error:
-            found = f"{type(error).__name__}: {error}"[:200]
-            raise Unavailable(f"{self.url}: expected to {what}, found {found}") from None
+            fault = f"{type(error).__name__}: {error}"[:200]
+            raise Unavailable(f"{self.url}: expected to {action}, found {fault}") from None
 
 
 def _changed(
@@ -362,19 +362,19 @@ def _changed(
     if pushed is not None:
         digests[pushed.version] = pushed.digest
     for name, change in changes.items():
-        before = aliases.get(check_alias(name), Alias(0))
-        after = apply(change, before, f"{place}@{name}")
-        if after is None:
+        old_alias = aliases.get(check_alias(name), Alias(0))
+        new_alias = apply(change, old_alias, f"{place}@{name}")
+        if new_alias is None:
             aliases.pop(name, None)
-        elif after != before:
-            aliases[name] = after._replace(serial=serial)
-    named = {version for alias in aliases.values() for version in alias.versions}
+        elif new_alias != old_alias:
+            aliases[name] = new_alias._replace(serial=serial)
+    named_versions = {version for alias in aliases.values() for version in alias.versions}
     return model._replace(
-        aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named}
+        aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named_versions}
     )
 
 
-class _Answering:
+class _RemoteFile:
     """An object that is read: what its driver raises is told as the
     object store's, not as the disk's.
     """
@@ -386,5 +386,5 @@ class _Answering:
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes."""
-        with self._remote._asking(f"read a version of {self._model}"):
+        with self._remote._driver_errors(f"read a version of {self._model}"):
             return self._file.read(size)

@@ -104,9 +104,9 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
         charset = parameters.replace(b" ", b"").replace(b'"', b"")
         if media.strip() not in allowed or charset not in (b"", b"charset=utf-8"):
             expected = b" or ".join(sorted(allowed)).decode()
-            found = ascii(content_type.decode("latin-1"))[:100]
+            received = ascii(content_type.decode("latin-1"))[:100]
             raise UnsupportedMediaType(
-                f"Content-Type: expected {expected}, in UTF-8, found {found}"
+                f"Content-Type: expected {expected}, in UTF-8, found {received}"
             )
 
 
@@ -119,14 +119,14 @@ async def read_body(request: Request, media: frozenset[bytes] = JSON) -> bytes:
     check_media(request.scope, media)
     # of parts that a client may send byte by byte: objects would take fifty times as much
     body = bytearray()
-    more = True
-    while more:  # `request.body()` does it at five times the cost
+    has_more = True
+    while has_more:  # `request.body()` does it at five times the cost
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
         part: bytes = message.get("body", b"")
-        if not more and not body:
+        if not has_more and not body:
             return part
         body += part
     return bytes(body)
@@ -149,9 +149,9 @@ async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
                 parts = []
                 n_bytes = 0
     except TimeoutError:
-        least = limits.batch_bytes_min
+        bytes_min = limits.batch_bytes_min
         seconds = limits.body_seconds_max
-        expected = f"expected at least {least} bytes of the body in {seconds:g} seconds"
+        expected = f"expected at least {bytes_min} bytes of the body in {seconds:g} seconds"
         raise BodyTimeout(f"{expected}, found fewer") from None
     if parts:
         yield b"".join(parts)
@@ -164,10 +164,10 @@ async def paced(receive: Receive, limits: Limits) -> AsyncIterator[tuple[bytes, 
     `batch_bytes_min`: time in which nobody waits for the client does not count. Raises
     ClientDisconnect, and as `receive`.
     """
-    more = True
+    has_more = True
     n_bytes = 0
     seconds = 0.0
-    while more:
+    while has_more:
         started = time.monotonic()
         try:
             async with asyncio.timeout(limits.body_seconds_max - seconds):
@@ -177,10 +177,10 @@ async def paced(receive: Receive, limits: Limits) -> AsyncIterator[tuple[bytes, 
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         part = message.get("body", b"")
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
         n_bytes = n_bytes + len(part)
         seconds = seconds + time.monotonic() - started
         if n_bytes >= limits.batch_bytes_min:
             n_bytes = 0
             seconds = 0.0
-        yield part, more
+        yield part, has_more

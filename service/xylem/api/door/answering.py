@@ -165,12 +165,12 @@ class WholeRequests:
             return None
         scope = {**scope, "path": inner_path(scope["path"], self._root_path)}
         for dialect, route in self._routes:
-            match, more = route.matches(scope)
+            match, child_scope = route.matches(scope)
             if match is Match.FULL:
                 try:
                     check_media(scope, dialect.media)
                     return template_of(
-                        {**scope, **more}, dialect, *reference_of(more["path_params"])
+                        {**scope, **child_scope}, dialect, *reference_of(child_scope["path_params"])
                     )
                 except (XylemError, StoreError):
                     return None
@@ -185,25 +185,25 @@ class WholeRequests:
             return None
         start = end + len(HEAD_END)
         text = message[:end]
-        own = NOTHING
+        request_headers = NOTHING
         target = self._live.heads.get(text)
         if target is None:
-            target, own = self._look_up(text)
+            target, request_headers = self._look_up(text)
         if target is None or len(message) - start != target.head.n_bytes:
             return None
         if self._admission.n_free <= 0 or self._admission.draining():
             return None
         began = time.perf_counter_ns()
         head, chosen, outcome, split, _ = target
-        request_id, trace = self._requests.begin(own)
+        request_id, trace = self._requests.begin(request_headers)
         stages = self._timings if trace is None or not trace.span_id else self._traced_timings
         if split is not None:
-            chosen = split.choose(chosen.served, own.canary_key or request_id.encode())
+            chosen = split.choose(chosen.served, request_headers.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary
         try:
             if not self._is_open:
                 self._answering.ring.check(head.authorization, AccessScope.PREDICT)
-            body = Body(message, start, head.said)
+            body = Body(message, start, head.body_options)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):
                 stages.forget()
@@ -254,13 +254,15 @@ class WholeRequests:
         """Return what answers requests with a head that `heads`
         lacks, or None, and what is its own.
         """
-        known = self._live.heads  # before the store is looked at: nothing in it outlives its state
+        targets = (
+            self._live.heads
+        )  # before the store is looked at: nothing in it outlives its state
         if len(head) > HEAD_LENGTH_MAX:
             return None, NOTHING
-        head, own = divide(head)
-        return known.get(head) or self._find(head, known), own
+        head, request_headers = divide(head)
+        return targets.get(head) or self._find(head, targets), request_headers
 
-    def _find(self, head: bytes, known: dict[bytes, _Target]) -> _Target | None:
+    def _find(self, head: bytes, targets: dict[bytes, _Target]) -> _Target | None:
         """Return what answers requests with a head that is remembered, and keep it; else None."""
         template = self._heads.get(head)
         served = None if template is None else self._live.resident(template.model, template.ref)
@@ -273,7 +275,7 @@ class WholeRequests:
             if split is None or split.canary is None
             else self._outcome(template, split.canary)
         )
-        target = known[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
+        target = targets[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
@@ -283,13 +285,13 @@ class WholeRequests:
             path=head.path,
             status=200,
             code=None,
-            by=_by(head, served),
+            answered_by=_answered_by(head, served),
             key=head.key,
         )
         return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
 
 
-def _by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
+def _answered_by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
     """Return which version answers, and the alias that the head names it by."""
     return AnsweredBy(served.name, served.version, None if is_version(head.ref) else head.ref)
 
@@ -310,7 +312,7 @@ def _refusal(
         path=head.path,
         status=status,
         code=code,
-        by=_by(head, served),
+        answered_by=_answered_by(head, served),
         key=key,
     )
     first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())

@@ -49,17 +49,20 @@ def read_stages(stages: StageTimes) -> Iterator[Metric]:
 def labelled(
     kind: Callable[..., AnyFamily],
     name: str,
-    says: str,
+    documentation: str,
     labels: tuple[str, ...],
-    found: Iterable[tuple[Any, float]],
+    samples: Iterable[tuple[Any, float]],
 ) -> AnyFamily:
     """Return a family of figures: what its labels say, or what its
     label says, and the value, of each.
     """
-    made = kind(name, says, labels=labels)
-    for named, value in found:
-        made.add_metric(list(map(str, named if isinstance(named, tuple) else (named,))), value)
-    return made
+    family = kind(name, documentation, labels=labels)
+    for label_values, value in samples:
+        family.add_metric(
+            list(map(str, label_values if isinstance(label_values, tuple) else (label_values,))),
+            value,
+        )
+    return family
 
 
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
@@ -70,26 +73,30 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     yield labelled(
         GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened
     )
-    says = "Blocks of streams being answered or waiting to be sent."
+    documentation = "Blocks of streams being answered or waiting to be sent."
     blocks = ((kind, streams.blocks) for kind, streams in of_kinds)
-    yield labelled(GaugeMetricFamily, "xylem_stream_blocks", says, labels, blocks)
-    says = "Streams that have waited for a second or longer for their client to read."
+    yield labelled(GaugeMetricFamily, "xylem_stream_blocks", documentation, labels, blocks)
+    documentation = "Streams that have waited for a second or longer for their client to read."
     stalled = ((kind, streams.stalled()) for kind, streams in of_kinds)
-    yield labelled(GaugeMetricFamily, "xylem_streams_stalled", says, labels, stalled)
-    says = "Streams ended because their client sent too little."
+    yield labelled(GaugeMetricFamily, "xylem_streams_stalled", documentation, labels, stalled)
+    documentation = "Streams ended because their client sent too little."
     cut = ((kind, streams.cut) for kind, streams in of_kinds)
-    yield labelled(CounterMetricFamily, "xylem_streams_cut", says, labels, cut)
+    yield labelled(CounterMetricFamily, "xylem_streams_cut", documentation, labels, cut)
 
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
     """Yield the rows of feedback that are kept, and those that were removed."""
-    says = "Rows of feedback that are kept."
-    kept = rows.kept.items()
-    yield labelled(GaugeMetricFamily, "xylem_feedback_rows", says, ("model",), kept)
-    says = "Rows of feedback removed because they were too many (rows) or too old (days)."
+    documentation = "Rows of feedback that are kept."
+    row_counts = rows.kept.items()
+    yield labelled(GaugeMetricFamily, "xylem_feedback_rows", documentation, ("model",), row_counts)
+    documentation = "Rows of feedback removed because they were too many (rows) or too old (days)."
     dropped = rows.dropped.items()
     yield labelled(
-        CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped
+        CounterMetricFamily,
+        "xylem_feedback_rows_dropped",
+        documentation,
+        ("model", "bound"),
+        dropped,
     )
 
 
@@ -103,18 +110,28 @@ class ShadowFigures:
     """Counts outcomes, which any thread may record, in figures of a registry."""
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
-        says = "Copies of requests for a shadow version, by what became of them."
+        documentation = "Copies of requests for a shadow version, by what became of them."
         labels = (*_VERSION, "result")
-        self._requests = Counter("xylem_shadow_version_requests", says, labels, registry=registry)
-        says = "Time that a shadow version took for a request."
-        self._seconds = Histogram(
-            "xylem_shadow_version_seconds", says, _VERSION, registry=registry, buckets=bounds
+        self._requests = Counter(
+            "xylem_shadow_version_requests", documentation, labels, registry=registry
         )
-        says = "First labels of answers that were compared with a shadow version's."
+        documentation = "Time that a shadow version took for a request."
+        self._seconds = Histogram(
+            "xylem_shadow_version_seconds",
+            documentation,
+            _VERSION,
+            registry=registry,
+            buckets=bounds,
+        )
+        documentation = "First labels of answers that were compared with a shadow version's."
         pair = *_VERSION, "answered", "top"
-        self._compared = Counter("xylem_shadow_version_compared", says, pair, registry=registry)
-        says = "Of them, those that the shadow version has too."
-        self._agreed = Counter("xylem_shadow_version_agreed", says, pair, registry=registry)
+        self._compared = Counter(
+            "xylem_shadow_version_compared", documentation, pair, registry=registry
+        )
+        documentation = "Of them, those that the shadow version has too."
+        self._agreed = Counter(
+            "xylem_shadow_version_agreed", documentation, pair, registry=registry
+        )
 
     def record(self, outcome: ShadowOutcome) -> None:
         """Count what became of a copy of a request."""

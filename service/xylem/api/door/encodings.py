@@ -30,16 +30,18 @@ def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
 
     Raises UnsupportedEncoding for another coding than gzip.
     """
-    is_packed = takes = False
+    is_packed = accepts_gzip = False
     for name, value in headers:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             if is_packed or value.strip().lower() not in (b"gzip", b"x-gzip"):
-                found = "several" if is_packed else ascii(value.decode("latin-1"))[:100]
-                raise UnsupportedEncoding(f"Content-Encoding: expected gzip or none, found {found}")
+                codings = "several" if is_packed else ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(
+                    f"Content-Encoding: expected gzip or none, found {codings}"
+                )
             is_packed = True
         elif name == b"accept-encoding":
-            takes = takes or takes_gzip(value)
-    return is_packed, takes
+            accepts_gzip = accepts_gzip or takes_gzip(value)
+    return is_packed, accepts_gzip
 
 
 def takes_gzip(value: bytes) -> bool:
@@ -100,15 +102,15 @@ class Unpacking:
         self._n_bytes += len(body)
         if self._bytes_max is not None:
             if self._n_bytes > self._bytes_max:
-                most = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
-                raise BodyTooLarge(f"expected {most} when the body is unpacked, found more")
+                expected = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
+                raise BodyTooLarge(f"expected {expected} when the body is unpacked, found more")
             self._hold(len(body))
-        more = bool(self._packed) or self._is_full or not self._is_last
-        if not more and not self._zlib.eof:
+        has_more = bool(self._packed) or self._is_full or not self._is_last
+        if not has_more and not self._zlib.eof:
             raise BrokenEncoding(
                 "Content-Encoding: expected whole gzip data, found that its end is missing"
             )
-        return {"type": "http.request", "body": body, "more_body": more}
+        return {"type": "http.request", "body": body, "more_body": has_more}
 
     def _next_piece(self) -> bytes:
         """Unpack a piece of what is there. Raises BrokenEncoding."""

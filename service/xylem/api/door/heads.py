@@ -61,7 +61,7 @@ class HeadTemplate(NamedTuple):
     ref: str
     route: str
     path: str
-    said: str | None
+    body_options: str | None
     authorization: bytes | None
     gzip: bool = False
     key: str | None = None
@@ -131,16 +131,17 @@ def inner_path(path: str, root_path: str) -> str:
     return path.removeprefix(root_path) if path.startswith(f"{root_path}/") else path
 
 
-def headers_of(given: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
+def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
     """Return what a request's headers, names in small letters, say of it alone."""
-    found: dict[bytes, list[bytes]] = {}
-    for name, value in given:
+    values_of: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
         if name in OWN_HEADERS:
-            found.setdefault(name, []).append(value)
-    if not found:
+            values_of.setdefault(name, []).append(value)
+    if not values_of:
         return NOTHING
     values = (
-        own.choose(found[name]) if name in found else None for name, own in OWN_HEADERS.items()
+        header.choose(values_of[name]) if name in values_of else None
+        for name, header in OWN_HEADERS.items()
     )
     return RequestHeaders(*values)
 
@@ -162,7 +163,7 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
     """Return what the head of a request in a dialect says, to this version of a model."""
     route = scope["route"].path
-    said = said_of(dialect, scope)
+    body_options = body_options_of(dialect, scope)
     key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
     return HeadTemplate(
         dialect=dialect,
@@ -170,19 +171,19 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
         ref=ref,
         route=route,
         path=scope["path"],
-        said=said,
+        body_options=body_options,
         authorization=key,
         gzip=gzip,
     )
 
 
-def said_of(dialect: Dialect[Any], scope: Scope) -> str | None:
+def body_options_of(dialect: Dialect[Any], scope: Scope) -> str | None:
     """Return what the header of a dialect, or the query string, says of the body; None: nothing."""
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None
     name = dialect.header.encode()
     return next(
-        (value.decode("latin-1") for found, value in scope["headers"] if found == name), None
+        (value.decode("latin-1") for header, value in scope["headers"] if header == name), None
     )
 
 
@@ -198,10 +199,10 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
     headers = dict(scope["headers"])
     is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
     is_odd = is_odd or b"host" not in headers or not _ASKS_FOR_MORE.isdisjoint(headers)
-    head, own = divide(head)
+    head, request_headers = divide(head)
     is_odd = is_odd or any(
         (name in headers) != (value is not None)
-        for name, value in zip(OWN_HEADERS, astuple(own), strict=True)
+        for name, value in zip(OWN_HEADERS, astuple(request_headers), strict=True)
     )
     is_odd = is_odd or headers.get(b"content-length") != b"%d" % len(body)
     is_odd = is_odd or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"

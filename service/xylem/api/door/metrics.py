@@ -118,13 +118,13 @@ class Metrics:
 
         It may be kept for as long as the version is open.
         """
-        found = self.timings.get(series)
-        if found is None:
+        counted = self.timings.get(series)
+        if counted is None:
             if len(self.timings) >= self._timings_max:
                 self.fold_closed()
                 self._timings_max = TIMINGS_BEGUN + 2 * len(self.timings)
-            found = self.timings[series] = Timing()
-        return found
+            counted = self.timings[series] = Timing()
+        return counted
 
     def fold_closed(self) -> None:
         """Count the requests of versions that are no longer open as
@@ -137,7 +137,7 @@ class Metrics:
             return
         self.settle()
         is_open = {(model, str(version)) for model, version in self.open_versions()}
-        for series in [each for each in self.timings if each.model]:
+        for series in [key for key in self.timings if key.model]:
             if (series.model, series.version) not in is_open:
                 of_none = Series(series.route, series.status, "", "")
                 self.timings.setdefault(of_none, Timing()).add(self.timings.pop(series))
@@ -182,12 +182,12 @@ class Metrics:
 
 
 def _labelled_by(
-    worker: int | None, families: Iterable[Metric], more: CollectorRegistry
+    worker: int | None, families: Iterable[Metric], process_registry: CollectorRegistry
 ) -> Iterator[Metric]:
     """Yield figures that were collected, and those of a registry;
     `worker`, if known, is a label of each.
     """
-    for family in chain(families, more.collect()):
+    for family in chain(families, process_registry.collect()):
         if worker is not None:
             family.samples = [
                 sample._replace(labels={"worker": str(worker), **sample.labels})
@@ -198,30 +198,30 @@ def _labelled_by(
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     timings = metrics.timings.items()
-    says = "Requests answered, by the version that answered."
+    documentation = "Requests answered, by the version that answered."
     labels = ("route", "status", "model", "version")
     counts = ((series, sum(timing.counts)) for series, timing in timings)
-    yield labelled(CounterMetricFamily, "xylem_requests", says, labels, counts)
+    yield labelled(CounterMetricFamily, "xylem_requests", documentation, labels, counts)
     seconds = HistogramMetricFamily(
         "xylem_request_seconds",
         "Time from a request's headers to the end of its answer.",
         labels=("route", "model", "version"),
     )
-    whole: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
+    totals: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
     for (route, _, model, version), timing in timings:
-        whole[route, model, version].add(timing)
-    for named, timing in whole.items():
-        seconds.add_metric(named, _buckets(timing), timing.seconds)
+        totals[route, model, version].add(timing)
+    for label_values, timing in totals.items():
+        seconds.add_metric(label_values, _buckets(timing), timing.seconds)
     yield seconds
-    says = "Requests refused or failed, by code."
+    documentation = "Requests refused or failed, by code."
     errors = metrics.errors.items()
-    yield labelled(CounterMetricFamily, "xylem_errors", says, ("code",), errors)
+    yield labelled(CounterMetricFamily, "xylem_errors", documentation, ("code",), errors)
     rows = metrics.rows.items()
     yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
-    says = "Events of feedback by version and result."
+    documentation = "Events of feedback by version and result."
     event = ("model", "version", "result")
     yield labelled(
-        CounterMetricFamily, "xylem_feedback_events", says, event, metrics.events.items()
+        CounterMetricFamily, "xylem_feedback_events", documentation, event, metrics.events.items()
     )
     parts = "version", "python", "numba", "numpy"
     yield labelled(
@@ -242,14 +242,14 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
     for it, if any.
     """
     bounds = (*map(floatToGoString, SECONDS), "+Inf")
-    found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
-        if (noted := timing.exemplars.get(i)) is None:
-            found.append((bound, n))
+        if (exemplar := timing.exemplars.get(i)) is None:
+            buckets.append((bound, n))
         else:
-            trace, seconds, at = noted
-            found.append((bound, n, Exemplar({"trace_id": trace.id}, seconds, at)))
-    return found
+            trace, seconds, ended_at = exemplar
+            buckets.append((bound, n, Exemplar({"trace_id": trace.id}, seconds, ended_at)))
+    return buckets
 
 
 def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
@@ -257,20 +257,22 @@ def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
     answers = admission.answers
     bodies = admission.bodies
     n_unread = sum(client.is_answered() for client in answers.waiting)
-    says = "Requests being answered, or whose answers clients have not read yet."
-    yield GaugeMetricFamily("xylem_requests_in_flight", says, value=metrics.in_flight + n_unread)
+    documentation = "Requests being answered, or whose answers clients have not read yet."
+    yield GaugeMetricFamily(
+        "xylem_requests_in_flight", documentation, value=metrics.in_flight + n_unread
+    )
     yield GaugeMetricFamily(
         "xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes
     )
-    says = "Bytes of answers that clients have not read yet."
-    yield GaugeMetricFamily("xylem_answer_bytes", says, value=answers.n_bytes)
+    documentation = "Bytes of answers that clients have not read yet."
+    yield GaugeMetricFamily("xylem_answer_bytes", documentation, value=answers.n_bytes)
 
 
 def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
     """Yield how much waits in each queue."""
-    says = "Calls that wait for a thread."
+    documentation = "Calls that wait for a thread."
     depths = ((name, pool.waiting()) for name, pool in pools.items())
-    yield labelled(GaugeMetricFamily, "xylem_queue_depth", says, ("queue",), depths)
+    yield labelled(GaugeMetricFamily, "xylem_queue_depth", documentation, ("queue",), depths)
 
 
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
@@ -325,20 +327,22 @@ def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) ->
     """Yield the state of the live models."""
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
-    says = "The version that an alias serves."
+    documentation = "The version that an alias serves."
     labels = ("model", "alias")
     aliases = ((key, alias.version) for key, alias in status.aliases)
-    yield labelled(GaugeMetricFamily, "xylem_model_version", says, labels, aliases)
+    yield labelled(GaugeMetricFamily, "xylem_model_version", documentation, labels, aliases)
     parts = [
         ((*key, version, role), part / PARTS)
         for key, alias in status.aliases
         for role, version, part in roles_of(alias)
     ]
-    says = "The part of the requests to an alias that a version answers, by its role."
-    yield labelled(GaugeMetricFamily, "xylem_alias_part", says, (*labels, "version", "role"), parts)
-    says = "Versions and aliases that cannot be served."
+    documentation = "The part of the requests to an alias that a version answers, by its role."
+    yield labelled(
+        GaugeMetricFamily, "xylem_alias_part", documentation, (*labels, "version", "role"), parts
+    )
+    documentation = "Versions and aliases that cannot be served."
     failed = (((failure.model, failure.ref), 1) for failure in status.failures)
-    yield labelled(GaugeMetricFamily, "xylem_model_failed", says, ("model", "ref"), failed)
+    yield labelled(GaugeMetricFamily, "xylem_model_failed", documentation, ("model", "ref"), failed)
     yield CounterMetricFamily(
         "xylem_model_swaps", "Aliases moved since the start.", value=status.swaps
     )

@@ -71,10 +71,10 @@ class Neighbours:
         """Return the figures of each worker, in the order of
         their numbers; None: it did not answer.
         """
-        ours = self._place.number
+        own_number = self._place.number
 
         async def page(number: int) -> bytes | None:
-            if number == ours:
+            if number == own_number:
                 return await self._own_page(is_openmetrics)
             try:
                 async with asyncio.timeout(SECONDS_MAX):

@@ -53,7 +53,7 @@ class HeadTooLong(BadHead, code="head-too-long"):
 
 
 def problem_response(
-    scope: Scope, code: str, detail: str, challenge: str | None = None, **more: Any
+    scope: Scope, code: str, detail: str, challenge: str | None = None, **members: Any
 ) -> Response:
     """Return the answer for a fault: its row of the table, `detail`, and members of its own."""
     status, title = PROBLEMS[code]
@@ -66,7 +66,7 @@ def problem_response(
         "code": code,
         "instance": f"{root}{scope['path']}",
         "request_id": scope.get("request_id"),
-        **more,
+        **members,
     }
     if scope["path"].startswith("/v2/"):  # clients of the Open Inference Protocol read it there
         body["error"] = detail
@@ -99,16 +99,18 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     headers = dict(error.headers or {})
     if "Allow" in headers:  # of one route; each method has its own
         fitting = [
-            each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE
+            route
+            for route in request.app.routes
+            if route.matches(request.scope)[0] is not Match.NONE
         ]
         headers["Allow"] = ", ".join(
-            sorted({method for each in fitting for method in each.methods})
+            sorted({method for route in fitting for method in route.methods})
         )
     expected = headers.get("Allow") or "a route of /docs"
     if code not in _HTTP_CODES.values():
         expected = "a request that can be served"
-    found = f"{request.method} {request.url.path[:200]}"
-    response = problem_response(request.scope, code, f"expected {expected}, found {found}")
+    requested = f"{request.method} {request.url.path[:200]}"
+    response = problem_response(request.scope, code, f"expected {expected}, found {requested}")
     response.headers.update(headers)
     return response
 

@@ -56,8 +56,8 @@ class JoinedWrites:
             elif cycle.chunked_encoding and self._is_awaited:
                 data = b"HTTP/1.1 100 Continue\r\n\r\n" + data
         elif cycle.chunked_encoding and self._knows_no_chunks():
-            size, _, rest = data.partition(b"\r\n")  # a chunk; the last one may be behind it
-            data = rest[: int(size, 16)] if size else b""
+            size, _, remainder = data.partition(b"\r\n")  # a chunk; the last one may be behind it
+            data = remainder[: int(size, 16)] if size else b""
         if self._head:
             data = self._head + data
             self._head = b""
@@ -185,14 +185,14 @@ class BoundedProtocol(HttpToolsProtocol):
         its body included.
         """
         self._unset_keepalive_if_required()
-        rest: bytes | memoryview = data
+        remainder: bytes | memoryview = data
         try:
-            while rest:
+            while remainder:
                 try:
-                    self.parser.feed_data(rest)
+                    self.parser.feed_data(remainder)
                     return
                 except httptools.HttpParserUpgrade as upgrade:
-                    rest = memoryview(rest)[upgrade.args[0] :]
+                    remainder = memoryview(remainder)[upgrade.args[0] :]
                     self._read_head_again()
         except httptools.HttpParserError:
             self.send_400_response("")
@@ -301,19 +301,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unread.cancel()
             self._unread = None
 
-    def _check_reader(self, n_before: int) -> None:
+    def _check_reader(self, n_unread: int) -> None:
         """Wait on if the client has read enough; else end the
         connection, and forget what was not read.
         """
-        least = self.limits.batch_bytes_min
-        n_read = n_before - unread_bytes(self.transport)
-        if n_read >= least:
+        bytes_min = self.limits.batch_bytes_min
+        n_read = n_unread - unread_bytes(self.transport)
+        if n_read >= bytes_min:
             self._wait_for_reader()
             return
         within = f"within {self.limits.body_seconds_max:g} seconds"
         self._give_up(
-            f"expected the client to read {least} bytes of its answer {within}, found "
-            f"{n_read} of {n_before}"
+            f"expected the client to read {bytes_min} bytes of its answer {within}, found "
+            f"{n_read} of {n_unread}"
         )
 
     def _give_up(
@@ -328,9 +328,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """Close a connection on which nothing was asked for the
         time given, whole requests included.
         """
-        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
-            self._close_idle_after(left)
+        seconds_left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if seconds_left > 0:
+            self._close_idle_after(seconds_left)
         else:
             super().timeout_keep_alive_handler()
 

@@ -16,15 +16,15 @@ from xylem.api.door.metrics import SECONDS, Metrics, Series, Timing
 from xylem.api.door.request_timings import EndedRequest, shape_of
 from xylem.base import (
     EndedTrace,
-    Noted,
     Request,
     SpanShape,
+    StageInterval,
     StageTimings,
     Stretch,
     Trace,
     Tracer,
+    encode_fields,
     log_requests,
-    said_of,
     without_secrets,
 )
 
@@ -52,7 +52,7 @@ class RequestOutcome(NamedTuple):
     """
 
     timing: Timing
-    said: bytes
+    log_fields: bytes
     code: str | None
     level: int
     shape: SpanShape | None
@@ -70,7 +70,7 @@ class RequestLog:
         self.tracer = tracer
         self._access_log = access_log
         self._ended: list[
-            tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[Noted]]
+            tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[StageInterval]]
         ] = []
         self._settled_by = 0
         metrics.settle = self.settle
@@ -90,27 +90,33 @@ class RequestLog:
         trace   which tells of it, and whose id its log line has
         stages  its stages, which begin anew
         """
-        told: Sequence[Stretch] = ()
-        noted: Sequence[Noted] = ()
+        stretches: Sequence[Stretch] = ()
+        intervals: Sequence[StageInterval] = ()
         if stages is not None:
             if stages.is_traced:
                 self.metrics.stages.count(stages)
-                told = stages.drain_stages()
-            elif stages.noted:
-                noted = stages.noted
-                stages.noted = []
+                stretches = stages.drain_stages()
+            elif stages.intervals:
+                intervals = stages.intervals
+                stages.intervals = []
         now = perf_counter_ns()
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_NS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
-        self._ended.append((now, request_id, outcome, began, trace, told, noted))
+        self._ended.append((now, request_id, outcome, began, trace, stretches, intervals))
 
-    def begin(self, own: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
+    def begin(self, request_headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
         """Return the id of a request, which it may bring, and its span, which probes never have."""
-        request_id = new_request_id() if own.request_id is None else own.request_id.decode()
+        request_id = (
+            new_request_id()
+            if request_headers.request_id is None
+            else request_headers.request_id.decode()
+        )
         if self.tracer is None or path in ALWAYS:
             return request_id, None
-        return request_id, self.tracer.begin(own.traceparent, own.tracestate)
+        return request_id, self.tracer.begin(
+            request_headers.traceparent, request_headers.tracestate
+        )
 
     def end(
         self,
@@ -127,27 +133,27 @@ class RequestLog:
 
     def settle(self) -> None:
         """Count, log and trace what was noted."""
-        noted = self._ended
+        ended_requests = self._ended
         self._ended = []
         self._settled_by = 0
-        since = time_ns() - perf_counter_ns()
+        clock_offset = time_ns() - perf_counter_ns()
         tracer = self.tracer
         lines = []
-        for ended, request_id, outcome, began, trace, told, stages in noted:
-            if stages:
-                self.metrics.stages.count_all(stages)
+        for ended, request_id, outcome, began, trace, stretches, intervals in ended_requests:
+            if intervals:
+                self.metrics.stages.count_all(intervals)
             seconds = 1e-9 * (ended - began)
-            at = 1e-9 * (ended + since)
-            said = outcome.said
+            end_time = 1e-9 * (ended + clock_offset)
+            log_fields = outcome.log_fields
             place = bisect_left(SECONDS, seconds)
             outcome.timing.counts[place] += 1
             outcome.timing.seconds += seconds
             if outcome.code is not None:
                 self.metrics.errors[outcome.code] += 1
             if trace is not None:
-                said = b'%b,"trace_id":"%b"' % (said, trace.id.encode())
+                log_fields = b'%b,"trace_id":"%b"' % (log_fields, trace.id.encode())
                 if tracer is not None and outcome.shape is not None and trace.span_id:
-                    outcome.timing.exemplars[place] = trace, seconds, at
+                    outcome.timing.exemplars[place] = trace, seconds, end_time
                     tracer.send(
                         EndedTrace(
                             trace=trace,
@@ -155,12 +161,12 @@ class RequestLog:
                             request_id=request_id,
                             began=began,
                             ended=ended,
-                            since=since,
-                            stretches=told,
+                            since=clock_offset,
+                            stretches=stretches,
                         )
                     )
             if self._access_log:
-                lines.append(Request(at, request_id, said, seconds, outcome.level))
+                lines.append(Request(end_time, request_id, log_fields, seconds, outcome.level))
         if lines:
             log_requests(lines)
 
@@ -168,18 +174,22 @@ class RequestLog:
         """Return what is noted of requests that ended so;
         `is_traced`: of those that have a span, too.
         """
-        method, route, path, status, code, by, key = ended
-        more = {} if by is None else by._asdict()
-        more |= {} if key is None else {"key": key}
-        said = said_of(
+        method, route, path, status, code, answered_by, key = ended
+        extra_fields = {} if answered_by is None else answered_by._asdict()
+        extra_fields |= {} if key is None else {"key": key}
+        log_fields = encode_fields(
             method=method,
             route=route,
             path=without_secrets(path[:256]),
             status=status,
             code=code,
-            **more,
+            **extra_fields,
         )
-        model, number = ("", "") if by is None else (by.model, str(by.version))
+        model, number = (
+            ("", "") if answered_by is None else (answered_by.model, str(answered_by.version))
+        )
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
         timing = self.metrics.timing(Series(route, status, model, number))
-        return RequestOutcome(timing, said, code, level, shape_of(ended) if is_traced else None)
+        return RequestOutcome(
+            timing, log_fields, code, level, shape_of(ended) if is_traced else None
+        )

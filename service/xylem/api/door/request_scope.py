@@ -95,11 +95,11 @@ class Cors(CORSMiddleware):
         """
         answer = super().preflight_response(request_headers)
         if answer.status_code != 200:
-            found = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
+            reason = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
             expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
-            taken = ", ".join(self.allow_headers)
+            allowed_headers = ", ".join(self.allow_headers)
             raise CorsRefused(
-                f"CORS: expected {expected}, headers of {taken}, found another: {found}"
+                f"CORS: expected {expected}, headers of {allowed_headers}, found another: {reason}"
             )
         return answer
 
@@ -139,8 +139,8 @@ class RequestScope:
             scope["root_path"] = root_path
         if method == "HEAD":  # what GET answers, whose body the server leaves out
             scope = {**scope, "method": "GET"}
-        scope[OWN] = own = headers_of(scope["headers"])
-        scope["request_id"], trace = self._requests.begin(own, scope["path"])
+        scope[OWN] = request_headers = headers_of(scope["headers"])
+        scope["request_id"], trace = self._requests.begin(request_headers, scope["path"])
         if trace is not None:
             scope[TRACE] = trace
         scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
@@ -181,7 +181,7 @@ class RequestScope:
             path=scope["path"],
             status=status,
             code=code,
-            by=scope.get(ANSWERED_BY),
+            answered_by=scope.get(ANSWERED_BY),
             key=key,
         )
         self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[TIMINGS])
@@ -190,8 +190,8 @@ class RequestScope:
         """Answer with the error's problem; raise it again,
         logged, when an answer has begun already.
         """
-        foreseen = isinstance(error, XylemError | StoreError)
-        if not foreseen or guard.status:
+        is_expected = isinstance(error, XylemError | StoreError)
+        if not is_expected or guard.status:
             log(
                 logging.ERROR,
                 "failure",
@@ -201,7 +201,7 @@ class RequestScope:
             )
         if guard.status:
             raise error
-        if foreseen:
+        if is_expected:
             answer = error_response(scope, error)
         else:
             scope["error_code"] = "internal-error"
@@ -210,9 +210,9 @@ class RequestScope:
         if self._cors is None:
             await answer(scope, guard.receive, guard.send)
         else:
-            named = Headers(scope=scope)
+            request_headers = Headers(scope=scope)
             await Cors(answer, **self._cors).simple_response(
-                scope, guard.receive, guard.send, named
+                scope, guard.receive, guard.send, request_headers
             )
 
 
@@ -265,8 +265,8 @@ class BodyGuard:
             if name == b"host":
                 n_hosts += 1
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-                found = ascii(value.decode("latin-1"))[:100]
-                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {found}")
+                coding = ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {coding}")
         if n_hosts > 1 or (n_hosts == 0 and self._scope["http_version"] == "1.1"):
             raise BadHead(f"expected one Host header, found {n_hosts or 'none'}")
         self._check_bytes(self._declared or 0)
@@ -332,8 +332,10 @@ class BodyGuard:
 
     def _check_bytes(self, n_bytes: int) -> None:
         if self.bytes_max is not None and n_bytes > self.bytes_max:
-            most = self.bytes_max
-            raise BodyTooLarge(f"expected at most {most} bytes (limit body_bytes_max), found more")
+            bytes_max = self.bytes_max
+            raise BodyTooLarge(
+                f"expected at most {bytes_max} bytes (limit body_bytes_max), found more"
+            )
 
     def _begin(self, message: Message) -> Message:
         """Return the answer's head with what every answer has."""
@@ -389,14 +391,14 @@ class UnparsedRequests:
             )
             error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
         else:
-            found = "found bytes that are none" if fault is None else f"found: {fault}"
-            error = BadHead(f"expected a request of HTTP/1.1, {found}")
+            fault_text = "found bytes that are none" if fault is None else f"found: {fault}"
+            error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
         answer = error_response(scope, error)
         ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
         self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
-        named = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
+        answer_headers = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
         return (
             answer.status_code,
-            b"".join([b"%b: %b\r\n" % header for header in named]),
+            b"".join([b"%b: %b\r\n" % header for header in answer_headers]),
             bytes(answer.body),
         )

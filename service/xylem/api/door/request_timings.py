@@ -30,12 +30,12 @@ def timings_of_block(
 
     Event loop only.
     """
-    whole: StageTimings = scope.setdefault(TIMINGS, StageTimings())
-    timings = StageTimings(is_traced=whole.is_traced)
+    request_timings: StageTimings = scope.setdefault(TIMINGS, StageTimings())
+    timings = StageTimings(is_traced=request_timings.is_traced)
 
     def count(_: object) -> None:
         stages.count(timings)
-        whole.add(timings)
+        request_timings.add(timings)
 
     return timings, count
 
@@ -81,23 +81,23 @@ class EndedRequest(NamedTuple):
     path: str
     status: int
     code: str | None
-    by: AnsweredBy | None = None
+    answered_by: AnsweredBy | None = None
     key: str | None = None
 
 
 def shape_of(ended: EndedRequest) -> SpanShape:
     """Return what the spans of requests have in common that end alike."""
-    method, route, path, status, code, by, _ = ended
+    method, route, path, status, code, answered_by, _ = ended
     attributes: list[tuple[str, str | int]] = [
         ("http.request.method", method),
         ("http.route", route),
         ("url.path", without_secrets(path[:256])),
         ("http.response.status_code", status),
     ]
-    if by is not None:
-        attributes += [("xylem.model", by.model), ("xylem.version", by.version)]
-        if by.alias is not None:
-            attributes.append(("xylem.alias", by.alias))
+    if answered_by is not None:
+        attributes += [("xylem.model", answered_by.model), ("xylem.version", answered_by.version)]
+        if answered_by.alias is not None:
+            attributes.append(("xylem.alias", answered_by.alias))
     if code is not None:
         attributes.append(("xylem.code", code))
     fault = code or str(status) if status >= 500 else None  # OpenTelemetry, HTTP spans

@@ -32,13 +32,13 @@ def etag_of(content: bytes) -> str:
     return f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-def unless_known(request: Request, answer: Response, etag: str) -> Response:
+def unless_cached(request: Request, answer: Response, etag: str) -> Response:
     """Return a 200 with its tag, or the 304 for a client that has
     what the tag says (RFC 9110, 13.1.2).
     """
     answer.headers.update({"etag": etag, "cache-control": "no-cache", "vary": "Accept-Encoding"})
-    known = request.headers.get("if-none-match", "").replace("W/", "").split(",")
-    if etag.removeprefix("W/") in map(str.strip, known) or known == ["*"]:
+    cached_tags = request.headers.get("if-none-match", "").replace("W/", "").split(",")
+    if etag.removeprefix("W/") in map(str.strip, cached_tags) or cached_tags == ["*"]:
         answer.status_code = 304
         answer.body = b""
         del answer.headers["content-length"], answer.headers["content-type"]

@@ -38,7 +38,7 @@ class LineReader:
         self._waiting: list[bytes | None] = []
         self._bytes = 0
         self._taken = 0
-        self._rest = bytearray()
+        self._partial_line = bytearray()
         self._skipping = False
         self._begun = False
         self._ended = False
@@ -53,18 +53,18 @@ class LineReader:
         which is not all the time, ends with a `fault`; so does one that cannot be unpacked.
         """
         try:
-            async for chunk, more in paced(self._receive, self._limits):
+            async for chunk, has_more in paced(self._receive, self._limits):
                 self._split(chunk)
-                if not more and (self._rest or self._skipping):
+                if not has_more and (self._partial_line or self._skipping):
                     self._end_line()
                 async with self._changed:
                     self._changed.notify_all()
                     await self._changed.wait_for(self._has_room)
         except TimeoutError as slow:
-            least = self._limits.batch_bytes_min
+            bytes_min = self._limits.batch_bytes_min
             seconds = self._limits.body_seconds_max
             self.fault = BodyTimeout(
-                f"expected {least} bytes of the body (limit batch_bytes_min), or its end, "
+                f"expected {bytes_min} bytes of the body (limit batch_bytes_min), or its end, "
                 f"within {seconds:g} "
                 f"seconds, found {slow.args[0]}"
             )
@@ -93,36 +93,36 @@ class LineReader:
 
     def _split(self, chunk: bytes) -> None:
         """Append the lines that `chunk` ends; keep what it begins."""
-        first, *whole = chunk.split(b"\n")
+        first, *parts = chunk.split(b"\n")
         self._keep(first)
-        if not whole:
+        if not parts:
             return
         self._end_line()
-        rest = whole.pop()
-        most = self._limits.line_bytes_max
-        lines = [line if len(line) <= most else None for line in whole]
+        last = parts.pop()
+        bytes_max = self._limits.line_bytes_max
+        lines = [line if len(line) <= bytes_max else None for line in parts]
         self._waiting += lines
         self._bytes += sum(map(_size, lines))
-        self._keep(rest)
+        self._keep(last)
 
     def _keep(self, part: bytes) -> None:
         """Add a part to the line that is being read, unless that is too long already."""
         if self._skipping:
             return
-        if len(self._rest) + len(part) > self._limits.line_bytes_max:
+        if len(self._partial_line) + len(part) > self._limits.line_bytes_max:
             self._skipping = True
-            self._rest.clear()
+            self._partial_line.clear()
         else:
-            self._rest += part
+            self._partial_line += part
 
     def _end_line(self) -> None:
-        line = None if self._skipping else bytes(self._rest)
+        line = None if self._skipping else bytes(self._partial_line)
         if not self._begun:
             self._begun = True
             line = line and line.removeprefix(codecs.BOM_UTF8)
         self._waiting.append(line)
         self._bytes += _size(line)
-        self._rest.clear()
+        self._partial_line.clear()
         self._skipping = False
 
 
@@ -168,12 +168,12 @@ class Streams:
     @property
     def blocks(self) -> int:
         """Return how many blocks of theirs are being answered, or wait to be sent."""
-        return sum(each.blocks for each in self._open)
+        return sum(progress.blocks for progress in self._open)
 
     def stalled(self) -> int:
         """Return how many have waited for STALLED_SECONDS or longer for their client to read."""
         now = time.monotonic()
-        return sum(now - each.sends_since >= STALLED_SECONDS for each in self._open)
+        return sum(now - progress.sends_since >= STALLED_SECONDS for progress in self._open)
 
     def answer(
         self,
@@ -224,10 +224,10 @@ class Streams:
                     await _write(send, answered.lines)
                     progress.sends_since = math.inf
                     progress.blocks -= 1
-        except* ClientDisconnect as gone:
-            raise gone.exceptions[0]  # noqa: B904
-        except* Unavailable as failed:
-            fault = failed.exceptions[0]
+        except* ClientDisconnect as disconnect:
+            raise disconnect.exceptions[0]  # noqa: B904
+        except* Unavailable as unavailable:
+            fault = unavailable.exceptions[0]
         finally:
             self._open.remove(progress)
             while not answers.empty():

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from xylem.api.door.responses import etag_of, unless_known
+from xylem.api.door.responses import etag_of, unless_cached
 from xylem.api.routes.operations import OPENAPI, operation_of
 from xylem.api.routes.requests import Services
 from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
@@ -21,11 +21,11 @@ def needs(scope: str) -> Any:
 
     The key is looked at before the body is read. Requests whose scope is open pass without one.
     """
-    wanted = AccessScope(scope)
+    required_scope = AccessScope(scope)
 
     async def check(request: Request) -> None:
         services: Services = request.app.state.services
-        request.state.principal = services.ring.check(_authorization(request), wanted)
+        request.state.principal = services.ring.check(_authorization(request), required_scope)
 
     return Depends(check)
 
@@ -57,8 +57,8 @@ def router_of(
 
 def _authorization(request: Request) -> bytes | None:
     """Return the last header Authorization."""
-    found = [value for name, value in request.scope["headers"] if name == b"authorization"]
-    return found[-1] if found else None
+    values = [value for name, value in request.scope["headers"] if name == b"authorization"]
+    return values[-1] if values else None
 
 
 def who(request: Request) -> Principal:
@@ -84,7 +84,9 @@ class RawRoute(APIRoute):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._checks = [
-            each.dependency for each in self.dependencies if each.dependency is not None
+            dependency.dependency
+            for dependency in self.dependencies
+            if dependency.dependency is not None
         ]
         self.app = self._answer
 
@@ -107,7 +109,7 @@ class TaggedRoute(APIRoute):
 
         async def tagged(request: Request) -> Response:
             answer = await handle(request)
-            return unless_known(request, answer, etag_of(bytes(answer.body)))
+            return unless_cached(request, answer, etag_of(bytes(answer.body)))
 
         return tagged
 
@@ -120,8 +122,11 @@ class AuditedRoute(APIRoute):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        for each in self.dependant.dependencies:
-            self.openapi_extra = {**getattr(each.call, OPENAPI, {}), **(self.openapi_extra or {})}
+        for dependency in self.dependant.dependencies:
+            self.openapi_extra = {
+                **getattr(dependency.call, OPENAPI, {}),
+                **(self.openapi_extra or {}),
+            }
 
     def get_route_handler(  # type: ignore[override]
         self,
@@ -136,9 +141,9 @@ class AuditedRoute(APIRoute):
             return handle
 
         async def audited(request: Request) -> Response:
-            for each in self.dependencies:  # whose key it is; the handler checks it again
-                if each.dependency is not None:
-                    await each.dependency(request)
+            for dependency in self.dependencies:  # whose key it is; the handler checks it again
+                if dependency.dependency is not None:
+                    await dependency.dependency(request)
             services: Services = request.app.state.services
             target = request.url.path.removeprefix("/v1/admin/")
             request_id = request.scope["request_id"]

@@ -48,17 +48,23 @@ _Denied = Annotated[DeniedRequest, json_body(DeniedRequest, _DENIED)]
 async def _split(
     services: Services, model: str, alias: str, change: Change, cause: Cause
 ) -> SplitChanged:
-    found = await services.change(services.registry.change, model, alias, SPLIT, change, cause)
-    return SplitChanged(**split_facts(found))
+    alias_change = await services.change(
+        services.registry.change, model, alias, SPLIT, change, cause
+    )
+    return SplitChanged(**split_facts(alias_change))
 
 
 async def _deny(
     services: Services, model: str, alias: str, labels: Collection[str], cause: Cause
 ) -> AliasDenied:
     change = denying_known(services.store, model, alias, lambda _: labels)
-    found = await services.change(services.registry.change, model, alias, DENIED, change, cause)
-    assert found.after is not None  # it denies something else, and is not removed
-    denial = await services.admin_work.run(denial_of, services.store, model, alias, found.after)
+    alias_change = await services.change(
+        services.registry.change, model, alias, DENIED, change, cause
+    )
+    assert alias_change.after is not None  # it denies something else, and is not removed
+    denial = await services.admin_work.run(
+        denial_of, services.store, model, alias, alias_change.after
+    )
     return AliasDenied(**denial._asdict())
 
 

@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import JSON, check_media, read_body
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import RawRoute, keeps_rows, router_of
-from xylem.api.routes.models import kept_manifest, refuse_before_first_look
+from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import Wired, find_version, reply_in
 from xylem.serving import (
@@ -72,17 +72,17 @@ async def list_projects(request: Request, services: Wired) -> Response:
     """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
     live = services.live
     refuse_before_first_look(live)
-    named = [
+    entries = [
         (_Reference(model, name), alias.version, live.resident(model, name))
         for (model, name), alias in sorted(live.aliases.items())
     ]
 
     def projects() -> list[Project]:
-        found = []
-        for reference, version, served in named:
+        summaries = []
+        for reference, version, served in entries:
             with contextlib.suppress(StoreError):  # /readyz tells of it
-                found.append(_project(services.store, reference, version, served))
-        return found
+                summaries.append(_project(services.store, reference, version, served))
+        return summaries
 
     return json_response(Projects(projects=await asyncio.to_thread(projects)))
 
@@ -97,8 +97,8 @@ async def show_project(request: Request, services: Wired) -> Response:
     """The fields that Annif's clients read before they ask for suggestions."""
     reference = _reference(request)
     served = await find_version(request, services.live, *reference)
-    found = await asyncio.to_thread(_project, services.store, reference, served.version, served)
-    return json_response(found)
+    project = await asyncio.to_thread(_project, services.store, reference, served.version, served)
+    return json_response(project)
 
 
 @router.post(
@@ -145,8 +145,8 @@ async def learn(request: Request, services: Wired) -> Response:
 
 def _reference(request: Request) -> _Reference:
     """Return what a path's project names. Raises AliasNotFound."""
-    model, at, ref = request.path_params["project_id"].partition("@")
-    if at and not (is_alias(ref) or is_version(ref)):
+    model, separator, ref = request.path_params["project_id"].partition("@")
+    if separator and not (is_alias(ref) or is_version(ref)):
         raise AliasNotFound(
             f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}"
         )
@@ -157,7 +157,7 @@ def _project(
     store: Store, reference: _Reference, version: int, served: ServedVersion | None
 ) -> Project:
     """Return what Annif says of a project. Reads the disk. Raises what the store does."""
-    manifest = kept_manifest(store, reference.model, version)
+    manifest = cached_manifest(store, reference.model, version)
     languages, default = languages_of(None if served is None else served.info.current)
     return {
         "project_id": reference.project_id,

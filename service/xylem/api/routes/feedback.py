@@ -95,7 +95,7 @@ async def export_feedback_rows(
     `days`: only the last days.
     """
     run = services.admin_work.run
-    pages = await run(_kept(services).pages, model, query.days)
+    pages = await run(_kept_rows(services).pages, model, query.days)
     return await stream_of(pages, run, "application/x-ndjson")
 
 
@@ -105,9 +105,9 @@ async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wi
 
     Versions that were trained on them stay.
     """
-    delete = _kept(services).delete_feedback_rows
+    delete = _kept_rows(services).delete_feedback_rows
     return await services.admin_work.run(delete, model, body.event_ids, body.day)
 
 
-def _kept(services: Services) -> KeptRows:
+def _kept_rows(services: Services) -> KeptRows:
     return KeptRows(services.store, services.learning.rows, services.limits)

@@ -98,7 +98,7 @@ _KEY = {
 }
 
 
-def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None:
+def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> None:
     """Add the routes of a kind of jobs: to submit, to list, to look at one."""
 
     async def submit(request: Request, services: Wired) -> Response:
@@ -108,8 +108,8 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         key = request.headers.get("idempotency-key")
         job = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
         headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"}
-        told = {"id": job.id, "kind": job.kind, "state": job.state}
-        return Response(dump(told), 202, headers, media_type="application/json")
+        answer = {"id": job.id, "kind": job.kind, "state": job.state}
+        return Response(dump(answer), 202, headers, media_type="application/json")
 
     router.add_api_route(
         f"/{kind}-jobs",
@@ -117,7 +117,7 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         methods=["POST"],
         status_code=202,
         operation_id=operation_of(f"submit_{kind}_job"),
-        summary=says,
+        summary=summary,
         description="The answer comes at once; workers run the job. An error names all faults.",
         response_model=SubmittedJob,
         openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
@@ -129,11 +129,11 @@ def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
     """Add the routes to list jobs, of a kind or of all, and to look at one."""
 
     async def list_jobs(request: Request, services: Wired) -> Response:
-        wanted = parse_query(request.scope["query_string"], query, services.limits).model_dump()
-        found = await services.admin_work.run(
-            partial(services.jobs.list, **{"kind": kind, **wanted})
+        filters = parse_query(request.scope["query_string"], query, services.limits).model_dump()
+        jobs = await services.admin_work.run(
+            partial(services.jobs.list, **{"kind": kind, **filters})
         )
-        return json_response({"jobs": [job.as_json() for job in found]})
+        return json_response({"jobs": [job.as_json() for job in jobs]})
 
     name = "" if kind is None else f"{kind}_"
     router.add_api_route(
@@ -178,8 +178,8 @@ async def retry_job(job: str, services: Wired) -> Response:
 
 
 async def _job(call: Any, job: str, services: Services) -> Response:
-    found: Job = await services.admin_work.run(call, job)
-    return json_response(found.as_json())
+    snapshot: Job = await services.admin_work.run(call, job)
+    return json_response(snapshot.as_json())
 
 
 @router.get(
@@ -209,8 +209,12 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
     """
     if services.followers.locked():
         raise Overloaded("expected fewer streams of events at a time (limit event_streams_max)")
-    after = request.headers.get("last-event-id", "0")
-    revision = int(after) if after.isascii() and after.isdigit() and len(after) < 12 else 0
+    last_event_id = request.headers.get("last-event-id", "0")
+    revision = (
+        int(last_event_id)
+        if last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 12
+        else 0
+    )
     await services.followers.acquire()  # which does not wait: there is a place
     looks = services.jobs.follow(job, revision, services.admin_work.run)
     try:
@@ -269,8 +273,8 @@ async def download_job_result(job: str, services: Wired) -> Response:
 
 
 _add_views(None, "/jobs", JobQuery)
-for _kind, (_model, _says, _example) in KINDS.items():
-    _add_kind(_kind, _model, _says, _example)
+for _kind, (_model, _summary, _example) in KINDS.items():
+    _add_kind(_kind, _model, _summary, _example)
 
 
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -330,15 +334,15 @@ async def create_schedule(
 ) -> ScheduleAnswer:
     """`job` is the body of such a job, and is checked at once. A model's alias has one schedule."""
     create = services.schedules.create_schedule
-    found = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
-    return ScheduleAnswer(**found)
+    schedule = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
+    return ScheduleAnswer(**schedule)
 
 
 @router.get("/schedules", summary="The schedules")
 async def list_schedules(services: Wired) -> ScheduleList:
     """The oldest first: the time of the next run, the number of runs, and the last job."""
-    found = await services.admin_work.run(services.schedules.schedules)
-    return ScheduleList(schedules=[ScheduleAnswer(**one) for one in found])
+    schedules = await services.admin_work.run(services.schedules.schedules)
+    return ScheduleList(schedules=[ScheduleAnswer(**schedule) for schedule in schedules])
 
 
 @router.delete("/schedules/{schedule}", summary="Remove a schedule")

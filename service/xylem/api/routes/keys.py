@@ -28,22 +28,22 @@ _RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_s
 async def list_keys(services: Wired) -> KeyList:
     """The newest first, also those that are no longer valid. Secrets are never shown."""
     keys = AccessKeys(services.learning.database)
-    found = await services.admin_work.run(keys.list)
-    return KeyList(keys=[KeyFacts(**key.facts()) for key in found])
+    all_keys = await services.admin_work.run(keys.list)
+    return KeyList(keys=[KeyFacts(**key.facts()) for key in all_keys])
 
 
 @router.post("/keys", summary="Make a key")
 async def create_key(body: _CreateKey, services: Wired) -> NewKey:
     """Only this answer shows the text of the key. It is valid everywhere within two seconds."""
-    made = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
-    return NewKey(**(await _change(services, AccessKeys.create, *made)).facts())
+    arguments = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
+    return NewKey(**(await _change(services, AccessKeys.create, *arguments)).facts())
 
 
 @router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
 async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
     """The old key stays valid during the overlap."""
-    next_one = key, body.overlap_seconds, body.lifetime_seconds
-    return NewKey(**(await _change(services, AccessKeys.rotate, *next_one)).facts())
+    arguments = key, body.overlap_seconds, body.lifetime_seconds
+    return NewKey(**(await _change(services, AccessKeys.rotate, *arguments)).facts())
 
 
 @router.delete("/keys/{key}", summary="Revoke a key")
@@ -54,12 +54,10 @@ async def revoke_key(key: str, services: Wired) -> KeyFacts:
 
 async def _change(services: Services, change: Callable[..., Any], *arguments: object) -> Any:
     """Change the keys, and have that in force here at once; should that fail, it is soon."""
-    found = await services.admin_work.run(
-        change, AccessKeys(services.learning.database), *arguments
-    )
+    key = await services.admin_work.run(change, AccessKeys(services.learning.database), *arguments)
     with contextlib.suppress(Unavailable):
         await services.admin_work.run(services.ring.refresh)
-    return found
+    return key
 
 
 @router.get("/audit", summary="The audit log")

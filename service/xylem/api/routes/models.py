@@ -68,19 +68,21 @@ def refuse_before_first_look(live: LiveServed) -> None:
 
 def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | UnreadableVersion]:
     """Return each version's description, newest first. Reads the disk."""
-    found: list[VersionSummary | UnreadableVersion] = []
+    summaries: list[VersionSummary | UnreadableVersion] = []
     for version in sorted(info.versions, reverse=True):
         try:
-            found.append(VersionSummary.model_validate(kept_manifest(store, info.name, version)))
+            summaries.append(
+                VersionSummary.model_validate(cached_manifest(store, info.name, version))
+            )
         except StoreError as error:
-            found.append(
+            summaries.append(
                 UnreadableVersion(version=version, error=VersionFault(**describe_error(error)))
             )
-    return found
+    return summaries
 
 
 @lru_cache(1024)
-def kept_manifest(store: Store, name: str, version: int) -> Manifest:
+def cached_manifest(store: Store, name: str, version: int) -> Manifest:
     """Return the manifest of a version, which never changes, and is read once.
 
     Raises what the store does.
@@ -94,12 +96,16 @@ def summarize(info: ModelInfo, served: Mapping[tuple[str, str], Alias]) -> Model
     The looking thread may put a new state between the two readings: an alias that is new to
     `served` is given as the store has it.
     """
-    now = {
+    served_aliases = {
         name: served.get((info.name, name), alias) for name, alias in sorted(info.documents.items())
     }
     return ModelSummary(
         name=info.name,
         versions=sorted(info.versions),
-        aliases={name: alias.version for name, alias in now.items()},
-        splits={name: AliasSplit(**alias.split()) for name, alias in now.items() if alias.others},
+        aliases={name: alias.version for name, alias in served_aliases.items()},
+        splits={
+            name: AliasSplit(**alias.split())
+            for name, alias in served_aliases.items()
+            if alias.others
+        },
     )

@@ -77,7 +77,7 @@ async def model_metadata(request: Request, services: Wired) -> Response:
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
     takes_texts = type(served.featurizer).transform_texts is not Featurizer.transform_texts
-    found: ModelMetadata = {
+    metadata: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
@@ -89,7 +89,7 @@ async def model_metadata(request: Request, services: Wired) -> Response:
             for name, kind in OUTPUTS.items()
         ],
     }
-    return json_response(found)
+    return json_response(metadata)
 
 
 def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:

@@ -67,7 +67,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
         version=code_version(),
         description="Online prediction for label spaces of thousands to millions of labels.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        tags=[{"name": name, "description": says} for name, says in TAGS.items()],
+        tags=[{"name": name, "description": description} for name, description in TAGS.items()],
         routes=app.routes,
         servers=[{"url": root_path}] if root_path else None,
     )
@@ -82,7 +82,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     for name, model in {
         **COMPONENTS,
         **MODELS,
-        **{one.__name__: one for one in job_models},
+        **{job_model.__name__: job_model for job_model in job_models},
     }.items():
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
@@ -102,7 +102,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
             needs_key = operation["operationId"] in keyed
             responses = operation["responses"]
             for status in [
-                status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)
+                status for status, response in responses.items() if _FRAMEWORKS[0] in str(response)
             ]:
                 del responses[status]
             responses |= _refusals(path, method, operation, needs_key=needs_key)
@@ -113,8 +113,8 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     ):
         default = field.pop("default", None)
         if default is not None:  # openapi-typescript would take it for a field that is always there
-            says = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
-            field["description"] = says.strip()
+            description = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
+            field["description"] = description.strip()
     _fill_limits(document, limits)
     document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
     document["x-parameters"] = parameter_schemas()
@@ -136,7 +136,7 @@ def _refusals(
     statuses += [408, 413, 415] if takes_body else []
     statuses += [422] if takes_body or takes_query or changes else []
     statuses += [409] if changes else []
-    return {str(status): said for status, said in problems(*statuses).items()}
+    return {str(status): response for status, response in problems(*statuses).items()}
 
 
 def _fill_limits(value: Any, limits: Limits) -> None:

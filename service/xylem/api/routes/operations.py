@@ -32,8 +32,14 @@ def version_number(version: str) -> int:
     return int(version)
 
 
-def _in_path(name: str, schema: dict[str, Any], says: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": schema, "description": says}
+def _in_path(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "schema": schema,
+        "description": description,
+    }
 
 
 _MODEL = _in_path("model", _STRING, "the model's name")
@@ -41,32 +47,32 @@ _VERSION = _in_path("version", {"type": "integer", "minimum": 1}, "the version's
 _ALIAS = _in_path("alias", _STRING, "the alias's name; without one, `latest` answers")
 
 
-class _Way(NamedTuple):
+class _VersionForm(NamedTuple):
     """A way to name a version: its part of the path, of operations' ids, and of summaries."""
 
     path: str
     suffix: str
-    says: str
+    phrase: str
     parameters: list[dict[str, Any]]
 
 
-_WAYS = (
-    _Way("", "", "the version `latest` names", [_MODEL]),
-    _Way("/versions/{version}", "Version", "a version", [_MODEL, _VERSION]),
-    _Way("/aliases/{alias}", "Alias", "the version an alias names", [_MODEL, _ALIAS]),
+_VERSION_FORMS = (
+    _VersionForm("", "", "the version `latest` names", [_MODEL]),
+    _VersionForm("/versions/{version}", "Version", "a version", [_MODEL, _VERSION]),
+    _VersionForm("/aliases/{alias}", "Alias", "the version an alias names", [_MODEL, _ALIAS]),
 )
 
 
 def operation_of(name: str) -> str:
     """Return the id of an operation, as the audit log has it, by the name of its function."""
-    first, *others = re.split("[_-]", name)
-    return first + "".join(map(str.capitalize, others))
+    first_word, *other_words = re.split("[_-]", name)
+    return first_word + "".join(map(str.capitalize, other_words))
 
 
 def of_version(
     router: APIRouter,
     method: str,
-    what: str,
+    resource: str,
     summary: str,
     openapi_extra: dict[str, Any],
     *,
@@ -74,7 +80,7 @@ def of_version(
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
     """Return what adds an endpoint to a router under the paths of
-    a version's `what`; empty: its own.
+    a version's `resource`; empty: its own.
 
     The endpoint asks `find_served` for the version. The path's parts are no parameters of it:
     FastAPI would check each, and any string may stand there.
@@ -84,16 +90,17 @@ def of_version(
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
-        for way in _WAYS if root == "/v1" else _WAYS[:2]:
+        for form in _VERSION_FORMS if root == "/v1" else _VERSION_FORMS[:2]:
             router.add_api_route(
-                f"{root}/models/{{model}}{way.path}/{what}".removesuffix("/"),
+                f"{root}/models/{{model}}{form.path}/{resource}".removesuffix("/"),
                 endpoint,
                 methods=[method],
-                operation_id=operation_of(endpoint.__name__) + (way.suffix and f"With{way.suffix}"),
-                summary=f"{summary} {way.says}",
+                operation_id=operation_of(endpoint.__name__)
+                + (form.suffix and f"With{form.suffix}"),
+                summary=f"{summary} {form.phrase}",
                 openapi_extra={
                     **openapi_extra,
-                    "parameters": [*way.parameters, *openapi_extra.get("parameters", ())],
+                    "parameters": [*form.parameters, *openapi_extra.get("parameters", ())],
                 },
                 **options,
             )
@@ -120,8 +127,8 @@ def content(media: str, model: str | type[Any], example: object = None) -> dict[
     if not isinstance(model, str):
         COMPONENTS[model.__name__] = model
     name = model if isinstance(model, str) else model.__name__
-    said: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    return {media: said if example is None else {**said, "example": example}}
+    media_object: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+    return {media: media_object if example is None else {**media_object, "example": example}}
 
 
 def takes(*bodies: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +136,7 @@ def takes(*bodies: dict[str, Any]) -> dict[str, Any]:
 
     The route reads it itself: the limits of its fields are those of the settings.
     """
-    kinds = {media: said for body in bodies for media, said in body.items()}
+    kinds = {media: media_object for body in bodies for media, media_object in body.items()}
     return {"requestBody": {"required": True, "content": kinds}}
 
 
@@ -138,20 +145,29 @@ def takes_json(model: str | type[Any], example: object) -> dict[str, Any]:
     return takes(content("application/json", model, example))
 
 
-def answers(status: int, says: str, *bodies: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+def answers(
+    status: int, description: str, *bodies: dict[str, Any]
+) -> dict[int | str, dict[str, Any]]:
     """Return FastAPI's `responses` for one status."""
     return {
-        status: {"description": says, "content": {m: said for b in bodies for m, said in b.items()}}
+        status: {
+            "description": description,
+            "content": {
+                media: media_object for body in bodies for media, media_object in body.items()
+            },
+        }
     }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return FastAPI's `responses` for the problems of some statuses."""
-    found: dict[int | str, dict[str, Any]] = {}
+    responses: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
         codes = ", ".join(code for code, problem in PROBLEMS.items() if problem.status == status)
-        found |= answers(status, f"One of: {codes}", content("application/problem+json", "Problem"))
-    return found
+        responses |= answers(
+            status, f"One of: {codes}", content("application/problem+json", "Problem")
+        )
+    return responses
 
 
 def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:

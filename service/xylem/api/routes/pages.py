@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 
-from xylem.api.door.responses import etag_of, unless_known
+from xylem.api.door.responses import etag_of, unless_cached
 from xylem.api.routes.admins import router_of
 from xylem.serving import dump
 
@@ -54,7 +54,7 @@ class StaticFile(NamedTuple):
 
     def answer(self, request: Request) -> Response:
         """Return the file, or that it is as the browser has it."""
-        return unless_known(
+        return unless_cached(
             request, Response(self.content, 200, self.headers, self.media), self.etag
         )
 
@@ -69,23 +69,23 @@ def static_files() -> dict[str, StaticFile]:
     that nothing waits for them before.
     """
     console = {f"/console/{path.name}": path for path in CONSOLE.iterdir() if path.suffix in _TYPES}
-    found = {}
+    files = {}
     for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
         content = path.read_bytes()
         policy = _OF_DOCS if url in _DOCS else _OF_CONSOLE
         headers = {**_HEADERS, "content-security-policy": policy}
-        found[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
-    return found
+        files[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
+    return files
 
 
 @router.get("/")
 @router.get("/console/{name}")
 async def show_file(request: Request) -> Response:
     """Answer with a file of a page, or with 304 if the browser's copy is current."""
-    found = (await asyncio.to_thread(static_files)).get(request.scope["path"])
-    if found is None:
+    file = (await asyncio.to_thread(static_files)).get(request.scope["path"])
+    if file is None:
         raise HTTPException(404)
-    return found.answer(request)
+    return file.answer(request)
 
 
 @docs_router.get(

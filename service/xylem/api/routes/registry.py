@@ -55,8 +55,8 @@ async def _move(
 
 
 async def _remove(services: Services, call: Callable[..., Removal], *arguments: Any) -> Removed:
-    found = await services.change(call, *arguments)
-    return Removed(**found._asdict())
+    removal = await services.change(call, *arguments)
+    return Removed(**removal._asdict())
 
 
 @router.post("/promote", summary="Make an alias name a version")
@@ -124,10 +124,10 @@ async def show_provenance(model: ModelName, version: VersionPath, services: Wire
     """The data, the code, the parameters, the version before it, its
     figures, and its later promotions.
     """
-    found = await services.admin_work.run(
+    facts = await services.admin_work.run(
         provenance, services.store, model, version_number(version)
     )
-    return Provenance(**found)
+    return Provenance(**facts)
 
 
 _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
@@ -167,21 +167,21 @@ async def import_model(
 
     It may be as long as the limit `archive_bytes_max`.
     """
-    most = services.limits.archive_bytes_max
+    bytes_max = services.limits.archive_bytes_max
     loop = asyncio.get_running_loop()
 
     def publish(source: IO[bytes]) -> int:
-        stated = model, source, cause_of(request)
-        return services.registry.publish_archive(*stated, latest=query.latest).version
+        arguments = model, source, cause_of(request)
+        return services.registry.publish_archive(*arguments, latest=query.latest).version
 
     try:
         with tempfile.TemporaryFile(dir=services.settings.store) as file:
             n_bytes = header_at = 0
             async for piece in pieces(request, services.limits):
                 n_bytes += len(piece)
-                if n_bytes > most:
+                if n_bytes > bytes_max:
                     raise LimitExceeded(
-                        f"expected at most {most} bytes (limit archive_bytes_max), found more"
+                        f"expected at most {bytes_max} bytes (limit archive_bytes_max), found more"
                     )
                 header_at = await loop.run_in_executor(
                     services.archive_threads, spool_archive, file, piece, header_at

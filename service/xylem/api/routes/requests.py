@@ -11,7 +11,7 @@ from fastapi import Depends, Request, Response
 from xylem.admin import Jobs, Registry, Schedules
 from xylem.api.door.admission import read_body
 from xylem.api.door.answering import Answering, headers_for
-from xylem.api.door.heads import OWN, reference_of, said_of
+from xylem.api.door.heads import OWN, body_options_of, reference_of
 from xylem.api.door.metrics import Metrics
 from xylem.api.door.neighbours import Neighbours
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
@@ -94,9 +94,9 @@ class Services(NamedTuple):
 
         The others see it at their next look at the store.
         """
-        made = await self.admin_work.run(call, *arguments)
+        outcome = await self.admin_work.run(call, *arguments)
         await self.live.catch_up(CATCH_UP_SECONDS)
-        return made
+        return outcome
 
     @property
     def ready(self) -> bool:
@@ -127,8 +127,8 @@ class Services(NamedTuple):
 
 
 async def _services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
+    services: Services = request.app.state.services
+    return services
 
 
 Wired: TypeAlias = Annotated[Services, Depends(_services)]
@@ -214,7 +214,7 @@ async def reply_in(
 
     model, ref   the model, and the version's number or alias; None: as the path says
     """
-    body = Body(await read_body(request, dialect.media), 0, said_of(dialect, request.scope))
+    body = Body(await read_body(request, dialect.media), 0, body_options_of(dialect, request.scope))
     loop = asyncio.get_running_loop()
     began = loop.time()
     if model is None:
@@ -231,14 +231,14 @@ async def reply_in(
     if isinstance(reply, Longer):
         timings.begin()
         stop = np.zeros(1, np.uint8)
-        strike = None
+        timer = None
         if reply.deadline_ms is not None:
-            strike = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
+            timer = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
         try:
             reply = await services.work.run(reply.answer, stop)
         finally:
             stop.fill(1)
-            if strike is not None:
-                strike.cancel()
+            if timer is not None:
+                timer.cancel()
     services.answering.finish(dialect, chosen, body, reply)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -59,10 +59,10 @@ async def thresholds(request: Request, services: Wired) -> Response:
     query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
-    found = services.threshold_work.run(
+    answer = services.threshold_work.run(
         describe_thresholds, served, services.learning.database, query
     )
-    return json_response(await found)
+    return json_response(await answer)
 
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
@@ -106,20 +106,20 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     """
     limits = services.limits
     body = await services.admin_work.read(parse_json, await read_body(request), limits)
-    wanted = await services.admin_work.run(_check_tuning, body, model, services)
-    version = wanted.get("version")
+    job_request = await services.admin_work.run(_check_tuning, body, model, services)
+    version = job_request.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))
     services.learning.follower.check()
     if services.followers.locked():
         raise Overloaded("expected fewer requests that wait for jobs (limit event_streams_max)")
     async with services.followers:
-        wanted["version"] = served.version
+        job_request["version"] = served.version
         submit = services.admin_work.run(
-            services.jobs.submit, _TUNING, wanted, None, span_of(request.scope)
+            services.jobs.submit, _TUNING, job_request, None, span_of(request.scope)
         )
-        found = await _result(await submit, services)
+        report = await _result(await submit, services)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
-    return json_response(found)
+    return json_response(report)
 
 
 def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
@@ -144,8 +144,8 @@ async def _result(job: Job, services: Services) -> Any:
     seconds = services.limits.tune_seconds_max
     give_up_at = time.monotonic() + seconds
     gives_up = False
-    async for look in services.jobs.follow(job.id, 0, services.admin_work.run):
-        job = look or job
+    async for changed_job in services.jobs.follow(job.id, 0, services.admin_work.run):
+        job = changed_job or job
         if services.draining():
             raise Unavailable(
                 f"expected job {job.id} to end before the server stops, found it {job.state}"

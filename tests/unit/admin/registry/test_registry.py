@@ -100,7 +100,7 @@ def test_moves_are_made_and_told(house: House) -> None:
     told = registry.history("m")[-5]
     assert (told.why, told.job, told.verdict) == ("it is good", "job-1", {"promoted": True})
     page = registry.history("m", limit=4)
-    assert page + registry.history("m", before=page[-1].id) == registry.history("m")
+    assert page + registry.history("m", before_id=page[-1].id) == registry.history("m")
 
 
 def test_nothing_damaged_or_foreign_is_promoted(house: House) -> None:
