@@ -73,7 +73,7 @@ def assert_same_rows(rows: SparseRows, matrix: Any, rtol: float = 1e-6) -> None:
 
 def check_dataset(dataset: Dataset) -> None:
     """Everything that Dataset promises."""
-    given = [part for part in (dataset.rows, dataset.texts, dataset.named) if part is not None]
+    given = [part for part in (dataset.rows, dataset.texts, dataset.named_rows) if part is not None]
     assert len(given) == 1 and dataset.n_rows >= 1
     if dataset.rows is not None:
         assert dataset.rows.n_rows == dataset.n_rows

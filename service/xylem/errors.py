@@ -117,12 +117,12 @@ class ProblemError(ClientError):
         self.request_id = request_id
 
     def __str__(self) -> str:
-        said = (
+        text = (
             f"{self.status} {self.code}: {self.detail}"
             if self.code
             else f"{self.status}: {self.detail}"
         )
-        return f"{said} (request {self.request_id})" if self.request_id else said
+        return f"{text} (request {self.request_id})" if self.request_id else text
 
 
 def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
@@ -140,9 +140,9 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientEr
     if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
         fields = {"detail": "expected a problem object, found another answer"}
     error = problem_from(status, fields, headers.get("x-request-id"))
-    asked = headers.get("retry-after", "")
-    if asked.isascii() and asked.isdigit():
-        error.retry_after = float(asked[:12])
+    retry_after = headers.get("retry-after", "")
+    if retry_after.isascii() and retry_after.isdigit():
+        error.retry_after = float(retry_after[:12])
     return error
 
 
@@ -150,13 +150,13 @@ def problem_from(
     status: int, fields: dict[str, object], request_id: str | None = None
 ) -> ProblemError:
     """Return the error of a problem object, or of the error of a stream."""
-    told = fields.get("request_id")
+    stated_id = fields.get("request_id")
     return ProblemError(
         status,
         str(fields.get("code", "")),
         str(fields.get("detail", ""))[:_DETAIL_MAX],
         field_errors(fields.get("errors")),
-        told if isinstance(told, str) else request_id,
+        stated_id if isinstance(stated_id, str) else request_id,
     )
 
 
@@ -165,9 +165,9 @@ def field_errors(value: object) -> tuple[FieldError, ...]:
     if not isinstance(value, list):
         return ()
     return tuple(
-        FieldError(str(one.get("path", "")), str(one.get("detail", "")))
-        for one in value
-        if isinstance(one, dict)
+        FieldError(str(entry.get("path", "")), str(entry.get("detail", "")))
+        for entry in value
+        if isinstance(entry, dict)
     )
 
 
@@ -233,18 +233,20 @@ class Attempts:
         self._tried = 0
         self._waited = 0.0
 
-    def next_wait(self, asked: float | None = None) -> float | None:
+    def next_wait(self, retry_after: float | None = None) -> float | None:
         """Return the seconds to wait before the next retry; None: there is none.
 
-        asked  by the server's Retry-After
+        retry_after  by the server's Retry-After
         """
-        most = self._retries
-        if self._tried >= most.times:
+        limits = self._retries
+        if self._tried >= limits.times:
             return None
-        wait = most.draw(self._tried)
-        if asked is not None:
-            wait = min(asked, most.retry_after_seconds_max) + min(wait, most.first_seconds)
-        if self._waited + wait > most.total_seconds_max:
+        wait = limits.draw(self._tried)
+        if retry_after is not None:
+            wait = min(retry_after, limits.retry_after_seconds_max) + min(
+                wait, limits.first_seconds
+            )
+        if self._waited + wait > limits.total_seconds_max:
             return None
         self._tried += 1
         self._waited += wait

@@ -21,10 +21,10 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def shown_progress(wanted: bool) -> Iterator[OnProgress]:
+def shown_progress(is_enabled: bool) -> Iterator[OnProgress]:
     """Show bars while the block runs, if they are wanted and somebody sees standard error."""
     console = Console(stderr=True)
-    if not wanted or not (console.is_terminal or console.is_jupyter):
+    if not is_enabled or not (console.is_terminal or console.is_jupyter):
         yield lambda phase, done, total: None
         return
     with phase_bars(console) as show:
@@ -52,9 +52,9 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
 
         def show(phase: str, done: int, total: int) -> None:
             name = phase.partition(",")[0]
-            task, told = tasks.get(name) or (bars.add_task(phase), phase)
+            task, previous_phase = tasks.get(name) or (bars.add_task(phase), phase)
             tasks[name] = task, phase
-            if told != phase:  # the next tree
+            if previous_phase != phase:  # the next tree
                 bars.reset(task)
             bars.update(task, description=phase, completed=done, total=total or None)
 

@@ -106,11 +106,11 @@ def is_table(path: Path) -> bool:
 
 def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     """Raise BadParameter where columns are chosen, but no file is a table."""
-    there = [file for file in files if file is not None]
+    paths = [file for file in files if file is not None]
     # a directory may be one of tables
-    may_be = [is_table(file) or not file.suffix for file in there]
+    may_be = [is_table(file) or not file.suffix for file in paths]
     if columns != DEFAULT_COLUMNS and not any(may_be):
-        found = ", ".join(repr(file.name) for file in there)
+        names = ", ".join(repr(file.name) for file in paths)
         raise BadParameter(
-            f"columns: expected a file that ends in {', '.join(TABLES)}, found {found}"
+            f"columns: expected a file that ends in {', '.join(TABLES)}, found {names}"
         )

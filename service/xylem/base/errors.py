@@ -15,7 +15,7 @@ class XylemError(Exception):
 
     code = "error"
 
-    told: str | None = None
+    public_message: str | None = None
     """What clients are told instead of the message, where that says more than they should know."""
 
     def __init_subclass__(cls, code: str | None = None) -> None:
@@ -36,7 +36,7 @@ class BadInput(XylemError, code="bad-input"):
         self.path = path
         return self
 
-    def kept(self) -> Self:
+    def without_frames(self) -> Self:
         """Return this error as one that is told later, without the frames that raised it.
 
         A frame has its callers', and who keeps the error is one of them: a cycle, with all that
@@ -82,9 +82,11 @@ class BadParameter(BadInput, code="bad-parameter"):
     @classmethod
     def of(cls, faults: Iterable[ParameterFault]) -> Self:
         """Return the error that tells all these faults."""
-        told = tuple(faults)
-        error = cls("; ".join(f"{name}: {message}" if name else message for name, message in told))
-        error.faults = told
+        all_faults = tuple(faults)
+        error = cls(
+            "; ".join(f"{name}: {message}" if name else message for name, message in all_faults)
+        )
+        error.faults = all_faults
         return error
 
 
@@ -209,7 +211,7 @@ class DatabaseUnavailable(Unavailable, code="database-unavailable"):
         hosts, users and paths: for the log.
         """
         error = cls(message)
-        error.told = "expected a database that answers, found that it does not"
+        error.public_message = "expected a database that answers, found that it does not"
         return error
 
 
@@ -221,15 +223,15 @@ class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
     """The thresholds that the database has for a version are those of another one of that name."""
 
 
-def told_of(error: Exception) -> str:
+def public_message_of(error: Exception) -> str:
     """Return what clients are told of an error: of one of ours what it
     tells, of any other its type alone.
 
     Messages of the system name paths of the machine; those are for the log.
     """
-    if not hasattr(error, "told"):  # which errors of the service and of the store have
+    if not hasattr(error, "public_message"):  # which errors of the service and of the store have
         return type(error).__name__
-    return error.told or located(error)
+    return error.public_message or located(error)
 
 
 def located(error: Exception) -> str:

@@ -36,15 +36,15 @@ def fault(message: str, path: str = "") -> PydanticCustomError:
     return PydanticCustomError(FAULT, "{message}", {"message": message, "path": path})
 
 
-def sentence_of(found: Any, expected: str | None = None) -> str:
+def sentence_of(error: Any, expected: str | None = None) -> str:
     """Return what one of the errors of a ValidationError says.
 
     expected  what the field takes, in words; None: what the type of the error tells of it
     """
-    kind = found["type"]
-    context = found.get("ctx", {})
+    kind = error["type"]
+    context = error.get("ctx", {})
     if kind == "missing":
-        return f"expected the field {found['loc'][-1]}, found none"
+        return f"expected the field {error['loc'][-1]}, found none"
     if expected is None and kind in _LENGTHS:
         word, key = _LENGTHS[kind]
         return f"expected {word} {context[key]} items, found {context['actual_length']}"
@@ -54,14 +54,14 @@ def sentence_of(found: Any, expected: str | None = None) -> str:
     if expected is None and kind == "literal_error":
         expected = str(context["expected"])
     if expected is None:
-        expected = _EXPECTED.get(kind, found["msg"])
-    return f"expected {expected}, found {what_is(found['input'])}"
+        expected = _EXPECTED.get(kind, error["msg"])
+    return f"expected {expected}, found {what_is(error['input'])}"
 
 
-def unknown(name: str, known: Collection[str], what: str) -> str:
+def unknown(name: str, known_names: Collection[str], noun: str) -> str:
     """Return what is wrong with a name that is not known, and which one may have been meant."""
-    hint = did_you_mean(shortened(name), known)
-    return f"expected {'only ' if known else 'none'}{', '.join(known)}, found another {what}{hint}"
+    hint = did_you_mean(shortened(name), known_names)
+    return f"expected {'only ' if known_names else 'none'}{', '.join(known_names)}, found another {noun}{hint}"
 
 
 _ELSEWHERE = {
@@ -76,22 +76,22 @@ _ELSEWHERE = {
 """What other libraries and services call things, where our name for it looks different."""
 
 
-def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) -> str:
+def did_you_mean(name: str, candidates: Iterable[str], *, is_quoted: bool = False) -> str:
     """Return "; did you mean ...?" with the name that is most alike; empty where none is."""
-    near = _nearest(name, tuple(known))
+    near = _nearest(name, tuple(candidates))
     if near is None:
         return ""
     return f"; did you mean {near!r:.80}?" if is_quoted else f"; did you mean {near}?"
 
 
 @functools.lru_cache(256)
-def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+def _nearest(name: str, candidates: tuple[str, ...]) -> str | None:
     """Return the name that is most alike; kept, as a client makes the same mistake in
     each request.
     """
-    if (own := _ELSEWHERE.get(name)) in known:
-        return own
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    if (equivalent := _ELSEWHERE.get(name)) in candidates:
+        return equivalent
+    return next(iter(difflib.get_close_matches(name, candidates, n=1)), None)
 
 
 SHOWN = 60

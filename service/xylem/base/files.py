@@ -34,8 +34,8 @@ class RemotePath(PosixPath):
     """
 
     def __str__(self) -> str:
-        scheme, _, rest = super().__str__().partition(":/")
-        return f"{scheme}://{rest}"
+        scheme, _, location = super().__str__().partition(":/")
+        return f"{scheme}://{location}"
 
     def __fspath__(self) -> str:
         return str(self)
@@ -77,18 +77,18 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
         raise BadParameter(fault) from None
     seconds = SECONDS.get(url.partition("://")[0], {})
     try:
-        found, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
+        filesystem, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
     except (ImportError, ValueError) as error:
         raise BadParameter(
-            f"{shown_url(url)}: expected the URL of an object store, found: {error}"
+            f"{redacted_url(url)}: expected the URL of an object store, found: {error}"
         ) from None
-    return found, name
+    return filesystem, name
 
 
-def shown_url(url: str) -> str:
+def redacted_url(url: str) -> str:
     """Return a URL without what may be secret in it: a user, a password, a query."""
-    scheme, mark, rest = url.partition("://")
-    place = rest.partition("?")[0]
+    scheme, mark, location = url.partition("://")
+    place = location.partition("?")[0]
     return f"{scheme}{mark}{place.rpartition('@')[2]}"
 
 
@@ -135,7 +135,7 @@ def n_bytes_of(path: Path) -> int:
     return int(path.fs.size(path.key) if isinstance(path, RemotePath) else path.stat().st_size)
 
 
-def said_by(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return what an error of the disk or of a driver says, short."""
     text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
     return str(text).split("\n", 1)[0][:200]
@@ -176,7 +176,7 @@ def names_in(directory: Path) -> set[str]:
         return set()
     except faults_of(directory) as error:
         raise BadParameter(
-            f"{directory}: expected a directory to list, found: {said_by(error)}"
+            f"{directory}: expected a directory to list, found: {reason_of(error)}"
         ) from None
 
 
@@ -187,7 +187,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         with unfinished(path) as file:
             yield file
     except OSError as error:
-        raise BadParameter(f"{path}: expected to write it, found: {said_by(error)}") from None
+        raise BadParameter(f"{path}: expected to write it, found: {reason_of(error)}") from None
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def unfinished(path: Path) -> Iterator[BinaryIO]:
             try:
                 path.fs.put_file(local.name, path.key)
             except Exception as error:  # each driver has errors of its own
-                raise OSError(None, said_by(error)) from None
+                raise OSError(None, reason_of(error)) from None
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

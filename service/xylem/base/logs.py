@@ -99,11 +99,11 @@ def log(level: int, event: str, *, error: BaseException | None = None, **fields:
 
 
 class Request(NamedTuple):
-    """An answered request; `ended` in seconds since 1970, `said` what `said_of` returns."""
+    """An answered request; `ended` in seconds since 1970, `said` what `encode_fields` returns."""
 
     ended: float
     request_id: str
-    said: bytes
+    fields: bytes
     seconds: float
     level: int = logging.INFO
 
@@ -117,7 +117,7 @@ def log_requests(requests: Iterable[Request]) -> None:
         _put(b"".join(lines[first : first + LINES_TOGETHER]))
 
 
-def said_of(**fields: object) -> bytes:
+def encode_fields(**fields: object) -> bytes:
     """Return fields of a log line as JSON without braces: the same for requests that are alike."""
     return _escaped(orjson.dumps(fields))[1:-1]
 
@@ -219,7 +219,7 @@ def _request_line(request: Request) -> bytes:
             microsecond,
             b"info" if request.level == logging.INFO else b"debug",
             request.request_id.encode(),
-            request.said,
+            request.fields,
             1000 * request.seconds,
         )
     )

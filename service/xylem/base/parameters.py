@@ -90,18 +90,18 @@ class Parameters(BaseModel):
 
 def split_items(items: Iterable[str]) -> dict[str, str]:
     """Return the texts by name that `key=value` items say. Raises BadParameter."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     faults = []
     for item in items:
         key, equals, text = item.partition("=")
         if not equals:
             faults.append(ParameterFault("", f"expected key=value, found {shortened(item)!r}"))
-        elif key in found:
+        elif key in texts:
             faults.append(ParameterFault(shortened(key), "expected once, found twice"))
-        found[key] = text
+        texts[key] = text
     if faults:
         raise BadParameter.of(faults)
-    return found
+    return texts
 
 
 def scalar_of(text: str) -> Scalar:
@@ -138,8 +138,8 @@ def _words(schema: Mapping[str, Any]) -> str | None:
         words_first = sorted(
             schema["anyOf"], key=lambda kind: "const" not in kind and kind.get("type") != "null"
         )
-        each = [_words(kind) for kind in words_first]
-        return None if None in each else " or ".join(map(str, each))
+        alternatives = [_words(kind) for kind in words_first]
+        return None if None in alternatives else " or ".join(map(str, alternatives))
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
@@ -150,36 +150,36 @@ def _words(schema: Mapping[str, Any]) -> str | None:
     if "multipleOf" in schema:
         return None
     noun = "an integer" if kind == "integer" else "a number"
-    shown = {
+    limits = {
         bound: str(schema[bound]) if kind == "integer" else f"{schema[bound]:g}"
         for bound in _BOUNDS
         if bound in schema
     }
-    if shown.keys() == {"minimum", "maximum"}:
-        return f"{noun} from {shown['minimum']} to {shown['maximum']}"
-    of = " and ".join(f"{_BOUNDS[bound]} {value}" for bound, value in shown.items())
-    return f"{noun} of {of}" if of else noun
+    if limits.keys() == {"minimum", "maximum"}:
+        return f"{noun} from {limits['minimum']} to {limits['maximum']}"
+    bounds = " and ".join(f"{_BOUNDS[bound]} {value}" for bound, value in limits.items())
+    return f"{noun} of {bounds}" if bounds else noun
 
 
 def _faults(parameters: type[Parameters], error: ValidationError) -> list[ParameterFault]:
     """Return what is wrong with the first parameters that are wrong, one fault each."""
     faults: dict[str | None, str] = {}
-    for found in error.errors(include_url=False):
-        place = found["loc"] or (found.get("ctx", {}).get("path") or None,)
+    for details in error.errors(include_url=False):
+        place = details["loc"] or (details.get("ctx", {}).get("path") or None,)
         name = None if place[0] is None else str(place[0])
         if name not in faults and len(faults) < FAULTS_MAX:
-            faults[name] = _message(parameters, name, found)
+            faults[name] = _message(parameters, name, details)
     return [
         ParameterFault("" if name is None else parameters.prefix + shortened(name), message)
         for name, message in faults.items()
     ]
 
 
-def _message(parameters: type[Parameters], name: str | None, found: Any) -> str:
-    if found["type"] == FAULT:
-        return str(found["ctx"]["message"])
+def _message(parameters: type[Parameters], name: str | None, details: Any) -> str:
+    if details["type"] == FAULT:
+        return str(details["ctx"]["message"])
     if name is None:
-        return str(found["msg"])
-    if found["type"] == "extra_forbidden":
+        return str(details["msg"])
+    if details["type"] == "extra_forbidden":
         return unknown(name, list(parameters.model_fields), "parameter")
-    return sentence_of(found, expected_of(parameters, name))
+    return sentence_of(details, expected_of(parameters, name))

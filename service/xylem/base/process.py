@@ -87,7 +87,7 @@ class Repeating:
         self._is_failing = False
 
 
-OWN = 64
+RESERVED_DESCRIPTORS = 64
 """Descriptors that the process needs itself: libraries, the database, the log,
 sockets that listen.
 """
@@ -106,7 +106,7 @@ def raise_limit(connections: int) -> None:
             soft = hard
         except (ValueError, OSError):  # a system that has a lower limit of its own
             pass
-    needed = connections + OWN
+    needed = connections + RESERVED_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:
         log(
             logging.WARNING,

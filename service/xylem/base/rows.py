@@ -45,13 +45,13 @@ class SparseRows(NamedTuple):
 
     def cut(self, first: int, last: int) -> SparseRows:
         """Return rows first .. last - 1; indices and values are views."""
-        indptr, at = _cut(self.indptr, first, last)
-        return SparseRows(indptr, self.indices[at], self.values[at], self.n_features)
+        indptr, entries = _cut(self.indptr, first, last)
+        return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
 
     def take(self, chosen: NDArray[Any]) -> SparseRows:
         """Return the rows at these positions, in their order."""
-        indptr, at = _taken(self.indptr, chosen)
-        return SparseRows(indptr, self.indices[at], self.values[at], self.n_features)
+        indptr, entries = _taken(self.indptr, chosen)
+        return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
 
 
 NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
@@ -88,13 +88,13 @@ class LabelRows(NamedTuple):
 
     def cut(self, first: int, last: int) -> LabelRows:
         """Return rows first .. last - 1; indices are a view."""
-        indptr, at = _cut(self.indptr, first, last)
-        return LabelRows(indptr, self.indices[at], self.n_labels)
+        indptr, entries = _cut(self.indptr, first, last)
+        return LabelRows(indptr, self.indices[entries], self.n_labels)
 
     def take(self, chosen: NDArray[Any]) -> LabelRows:
         """Return the rows at these positions, in their order."""
-        indptr, at = _taken(self.indptr, chosen)
-        return LabelRows(indptr, self.indices[at], self.n_labels)
+        indptr, entries = _taken(self.indptr, chosen)
+        return LabelRows(indptr, self.indices[entries], self.n_labels)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Dataset:
     unknown_labels: NDArray[np.int32]
     rows: SparseRows | None = None
     texts: list[str] | None = None
-    named: list[dict[str, float]] | None = None
+    named_rows: list[dict[str, float]] | None = None
     label_names: list[str] | None = None
     warning: str | None = None
     unknown_names: Sequence[str] = ()
@@ -140,7 +140,7 @@ class Dataset:
             n_rows=len(chosen),
             rows=None if self.rows is None else self.rows.take(chosen),
             texts=None if self.texts is None else [self.texts[i] for i in picked],
-            named=None if self.named is None else [self.named[i] for i in picked],
+            named_rows=None if self.named_rows is None else [self.named_rows[i] for i in picked],
             labels=self.labels.take(chosen),
             unknown_labels=self.unknown_labels[chosen],
         )
@@ -154,9 +154,9 @@ def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
     """
     if not isinstance(counts, np.ndarray):
         return np.array([0, *accumulate(counts)], np.int64)
-    found = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=found[1:])
-    return found
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
 
 
 def writeable(array: NDArray[Any]) -> NDArray[Any]:
@@ -178,10 +178,10 @@ def inverse(places: NDArray[Any], n: int) -> NDArray[np.int32]:
     """Return int32[n]: the index at which each number below n stands
     among `places`, -1 where it does not.
     """
-    found = np.full(n, -1, np.int32)
-    there = np.flatnonzero(places >= 0)
-    found[places[there]] = there
-    return found
+    positions = np.full(n, -1, np.int32)
+    present = np.flatnonzero(places >= 0)
+    positions[places[present]] = present
+    return positions
 
 
 class Growing:
@@ -191,13 +191,13 @@ class Growing:
         self._array: NDArray[Any] = np.empty(1 << 10, dtype)
         self.n = 0
 
-    def extend(self, more: NDArray[Any]) -> None:
-        """Append the elements of `more`."""
-        end = self.n + len(more)
+    def extend(self, elements: NDArray[Any]) -> None:
+        """Append the elements of `elements`."""
+        end = self.n + len(elements)
         if end > len(self._array):
             # resize reallocates: large arrays are remapped by the system, not copied
             self._array.resize(max(end, len(self._array) * 3 // 2), refcheck=False)
-        self._array[self.n : end] = more
+        self._array[self.n : end] = elements
         self.n = end
 
     def finish(self) -> NDArray[Any]:

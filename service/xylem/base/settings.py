@@ -93,8 +93,8 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
         )
     kind, colon, digest = text.partition(":")
     if kind + colon == "sha256:" and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        found = f"found {len(digest)} characters"
-        raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {found}")
+        actual = f"found {len(digest)} characters"
+        raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {actual}")
     return key
 
 
@@ -104,8 +104,8 @@ OPENABLE = ("predict", "feedback", "metrics")
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
-def _parts(given: object) -> object:
-    return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+def _parts(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
@@ -152,19 +152,19 @@ SigningKeys = Annotated[
 AdminSecret = Annotated[SecretStr, BeforeValidator(_check_text), AfterValidator(_check_admin_key)]
 
 
-def _field(default: object, says: str, **bounds: Any) -> Any:
-    return Field(default, description=says, **bounds)
+def _field(default: object, description: str, **bounds: Any) -> Any:
+    return Field(default, description=description, **bounds)
 
 
 def memory_bytes() -> int:
     """Return the bytes of memory that this process may have: the machine's, or its
     control group's.
     """
-    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
-            found = min(found, int(Path(file).read_text()))
-    return max(found, 2)
+            n_bytes = min(n_bytes, int(Path(file).read_text()))
+    return max(n_bytes, 2)
 
 
 class Limits(BaseSettings):
@@ -372,13 +372,13 @@ def read_settings(**overrides: object) -> Settings:
     BadParameter for any other unknown XYLEM_ variable, and for a value of the wrong type or out of
     range.
     """
-    known = variables().keys() | ELSEWHERE
+    variable_names = variables().keys() | ELSEWHERE
     for name, value in sorted(os.environ.items()):
         is_ours = name.upper().startswith(PREFIX) and not _SERVICE_VARIABLE.fullmatch(
             f"{name}={value}"
         )
-        if is_ours and name not in known:
-            hint = did_you_mean(name.upper(), known)
+        if is_ours and name not in variable_names:
+            hint = did_you_mean(name.upper(), variable_names)
             raise BadParameter(
                 f"{name}: expected a setting of docs/settings.md, found no such one{hint}"
             )
@@ -387,5 +387,7 @@ def read_settings(**overrides: object) -> Settings:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = PREFIX + str(fault["loc"][-1]).upper()
-        found = "" if fault["type"] == _SECRET else f", found {str(fault['input'])[:100]!r}"
-        raise BadParameter(f"{name}: {fault['msg'].removeprefix('Value error, ')}{found}") from None
+        suffix = "" if fault["type"] == _SECRET else f", found {str(fault['input'])[:100]!r}"
+        raise BadParameter(
+            f"{name}: {fault['msg'].removeprefix('Value error, ')}{suffix}"
+        ) from None

@@ -51,7 +51,7 @@ STAGE_SECONDS = (
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
-Noted = tuple[int, int, int]
+StageInterval = tuple[int, int, int]
 """A stage, when it began and when it ended."""
 
 Stretch = tuple[tuple[str, ...], Sequence[int]]
@@ -68,12 +68,12 @@ class StageTimings:
     told       each stage that was counted so far; filled only where `is_traced`
     """
 
-    __slots__ = ("_at", "is_traced", "noted", "told")
+    __slots__ = ("_at", "intervals", "is_traced", "stretches")
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
-        self.noted: list[Noted] = []
-        self.told: list[Stretch] = []
+        self.intervals: list[StageInterval] = []
+        self.stretches: list[Stretch] = []
         self._at = perf_counter_ns()
 
     def begin(self) -> None:
@@ -83,29 +83,29 @@ class StageTimings:
     def end(self, stage: int) -> None:
         """Note that a stage ends, which began where the one before ended, or with `begin`."""
         now = perf_counter_ns()
-        self.noted.append((stage, self._at, now))
+        self.intervals.append((stage, self._at, now))
         self._at = now
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
         """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
-        self.told.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
+        self.stretches.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
 
     def drain_stages(self) -> list[Stretch]:
         """Return what a trace is to tell, and forget it."""
-        told = self.told
-        self.told = []
-        return told
+        stretches = self.stretches
+        self.stretches = []
+        return stretches
 
     def forget(self) -> None:
         """Begin anew: what was noted was of an answer that was not given."""
-        self.noted = []
-        self.told = []
+        self.intervals = []
+        self.stretches = []
 
     def add(self, other: StageTimings) -> None:
         """Let a trace tell what was counted of a part of the
         request: the first 256 notes of a stream.
         """
-        self.told += other.told[: max(0, 256 - len(self.told))]
+        self.stretches += other.stretches[: max(0, 256 - len(self.stretches))]
 
 
 class StageTimes:
@@ -126,16 +126,16 @@ class StageTimes:
 
     def count(self, timings: StageTimings) -> None:
         """Count what was noted, which is forgotten but where it is traced."""
-        self.count_all(timings.noted)
+        self.count_all(timings.intervals)
         if timings.is_traced:
-            timings.told += (
-                ((STAGES[stage],), (began, ended)) for stage, began, ended in timings.noted
+            timings.stretches += (
+                ((STAGES[stage],), (began, ended)) for stage, began, ended in timings.intervals
             )
-        timings.noted = []
+        timings.intervals = []
 
-    def count_all(self, noted: Sequence[Noted]) -> None:
+    def count_all(self, spans: Sequence[StageInterval]) -> None:
         """Count stages."""
-        for stage, began, ended in noted:
+        for stage, began, ended in spans:
             self.count_one(stage, ended - began)
 
     def count_one(self, stage: int, nanoseconds: int) -> None:
@@ -145,8 +145,10 @@ class StageTimes:
 
     def count_times(self, times: NDArray[np.int64]) -> None:
         """Count the stages of a call whose times these are; [N_TIMES]."""
-        at = times.tolist()
-        for stage, began, ended in zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False):
+        instants = times.tolist()
+        for stage, began, ended in zip(
+            (READ, FEATURES, SEARCH, WRITE), instants, instants[1:], strict=False
+        ):
             if ended > began or stage >= SEARCH:
                 self.count_one(stage, ended - began)
 

@@ -91,11 +91,11 @@ def rollback(
     print_move(registry_of(store).rollback(model, alias, cause_of(reason), to), json)
 
 
-def print_move(found: AliasChange, json: bool) -> None:
+def print_move(change: AliasChange, json: bool) -> None:
     """Print what an alias names now."""
     from xylem.admin import move_facts
 
-    print_result(json, f"{found.model}: {found.alias} -> {found.now}", **move_facts(found))
+    print_result(json, f"{change.model}: {change.alias} -> {change.now}", **move_facts(change))
 
 
 @app.command()
@@ -171,20 +171,22 @@ def _change_split(
     print_split(registry_of(store).change(model, alias, SPLIT, change, cause_of(reason)), json)
 
 
-def print_split(found: AliasChange, json: bool) -> None:
+def print_split(change: AliasChange, json: bool) -> None:
     """Print what stands beside the version that an alias names now."""
     from xylem.admin import split_facts
 
-    beside = "" if found.after is None else what_is_beside(found.after)
-    print_result(json, f"{found.model}: {found.alias} -> {found.now}{beside}", **split_facts(found))
+    beside = "" if change.after is None else describe_split(change.after)
+    print_result(
+        json, f"{change.model}: {change.alias} -> {change.now}{beside}", **split_facts(change)
+    )
 
 
-def what_is_beside(alias: AliasDocument) -> str:
+def describe_split(alias: AliasDocument) -> str:
     """Return what a line says of the versions beside the one that an alias names, behind that."""
     canary, shadow = alias.split().values()
-    said = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
+    text = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
     return (
-        said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
+        text if shadow is None else f"{text}, shadow {shadow['version']} at {shadow['share']:.6g}"
     )
 
 
@@ -203,7 +205,7 @@ def delete(
     model: Annotated[
         str, Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")
     ],
-    whole: Annotated[
+    all_versions: Annotated[
         bool, Option("--all", help="Remove the model, with every version and alias.")
     ] = False,
     with_aliases: Annotated[
@@ -223,31 +225,38 @@ def delete(
     the database.
     """
     forgets = not keep_thresholds
-    if whole:
+    if all_versions:
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
         with opened_database(store) as database:
             registry = registry_of(store, database)
-            gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
+            deletion = registry.delete_model(
+                model, cause_of(reason), confirm=model, thresholds=forgets
+            )
         line = (
-            f"{model} deleted, with {len(gone.versions)} "
-            f"version{'' if len(gone.versions) == 1 else 's'}"
+            f"{model} deleted, with {len(deletion.versions)} "
+            f"version{'' if len(deletion.versions) == 1 else 's'}"
         )
         facts = {
-            "versions": list(gone.versions),
+            "versions": list(deletion.versions),
             "deleted": True,
-            "thresholds_deleted": gone.thresholds,
+            "thresholds_deleted": deletion.thresholds,
         }
         print_result(json, line, model=model, **facts)
         return
     name, version = _version_of(model, store)
     with opened_database(store) as database:
-        gone = registry_of(store, database).delete_version(
+        deletion = registry_of(store, database).delete_version(
             name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )
-    line = f"{name}@{version} deleted{', and its thresholds' if gone.thresholds else ''}"
+    line = f"{name}@{version} deleted{', and its thresholds' if deletion.thresholds else ''}"
     print_result(
-        json, line, model=name, version=version, deleted=True, thresholds_deleted=gone.thresholds
+        json,
+        line,
+        model=name,
+        version=version,
+        deleted=True,
+        thresholds_deleted=deletion.thresholds,
     )
 
 
@@ -277,9 +286,9 @@ def history(
 
     moves = registry_of(store).history(model, alias, limit=limit)
     changes = [history_facts(model, move) for move in moves]
-    shown = ("at", "alias", "action", "from_version", "to_version", "who", "why")
+    fields = ("at", "alias", "action", "from_version", "to_version", "who", "why")
     rows = [
-        ["" if change[name] is None else str(change[name]) for name in shown] for change in changes
+        ["" if change[name] is None else str(change[name]) for name in fields] for change in changes
     ]
     table = model, ("when", "alias", "what", "from", "to", "who", "why"), rows
     print_list(json, {"model": model, "history": changes}, table, f"{model}: no alias has moved")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from xylem.serving import AnswerParts, Format
 
 
-Wanted: TypeAlias = tuple[str, str, bool]
+PredictQuery: TypeAlias = tuple[str, str, bool]
 """What predicts, and how: NAME[@VERSION], the options as a query string, and whether
 it explains.
 """
@@ -60,15 +60,15 @@ class AnswerFiles(NamedTuple):
         if data == STDIN:
             raise BadParameter("--out: expected files as --data, found standard input")
         if self.form == "parquet" and tells_more:
-            found = "--explain, --language or --label-info"
-            raise BadParameter(f"--format: expected jsonl with {found}, found parquet")
+            options = "--explain, --language or --label-info"
+            raise BadParameter(f"--format: expected jsonl with {options}, found parquet")
 
     def write(
         self,
         data: str,
         columns: TableColumns,
         store: Path,
-        wanted: Wanted,
+        request: PredictQuery,
         threads: int,
         *,
         json: bool,
@@ -80,26 +80,26 @@ class AnswerFiles(NamedTuple):
         assert self.out is not None
         form: Format = "parquet" if self.form == "parquet" else "jsonl"
         out = str(absolute(file_path(self.out)))
-        step = step_of(store, wanted, columns, out, form, threads if self.ray is None else 1)
+        step = step_of(store, request, columns, out, form, threads if self.ray is None else 1)
         with progress(json) as show:
-            found = answer_files(step, file_path(data), crew_of(1, self.ray), show)
+            counts = answer_files(step, file_path(data), crew_of(1, self.ray), show)
         version = f"{step.model}@{step.version}"
         if json:
-            print_json({"version": version, "out": step.out, **found._asdict()})
+            print_json({"version": version, "out": step.out, **counts._asdict()})
         else:
-            facts = {"parts": found.n_parts, "there before": found.n_there}
+            facts = {"parts": counts.n_parts, "there before": counts.n_there}
             print_facts(
                 f"Answers of {version} in {step.out}",
-                {**facts, "lines": found.n_rows, "bad": found.n_bad},
+                {**facts, "lines": counts.n_rows, "bad": counts.n_bad},
             )
-        if found.n_bad:
-            n_lines = found.n_rows + found.n_bad
+        if counts.n_bad:
+            n_lines = counts.n_rows + counts.n_bad
             expected = f"an instance on each of {n_lines} lines"
-            raise BadData(f"{data}: expected {expected}, found {found.n_bad} without")
+            raise BadData(f"{data}: expected {expected}, found {counts.n_bad} without")
 
 
 def step_of(
-    store: Path, wanted: Wanted, columns: TableColumns, out: str, form: Format, threads: int
+    store: Path, request: PredictQuery, columns: TableColumns, out: str, form: Format, threads: int
 ) -> AnswerParts:
     """Return the step that answers parts.
 
@@ -111,7 +111,7 @@ def step_of(
     from xylem_store import manifest_digest
 
     limits = read_settings().limits
-    model, query, explain = wanted
+    model, query, explain = request
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
     opened = store_at(store)

@@ -20,8 +20,8 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         print_line(version("xylem-serve"))
@@ -110,8 +110,8 @@ def run() -> int:
         if message := error.format_message():
             # pydantic's, of a number out of its range
             details = getattr(error.__cause__, "errors", None)
-            found = f", found {details()[0]['input']!r}" if details else ""
-            complain(f"{message}{found} (see xylem --help)")
+            suffix = f", found {details()[0]['input']!r}" if details else ""
+            complain(f"{message}{suffix} (see xylem --help)")
         return error.exit_code
     except (BadInput, StoreError, BadProcessor) as error:
         complain(located(error))

@@ -109,7 +109,7 @@ def combine(
         data=data,
         vocabulary=parts.vocabulary,
         language=parts.language,
-        by=parts.by,
+        key_kind=parts.by,
         columns=columns,
         seed=seed,
         **ranking._asdict(),
@@ -126,20 +126,22 @@ def _print(facts: dict[str, Any], store: Path) -> None:
     """Print what was published, and how good it is beside its members."""
     alone = facts["members"]
     combined = facts["combined"]
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "members": ", ".join(alone),
         "labels": f"{facts['labels']:,}",
         "ranker": f"{facts['ranker']}, fitted to {facts['rows']:,} rows",
         "model": mebibytes(facts["model_bytes"]),
     }
     if reranked := facts.get("rerank"):
-        told["near rows"] = (
+        summary["near rows"] = (
             "kept: held-out rows gain" if reranked["kept"] else "left out: they gain nothing"
         )
     for i, warning in enumerate(facts["warnings"]):
-        told["warning" if i == 0 else f"warning {i + 1}"] = warning
-    print_facts(f"Published {facts['model']}@{facts['version']} in {store}", told)
-    rows = [[name, *(f"{value:.1f}" for value in of.values())] for name, of in alone.items()]
+        summary["warning" if i == 0 else f"warning {i + 1}"] = warning
+    print_facts(f"Published {facts['model']}@{facts['version']} in {store}", summary)
+    rows = [
+        [name, *(f"{value:.1f}" for value in figures.values())] for name, figures in alone.items()
+    ]
     rows.append(["combined", *(f"{value:.1f}" for value in combined.values())])
     print_table("By folds of the rows; percent", ["", *combined], rows)
 
@@ -162,9 +164,9 @@ def vocabulary(
 
     name, reference = parse_reference(model)
     home = store_to_publish(store, "xylem models vocabulary")
-    found = set_vocabulary(home, name, reference, VocabularyRequest(file, language, by))
+    report = set_vocabulary(home, name, reference, VocabularyRequest(file, language, by))
     line = (
-        f"{name}@{found.parent} with {file} -> {name}@{found.version}: {found.added:,} "
+        f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
         "labels added, "
     )
-    print_result(json, f"{line}{found.removed:,} removed", **found._asdict())
+    print_result(json, f"{line}{report.removed:,} removed", **report._asdict())

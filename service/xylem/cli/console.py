@@ -102,11 +102,11 @@ def flat(facts: Mapping[str, object], within: str = "") -> dict[str, object]:
     """Return facts with those of the objects among them beside them, by the names
     that lead there.
     """
-    found: dict[str, object] = {}
+    leaves: dict[str, object] = {}
     for name, value in facts.items():
         path = f"{within} {name}".strip()
-        found |= flat(value, path) if isinstance(value, dict) else {path: value}
-    return found
+        leaves |= flat(value, path) if isinstance(value, dict) else {path: value}
+    return leaves
 
 
 def cell(value: object) -> str:

@@ -85,12 +85,12 @@ def deny(
         return
     opened = store_at(store)
     if change is not None:
-        known = denying_known(opened, name, alias, change)
-        registry_of(store).change(name, alias, DENIED, known, cause_of(reason))
+        checked_change = denying_known(opened, name, alias, change)
+        registry_of(store).change(name, alias, DENIED, checked_change, cause_of(reason))
     print_denial(denial_of(opened, name, alias, opened.alias(name, alias)), json)
 
 
-def denying(labels: Collection[str]) -> str:
+def describe_denial(labels: Collection[str]) -> str:
     """Return what a line says of the labels that an alias denies, behind the version
     that it names.
     """
@@ -109,27 +109,31 @@ def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange
     from xylem_store import denying
 
     remote = RemoteStore(url)
-    found = alias_there(remote, name, alias)
-    table = store_at(store).open(name, found.version).labels
+    document = alias_there(remote, name, alias)
+    table = store_at(store).open(name, document.version).labels
     if change is not None:
         check_known(
-            [table], set(change(found.denied)).difference(found.denied), f"{name}@{found.version}"
+            [table],
+            set(change(document.denied)).difference(document.denied),
+            f"{name}@{document.version}",
         )
-        found = remote.change(name, {alias: denying(change)}).aliases[alias]
-    return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
+        document = remote.change(name, {alias: denying(change)}).aliases[alias]
+    return Denial(
+        name, alias, document.version, document.denied, unknown_in(table, document.denied)
+    )
 
 
-def print_denial(found: Denial, json: bool) -> None:
+def print_denial(denial: Denial, json: bool) -> None:
     """Print what an alias denies."""
     if json:
-        print_json(found._asdict())
+        print_json(denial._asdict())
         return
-    n_labels = len(found.labels)
-    n_unknown = len(found.unknown)
-    unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""
+    n_labels = len(denial.labels)
+    n_unknown = len(denial.unknown)
+    unknown = f", {n_unknown:,} of them not in version {denial.version}" if n_unknown else ""
     denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
-    print_line(f"{found.model}: {found.alias} {denies}")
-    for name in found.labels[:LABELS_SHOWN]:
+    print_line(f"{denial.model}: {denial.alias} {denies}")
+    for name in denial.labels[:LABELS_SHOWN]:
         print_line(f"  {name}")
     if n_labels > LABELS_SHOWN:
         print_line(f"  and {n_labels - LABELS_SHOWN:,} more: --json has all")

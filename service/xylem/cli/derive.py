@@ -26,7 +26,7 @@ from xylem.cli.options import (
 from xylem.cli.train import LabelNames, Valid, make_latest, print_report
 
 
-class Learnt(NamedTuple):
+class LearntRows(NamedTuple):
     """The rows that are learnt, and those that the result is measured on."""
 
     data: Annotated[
@@ -52,7 +52,7 @@ class Learnt(NamedTuple):
 @grouped
 def extend(
     model: Model,
-    learnt: Learnt,
+    learnt: LearntRows,
     table: Table,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
@@ -135,9 +135,14 @@ def calibrate(
     )
 
 
-def _cells(each: dict[str, Any]) -> tuple[str, str, str, str]:
-    scores = f"{each['low']:.2f} - {each['high']:.2f}"
-    return scores, f"{each['n']:,}", f"{each['mean_score']:.3f}", f"{each['share_true']:.3f}"
+def _cells(score_bin: dict[str, Any]) -> tuple[str, str, str, str]:
+    scores = f"{score_bin['low']:.2f} - {score_bin['high']:.2f}"
+    return (
+        scores,
+        f"{score_bin['n']:,}",
+        f"{score_bin['mean_score']:.3f}",
+        f"{score_bin['share_true']:.3f}",
+    )
 
 
 def import_vectorizer(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from xylem_store import Model as OpenedModel
 
 
-class Written(NamedTuple):
+class ReportFiles(NamedTuple):
     """What is written besides what is printed."""
 
     per_label: Annotated[
@@ -59,7 +59,7 @@ def evaluate(
     model: Model,
     data: Data,
     table: Table,
-    files: Written,
+    files: ReportFiles,
     empty_labels: EmptyLabels = "zero",
     trees: Annotated[
         int | None,
@@ -95,7 +95,7 @@ def evaluate(
     prepare_files(per_label, report)
     thresholds = thresholds_of(store, opened)
     with progress(json) as show:
-        found = evaluate_rows(
+        evaluation = evaluate_rows(
             opened,
             read_labelled(opened, data, show, columns),
             n_threads(threads),
@@ -105,11 +105,13 @@ def evaluate(
             sweep=report is not None,
         )
     beside = {} if trees is None else {"trees": trees}
-    written = write_files(per_label, report, PageSubject(version, data.name, opened.labels), found)
+    written = write_files(
+        per_label, report, PageSubject(version, data.name, opened.labels), evaluation
+    )
     if json:
-        print_json({**found.report, **beside, **written})
+        print_json({**evaluation.report, **beside, **written})
         return
-    _print_report(f"{version} on {data}", found.report)
+    _print_report(f"{version} on {data}", evaluation.report)
     for file in written.values():
         print_line(f"{file} written")
 
@@ -119,12 +121,12 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
-        found = f"{model.manifest.shown}, a combined one"
-        raise BadParameter(f"--trees: expected a version of trees, found {found}")
-    most = model.manifest.n_trees
-    if not 1 <= n_trees <= most:
+        subject = f"{model.manifest.shown}, a combined one"
+        raise BadParameter(f"--trees: expected a version of trees, found {subject}")
+    n_trees_max = model.manifest.n_trees
+    if not 1 <= n_trees <= n_trees_max:
         raise BadParameter(
-            f"--trees: expected 1 to {most}, the trees of the model, found {n_trees}"
+            f"--trees: expected 1 to {n_trees_max}, the trees of the model, found {n_trees}"
         )
     return first_trees(model, n_trees)
 
@@ -148,16 +150,16 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
         cells = [["-" if value is None else value for value in band.values()] for band in bands]
         print_table("By the training rows of the labels; percent", heads, cells)
     tuned = report["threshold"] == "tuned"
-    at = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
+    suffix = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
     error = report["calibration_error"]
     unknown = list_unknown(report)
     print_facts(
         "",
         {
             "recall@5": report["R@5"],
-            f"macro-F {at}": report["macro_f"],
-            f"micro-F {at}": report["micro_f"],
-            f"instance-F {at}": report["instance_f"],
+            f"macro-F {suffix}": report["macro_f"],
+            f"micro-F {suffix}": report["micro_f"],
+            f"instance-F {suffix}": report["instance_f"],
             "a label never true nor predicted counts as": report["empty_label_convention"],
             **({"labels that the model does not know, F 0": unknown} if unknown else {}),
             "expected calibration error, 0 to 1": "unknown" if error is None else f"{error:.3f}",
@@ -236,10 +238,10 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
     rows = [
         (
             name.replace("macro_f", "macro-F"),
-            *(each[key] for key in ("a", "b", "difference", "low", "high")),
-            _verdict(report, each),
+            *(figures[key] for key in ("a", "b", "difference", "low", "high")),
+            _verdict(report, figures),
         )
-        for name, each in report["metrics"].items()
+        for name, figures in report["metrics"].items()
     ]
     print_table(f"{title}, {report['rows']:,} rows; percent", heads, rows)
     labels = report["labels"]
@@ -256,9 +258,9 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
     print_facts("", facts)
 
 
-def _verdict(report: dict[str, Any], each: dict[str, Any]) -> str:
-    if abs(each["difference"]) < 0.005:  # 0.00 as it is printed
+def _verdict(report: dict[str, Any], figures: dict[str, Any]) -> str:
+    if abs(figures["difference"]) < 0.005:  # 0.00 as it is printed
         return "no difference"
-    if not each["real"]:
+    if not figures["real"]:
         return "may be chance"
-    return f"{report['b' if each['difference'] > 0 else 'a']} is better"
+    return f"{report['b' if figures['difference'] > 0 else 'a']} is better"

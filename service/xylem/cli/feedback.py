@@ -19,10 +19,10 @@ from xylem.cli.console import print_facts, print_json, print_result, print_table
 from xylem.cli.options import Json, Model, ModelName, grouped, parse_reference
 from xylem.cli.places import (
     Place,
-    asked,
     connect_server,
     open_model,
     opened_learning,
+    opened_place,
     read_key,
     store_at,
 )
@@ -123,7 +123,7 @@ def export_rows(
     """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on,
     oldest first.
     """
-    with asked(context, place, _local_rows) as rows:
+    with opened_place(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
     line = f"rows of {model} -> {file} ({n_bytes} bytes)"
     print_result(json, line, model=model, file=str(file), bytes=n_bytes)
@@ -146,9 +146,9 @@ def delete_rows(
     """Remove rows of feedback: of some events, or of a day.
     Versions that were trained on them stay.
     """
-    with asked(context, place, _local_rows) as rows:
-        found = rows.delete_feedback_rows(model, event_id, day)
-    print_result(json, f"{found['deleted']} rows of {model} deleted", **found)
+    with opened_place(context, place, _local_rows) as rows:
+        answer = rows.delete_feedback_rows(model, event_id, day)
+    print_result(json, f"{answer['deleted']} rows of {model} deleted", **answer)
 
 
 def _local_rows(database: Database, settings: Settings) -> KeptRows:
@@ -212,8 +212,8 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
         def send(values: list[Any]) -> list[Mapping[str, Any]]:
             faults = [_fault_of(value, limits) for value in values]
             events = [value for value, fault in zip(values, faults, strict=True) if fault is None]
-            found = iter(client.feedback(name, events, version, alias).results if events else ())
-            return [asdict(next(found)) if fault is None else fault for fault in faults]
+            verdicts = iter(client.feedback(name, events, version, alias).results if events else ())
+            return [asdict(next(verdicts)) if fault is None else fault for fault in faults]
 
         yield send
 
@@ -249,7 +249,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     opened_model = open_model(store, model)
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
-        named = open_version(opened_model, learning)
+        served = open_version(opened_model, learning)
         home = store_at(store)
 
         @lru_cache(limits.versions_max)
@@ -261,4 +261,4 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
 
         with closing(FeedbackDesk(find, learning, limits, lambda *counted: None)) as desk:
             keep = learning.rows.is_on
-            yield lambda values: runner.run(desk.count_values(values, named, keep=keep))
+            yield lambda values: runner.run(desk.count_values(values, served, keep=keep))

@@ -76,9 +76,9 @@ def create(
     lifetime = seconds_of("--expires", expires)
     scopes = parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
-        made = keys.create(name, scopes, lifetime, no_rows or ())
-        _note(database, "keys.create", made.key.id)
-    _print_made(made.facts(), json)
+        new_key = keys.create(name, scopes, lifetime, no_rows or ())
+        _note(database, "keys.create", new_key.key.id)
+    _print_made(new_key.facts(), json)
 
 
 @app.command("list")
@@ -87,12 +87,15 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     the keys themselves are not shown.
     """
     with _opened_keys(store) as (keys, database):
-        found = [key.facts() for key in keys.list()]
-        shown = database.shown
+        key_facts = [key.facts() for key in keys.list()]
+        database_name = database.shown
     columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
-    table = shown, columns, [[key[name] for name in columns] for key in found]
+    table = database_name, columns, [[key[name] for name in columns] for key in key_facts]
     print_list(
-        json, {"keys": found}, table, "No keys. Make one: xylem keys create NAME --scope predict"
+        json,
+        {"keys": key_facts},
+        table,
+        "No keys. Make one: xylem keys create NAME --scope predict",
     )
 
 
@@ -122,9 +125,9 @@ def rotate(
     lifetime = seconds_of("--expires", expires)
     overlaps = seconds_of("--overlap", overlap)
     with _opened_keys(store) as (keys, database):
-        made = keys.rotate(key_id, overlaps or 0.0, lifetime)
-        _note(database, "keys.rotate", f"{key_id} {made.key.id}")
-    _print_made(made.facts(), json)
+        new_key = keys.rotate(key_id, overlaps or 0.0, lifetime)
+        _note(database, "keys.rotate", f"{key_id} {new_key.key.id}")
+    _print_made(new_key.facts(), json)
 
 
 def seconds_of(option: str, text: str | None) -> float | None:
@@ -133,10 +136,10 @@ def seconds_of(option: str, text: str | None) -> float | None:
     """
     if text is None:
         return None
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise BadParameter(f"{option}: expected a time as 90d, 12h, 30m or 45s, found {text!r}")
-    return float(int(found[1]) * _UNITS[found[2]])
+    return float(int(match[1]) * _UNITS[match[2]])
 
 
 def _note(database: Database, action: str, target: str) -> None:

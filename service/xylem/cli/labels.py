@@ -74,13 +74,13 @@ def label_info(
         _print(attached_info(opened, model, info), json)
 
 
-def _print(found: Attached, json: bool) -> None:
-    facts: dict[str, Any] = found._asdict()
+def _print(info: Attached, json: bool) -> None:
+    facts: dict[str, Any] = info._asdict()
     if json:
         print_json(facts)
         return
-    shown = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
-    print_facts(f"Label info of {found.model}", shown)
+    summary = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
+    print_facts(f"Label info of {info.model}", summary)
 
 
 _TREES_SHOWN = 5  # of more trees only the means are in the table; --json has all
@@ -102,30 +102,32 @@ def explain(
     """
     from xylem.engine import label_features
 
-    found = label_features(open_model(store, model), label, top)
+    explanation = label_features(open_model(store, model), label, top)
     if json:
-        print_json(found)
+        print_json(explanation)
         return
-    trees: list[dict[str, Any]] = found["trees"][:_TREES_SHOWN] if len(found["trees"]) > 1 else []
-    of_trees = [{each["feature"]: each["weight"] for each in tree["features"]} for tree in trees]
+    trees: list[dict[str, Any]] = (
+        explanation["trees"][:_TREES_SHOWN] if len(explanation["trees"]) > 1 else []
+    )
+    of_trees = [{entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees]
     rows = [
         (
-            each["feature"],
-            each["weight"],
-            *(weights.get(each["feature"], "") for weights in of_trees),
+            entry["feature"],
+            entry["weight"],
+            *(weights.get(entry["feature"], "") for weights in of_trees),
         )
-        for each in found["features"]
+        for entry in explanation["features"]
     ]
     heads = (
         "feature",
         "mean weight" if trees else "weight",
         *(f"tree {tree['tree']}" for tree in trees),
     )
-    print_table(f"{found['model']}@{found['version']}: {label}", heads, rows)
+    print_table(f"{explanation['model']}@{explanation['version']}: {label}", heads, rows)
     facts = {
         f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
         f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
-        for tree in found["trees"][:_TREES_SHOWN]
+        for tree in explanation["trees"][:_TREES_SHOWN]
     }
     print_facts("", facts)
 
@@ -159,21 +161,23 @@ def tree(
         raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
     counts = opened.arrays.get("labels/counts", np.zeros(opened.manifest.n_labels, np.int64))
     nodes = tree_labels(opened.ensemble, counts, tree=number, depth=depth, n_labels=labels)
-    told = [[name_of(opened.labels, int(label)) for label in node.labels] for node in nodes]
+    label_names = [[name_of(opened.labels, int(label)) for label in node.labels] for node in nodes]
     if json:
-        found = [
-            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": each}
-            for node, each in zip(nodes, told, strict=True)
+        node_facts = [
+            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": names}
+            for node, names in zip(nodes, label_names, strict=True)
         ]
         print_json(
-            {"model": name, "version": opened.manifest.version, "tree": number, "nodes": found}
+            {"model": name, "version": opened.manifest.version, "tree": number, "nodes": node_facts}
         )
         return
     n_rows = max(1, nodes[0].n_rows)
     print_line(f"{opened.manifest.shown}, tree {number}")
-    for node, each in zip(nodes, told, strict=True):
+    for node, names in zip(nodes, label_names, strict=True):
         place = ".".join(map(str, node.place)) or "root"
         share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"
-        more = ", ..." if node.n_labels > len(each) else ""
+        ellipsis = ", ..." if node.n_labels > len(names) else ""
         indent = "  " * len(node.place)
-        print_line(f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(each)}{more}")
+        print_line(
+            f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(names)}{ellipsis}"
+        )

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import BadInput, BadParameter, unfinished
-from xylem.cli.aliases import cause_of, store_to_publish, what_is_beside
+from xylem.cli.aliases import cause_of, describe_split, store_to_publish
 from xylem.cli.console import (
     as_option,
     flat,
@@ -25,7 +25,7 @@ from xylem.cli.console import (
     print_result,
     print_table,
 )
-from xylem.cli.denied import denying
+from xylem.cli.denied import describe_denial
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
 
@@ -65,7 +65,7 @@ def _listed(info: ModelInfo) -> dict[str, object]:
 def _row(info: ModelInfo) -> tuple[str, str, str]:
     """Return a model's cells in the table for people, with the aliases that cannot be read."""
     aliases = [
-        f"{name} -> {alias.version}{what_is_beside(alias)}{denying(alias.denied)}"
+        f"{name} -> {alias.version}{describe_split(alias)}{describe_denial(alias.denied)}"
         for name, alias in sorted(info.documents.items())
     ]
     aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
@@ -104,12 +104,12 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
     facts["members"] = ", ".join(member.shown for member in manifest.members)
-    facts["origin"] = {name: found for name, found in origin.items() if name != "members"}
+    facts["origin"] = {name: fact for name, fact in origin.items() if name != "members"}
     facts["model_bytes"] = mebibytes(manifest.model_bytes)
-    shown = {key: as_option(value) for key, value in flat(facts).items()}
+    summary = {key: as_option(value) for key, value in flat(facts).items()}
     if denied.get("denied"):
-        shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
-    print_facts(manifest.shown, shown)
+        summary[f"labels that {reference} denies"] = ", ".join(denied["denied"])
+    print_facts(manifest.shown, summary)
     _print_report(report)
 
 
@@ -147,9 +147,9 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_lines("Trees", "nodes", forest["trees"])
     if updates := report.get("training", {}).get("updates"):
         lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
-        shown = ("rows", "objective", "share", "purity", "share_moved")
+        columns = ("rows", "objective", "share", "purity", "share_moved")
         _print_lines(
-            "Root by updates", "rows", [{name: line[name] for name in shown} for line in lines]
+            "Root by updates", "rows", [{name: line[name] for name in columns} for line in lines]
         )
     if size:
         n_bytes = size["bytes"]
@@ -209,9 +209,9 @@ def export_model(
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     if file.is_dir() or not file.parent.is_dir():
-        found = "a directory" if file.is_dir() else "no such directory"
+        reason = "a directory" if file.is_dir() else "no such directory"
         raise BadInput(
-            f"{file}: expected the name of a file, in a directory that is there, found {found}"
+            f"{file}: expected the name of a file, in a directory that is there, found {reason}"
         )
     try:
         with unfinished(file) as out:

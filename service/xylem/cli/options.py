@@ -121,22 +121,22 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         for name, parameter in signature.parameters.items()
         if hasattr(parameter.annotation, "_fields")
     }
-    shown: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name in groups:
-            shown += _options_of(groups[name])
+            parameters += _options_of(groups[name])
         else:
-            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        made = {
-            name: group(**{field: given.pop(field) for field in group._fields})
+    def run(**arguments: Any) -> None:
+        group_values = {
+            name: group(**{field: arguments.pop(field) for field in group._fields})
             for name, group in groups.items()
         }
-        command(**given, **made)
+        command(**arguments, **group_values)
 
-    run.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
 
 
@@ -223,8 +223,8 @@ class Reference(NamedTuple):
 
 def parse_reference(text: str) -> Reference:
     """Return what NAME[@VERSION] refers to; the alias `latest` when no version is written."""
-    name, at, version = text.partition("@")
-    if at and not version:
+    name, separator, version = text.partition("@")
+    if separator and not version:
         raise BadParameter(f"expected NAME or NAME@VERSION, found {text!r}")
     return Reference(name, version or LATEST)
 

@@ -77,7 +77,9 @@ def read_key(file: Path | None) -> str | None:
 def refuse_beside_url(context: typer.Context, names: tuple[str, ...]) -> None:
     """Refuse options that only mean something without `--url`. Raises BadParameter."""
     for name in names:
-        if (told := context.get_parameter_source(name)) is not None and told.name == "COMMANDLINE":
+        if (
+            source := context.get_parameter_source(name)
+        ) is not None and source.name == "COMMANDLINE":
             raise BadParameter(f"--{name}: expected without --url, found with it")
 
 
@@ -132,7 +134,7 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 
 
 @contextmanager
-def asked(
+def opened_place(
     context: typer.Context,
     place: Place,
     local: Callable[[Database, Settings], Any],

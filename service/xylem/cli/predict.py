@@ -109,7 +109,7 @@ class RequestOptions(NamedTuple):
 
 
 @in_panel("Instances", common=("data",))
-class GivenAs(NamedTuple):
+class InstanceSource(NamedTuple):
     """Where instances are, what their lines are, and what becomes of the labels of documents."""
 
     data: Instances = STDIN
@@ -136,9 +136,9 @@ def predict(
         str | None, Argument(metavar="TEXT", help="A text; its labels are shown as a table.")
     ] = None,
     *,
-    given: GivenAs,
+    instances: InstanceSource,
     table: Table,
-    wanted: RequestOptions,
+    request: RequestOptions,
     place: Place,
     files: AnswerFiles,
     threads: Threads = None,
@@ -155,31 +155,37 @@ def predict(
     written by threads or by the nodes of a cluster (--ray); if you run it again, it writes those
     that are missing.
     """
-    data = given.data
+    data = instances.data
     columns = table.columns(file_path(data))
-    options = wanted.options()
-    if (text is not None) + (data != STDIN) + given.plain > 1:
+    options = request.options()
+    if (text is not None) + (data != STDIN) + instances.plain > 1:
         raise BadParameter("expected one of a text, --data and --plain, found several")
-    files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
+    files.check(
+        data, tells_more=request.explain or request.label_info or request.language is not None
+    )
     if files.out is not None and place.url is None:
-        what = model, _query(options), wanted.explain
-        files.write(data, columns, place.store, what, n_threads(threads), json=json)
+        query = model, _query(options), request.explain
+        files.write(data, columns, place.store, query, n_threads(threads), json=json)
         return
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
         server = place.url, read_key(place.key_file), parse_reference(model)
-        by: AbstractContextManager[Answers] = nullcontext(partial(_by_server, *server, options))
+        predictor: AbstractContextManager[Answers] = nullcontext(
+            partial(_by_server, *server, options)
+        )
     else:
-        by = _by_store(place.store, model, options, n_threads(threads), explain=wanted.explain)
-    with by as answers:
+        predictor = _by_store(
+            place.store, model, options, n_threads(threads), explain=request.explain
+        )
+    with predictor as answers:
         if text is not None:
-            _print_text(answers(source_of(text)), json or wanted.explain)
+            _print_text(answers(source_of(text)), json or request.explain)
             return
         results = (
-            ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
+            ResultFiles(Path(data), force=instances.force) if _is_corpus(file_path(data)) else None
         )
         write = _write if results is None else results.write
-        open_source = partial(opened, columns=columns, is_plain=given.plain)
+        open_source = partial(opened, columns=columns, is_plain=instances.plain)
         _print_answers(data, open_source, answers, write, "an instance", quiet=json)
     if results is not None:
         print_result(
@@ -230,19 +236,19 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
     Raises BadData where it has none.
     """
     line = b"".join(part.lines for part in answered)
-    found = loads(line)
-    if "error" in found:
-        raise BadData(found["error"]["detail"])
+    answer = loads(line)
+    if "error" in answer:
+        raise BadData(answer["error"]["detail"])
     if as_it_is:
         _write(line)
         return
-    if found.get("no_known_features"):
+    if answer.get("no_known_features"):
         complain("warning: the model knows no word of the text")
     names = [
-        f"{one['name']} ({one['label']})" if one.get("name") else one["label"]
-        for one in found["labels"]
+        f"{label['name']} ({label['label']})" if label.get("name") else label["label"]
+        for label in answer["labels"]
     ]
-    scores = [one["score"] for one in found["labels"]]
+    scores = [label["score"] for label in answer["labels"]]
     print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
 
 
@@ -258,8 +264,10 @@ class ResultFiles:
 
         names = CorpusDirectory(directory).names
         files = [(directory / name).with_suffix(RESULTS) for name in names]
-        if not force and (there := [file for file in files if file.exists()]):
-            raise BadParameter(f"expected no results yet, found {there[0]}: --force replaces them")
+        if not force and (existing := [file for file in files if file.exists()]):
+            raise BadParameter(
+                f"expected no results yet, found {existing[0]}: --force replaces them"
+            )
         self._rest = iter(files)
         self.n_written = 0
 
@@ -267,11 +275,11 @@ class ResultFiles:
         """Write the next answers, each to its file; of a document without one there is none."""
         for line in lines.splitlines():
             file = next(self._rest)
-            found = loads(line)
-            if "error" in found:
-                complain(f"{file.with_suffix('.txt')}: {found['error']['detail']}")
+            answer = loads(line)
+            if "error" in answer:
+                complain(f"{file.with_suffix('.txt')}: {answer['error']['detail']}")
                 continue
-            rows = (f"{each['label']}\t{each['score']:.4f}\n" for each in found["labels"])
+            rows = (f"{label['label']}\t{label['score']:.4f}\n" for label in answer["labels"])
             with unfinished(file) as out:
                 out.write("".join(rows).encode())
             self.n_written += 1
@@ -301,25 +309,25 @@ def _is_corpus(path: Path) -> bool:
     return isinstance(open_data(path), CorpusDirectory)
 
 
-def _query(given: dict[str, Any]) -> str:
+def _query(options: dict[str, Any]) -> str:
     """Return the options of a request as a query string."""
     return urlencode(
         {
             name: str(value).lower() if isinstance(value, bool) else value
-            for name, value in given.items()
+            for name, value in options.items()
         }
     )
 
 
 @contextmanager
 def _by_store(
-    store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool
+    store: Path, model: str, request_options: dict[str, Any], threads: int, *, explain: bool
 ) -> Iterator[Answers]:
     from xylem.base import read_settings
     from xylem.serving import TUNED, answers_of, open_named, parse_options
 
     limits = read_settings().limits
-    options = parse_options(_query(given).encode(), limits)
+    options = parse_options(_query(request_options).encode(), limits)
     is_tuned = options.threshold == TUNED
     with opened_learning(store, create=False) as learning:
         served = open_named(store_at(store), *parse_reference(model), learning, is_tuned=is_tuned)
@@ -359,8 +367,8 @@ def _by_server(
     alias = model.version if number is None else None
     first = 1
     with connect_server(url, key) as client:
-        asked = client.batch_blocks(model.name, _lines(todo, long_lines), number, alias, **options)
-        for block in asked:
+        blocks = client.batch_blocks(model.name, _lines(todo, long_lines), number, alias, **options)
+        for block in blocks:
             lines = _with_long(block, first, long_lines, limits)
             n_bad = sum(_ERROR in line for line in lines)
             first += len(lines)

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import BadInput, BadParameter
-from xylem.cli.aliases import fraction_of, what_is_beside
+from xylem.cli.aliases import describe_split, fraction_of
 from xylem.cli.console import mebibytes, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
@@ -72,10 +72,15 @@ def push(
         opened.verify(name, version)  # also opens it as a server does, before an alias there moves
     pushed = remote.push(opened, name, version)
     info = remote.push_label_info(opened, name)
-    changes = {one: denying_as_here(opened, name, one, move) for one in alias or ()}
-    after = remote.change(name, changes, pushed, info)
-    now = ((one, after.aliases[one]) for one in changes)
-    moved = [f"{name}: {one} -> {found.version}{what_is_beside(found)}" for one, found in now]
+    changes = {
+        alias_name: denying_as_here(opened, name, alias_name, move) for alias_name in alias or ()
+    }
+    remote_model = remote.change(name, changes, pushed, info)
+    documents = ((alias_name, remote_model.aliases[alias_name]) for alias_name in changes)
+    moved = [
+        f"{name}: {alias_name} -> {document.version}{describe_split(document)}"
+        for alias_name, document in documents
+    ]
     facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
     facts["label_info"] = info and info.digest
     print_result(
@@ -107,21 +112,21 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
 
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
     """Return a change that also has an alias deny what that of the store denies."""
-    here: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
-        here = store.alias(model, alias).denied
+        denied = store.alias(model, alias).denied
     from xylem_store import denying
 
-    deny = denying(lambda there: {*there, *here})
-    return lambda before: change(deny(before) or before)
+    deny = denying(lambda labels: {*labels, *denied})
+    return lambda document: change(deny(document) or document)
 
 
 def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
     """Return an alias of an object store. Raises BadInput for one that is not there."""
-    found = remote.model(model).aliases
-    if alias not in found:
-        there = ", ".join(sorted(found)) or "none"
+    aliases = remote.model(model).aliases
+    if alias not in aliases:
+        names = ", ".join(sorted(aliases)) or "none"
         raise BadInput(
-            f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}"
+            f"{remote.url}: expected an alias of {model}, one of {names}, found {alias!r}"
         )
-    return found[alias]
+    return aliases[alias]

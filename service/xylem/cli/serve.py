@@ -49,8 +49,8 @@ def serve(
     from xylem.base import read_settings
     from xylem.server import run
 
-    given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
-    run(read_settings(**{name: value for name, value in given.items() if value is not None}))
+    overrides = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
+    run(read_settings(**{name: value for name, value in overrides.items() if value is not None}))
     if json:
         print_json({"stopped": True})
 

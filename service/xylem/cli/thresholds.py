@@ -140,9 +140,11 @@ def thresholds(
         for f in ("macro", "micro", "instance")
     ]
     heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
-    rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
+    rows = [
+        (figures["method"], *(figures[name] for name in measures)) for figures in facts["methods"]
+    ]
     print_table(f"{opened.manifest.shown} tuned on {data}; percent", heads, rows)
-    shown = (
+    keys = (
         "method",
         "epoch",
         "empty_label_convention",
@@ -152,8 +154,8 @@ def thresholds(
         "kappa",
         "note",
     )
-    kept = {**{key: facts[key] for key in shown if key in facts}, "database": kept_in}
-    print_facts("candidate" if shadow else "kept", kept)
+    summary = {**{key: facts[key] for key in keys if key in facts}, "database": kept_in}
+    print_facts("candidate" if shadow else "kept", summary)
 
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:

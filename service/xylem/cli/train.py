@@ -295,9 +295,9 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["features"] = (
             f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
         )
-        for one in choice["tried"]:
-            figures = f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
-            facts[f"tried {one['features']}"] = figures
+        for trial in choice["tried"]:
+            figures = f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"
+            facts[f"tried {trial['features']}"] = figures
     if report.metrics:
         facts.update(report.metrics)
     else:
@@ -306,15 +306,16 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["expected calibration error"] = (
             f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
         )
-    if found := report.thresholds:
+    if tuning := report.thresholds:
         facts["thresholds"] = (
-            f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
+            f"of {tuning['rows']:,} rows, macro-F {tuning['validation_macro_f']:.2f} there"
         )
     if ranked := report.rerank:
-        alone, anew = (
-            "/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked")
+        alone, reranked = (
+            "/".join(f"{value:.2f}" for value in ranked[stage].values())
+            for stage in ("alone", "ranked")
         )
-        gain = f"P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {anew}"
+        gain = f"P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {reranked}"
         facts["re-ranking"] = f"{'kept' if ranked['kept'] else 'not kept'}: {gain}"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"

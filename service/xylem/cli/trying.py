@@ -99,7 +99,9 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
     tens = {name: f"{facts[name] / 10:.1f}" for name in shares}
     rows = facts["rows"]
     name = facts["model"]
-    at = "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
+    threshold = (
+        "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
+    )
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
         f"{facts['features']}.",
@@ -109,7 +111,7 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
         "possible:"
         f" {tens['possible']});",
         f"  these five have {tens['R@5']} in 10 of a row's labels;",
-        f"  those that reach {at}, {facts['predicted_a_row']:.1f} a row, are right "
+        f"  those that reach {threshold}, {facts['predicted_a_row']:.1f} a row, are right "
         f"{tens['precision']} times"
         f" in 10, and are {tens['recall']} in 10 of the true ones.",
         f"Published as {name}@{facts['version']} in {store}. Next:",
@@ -124,12 +126,12 @@ def _serve(store: Path, port: int | None, json: bool) -> None:
     from xylem.base import read_settings, url_of
     from xylem.server import run
 
-    given: dict[str, object] = {"store": store}
+    overrides: dict[str, object] = {"store": store}
     if port is not None:
-        given["port"] = port
+        overrides["port"] = port
     if "XYLEM_LOG_LEVEL" not in os.environ:
-        given["log_level"] = "warning"  # a newcomer reads the terminal
-    settings = read_settings(**given)
+        overrides["log_level"] = "warning"  # a newcomer reads the terminal
+    settings = read_settings(**overrides)
     if not json:
         print_line(f"The console is at {url_of(settings.host, settings.port)}/ until Ctrl-C.")
     run(settings)

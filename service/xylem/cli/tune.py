@@ -26,7 +26,7 @@ from xylem.cli.train import LabelNames, NewModel
 _SHOWN = 10
 
 
-class MeasuredOn(NamedTuple):
+class Validation(NamedTuple):
     """What trials are measured on."""
 
     valid: Annotated[
@@ -47,7 +47,7 @@ class MeasuredOn(NamedTuple):
 
 
 @in_panel("Search", common=("minutes",))
-class SearchFor(NamedTuple):
+class SearchOptions(NamedTuple):
     """What is tried, for how long, and what is looked for."""
 
     trainers: Annotated[
@@ -75,8 +75,8 @@ def tune(
     data: Data,
     table: Table,
     model: NewModel,
-    held: MeasuredOn,
-    wanted: SearchFor,
+    validation: Validation,
+    search_options: SearchOptions,
     work: Work,
     parameters: Parameters = None,
     label_names: LabelNames = None,
@@ -93,48 +93,51 @@ def tune(
     from xylem.workflows import DEFAULT_TRAINERS, SearchRequest, search, train_and_publish
     from xylem_store import check_model
 
-    columns = table.columns(data, held.valid)
+    columns = table.columns(data, validation.valid)
     check_model(model)
     store_to_publish(store, "xylem tune").prepare()
     request = SearchRequest(
         data=data,
-        valid=held.valid,
-        folds=held.folds or 1,
+        valid=validation.valid,
+        folds=validation.folds or 1,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
         seed=work.seed,
         threads=n_threads(work.threads),
-        **{**wanted._asdict(), "trainers": tuple(wanted.trainers or DEFAULT_TRAINERS)},
+        **{
+            **search_options._asdict(),
+            "trainers": tuple(search_options.trainers or DEFAULT_TRAINERS),
+        },
     )
     with progress(json) as show:
-        found = search(request, show)
-        best = found[0]
+        trials = search(request, show)
+        best = trials[0]
         home = store_to_publish(store, f"xylem tune {best.trainer}")
         report = train_and_publish(home, model, request.training(best), show)
     if json:
         facts = {
             "model": model,
             "version": report.version,
-            "metric": wanted.metric,
+            "metric": search_options.metric,
             "best": best._asdict(),
         }
-        print_json({**facts, "trials": [each._asdict() for each in found]})
+        print_json({**facts, "trials": [trial._asdict() for trial in trials]})
         return
     rows = [
         (
-            each.trainer,
-            each.value,
-            each.seconds,
-            mebibytes(each.model_bytes),
-            _shown(each.parameters),
+            trial.trainer,
+            trial.value,
+            trial.seconds,
+            mebibytes(trial.model_bytes),
+            _shown(trial.parameters),
         )
-        for each in found[:_SHOWN]
+        for trial in trials[:_SHOWN]
     ]
-    heads = ("trainer", wanted.metric, "seconds", "model", "parameters")
-    print_table(f"The best of {len(found)} trials on held-out rows; percent", heads, rows)
-    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
-    print_facts(f"Published {model}@{report.version} in {store}", told)
+    heads = ("trainer", search_options.metric, "seconds", "model", "parameters")
+    print_table(f"The best of {len(trials)} trials on held-out rows; percent", heads, rows)
+    summary = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    print_facts(f"Published {model}@{report.version} in {store}", summary)
 
 
 def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:

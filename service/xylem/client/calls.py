@@ -44,13 +44,13 @@ class Part(NamedTuple):
 
         Raises ClientError for one that is cut off, or has too many.
         """
-        *lines, rest = answer.split(b"\n")
+        *lines, remainder = answer.split(b"\n")
         fault = fault_of_stream(lines[-1]) if lines else None
         if fault is not None:
             raise fault
         if len(lines) > self.n_lines:
             raise BadAnswer(f"expected {self.n_lines} answers at most, found {len(lines)}")
-        if rest or len(lines) < self.n_lines:
+        if remainder or len(lines) < self.n_lines:
             raise ConnectionFailed(
                 f"expected {self.n_lines} answers, found the end after {len(lines)}"
             )
@@ -104,13 +104,13 @@ def item_of(line: bytes) -> Prediction | LineError:
     error = fields.get("error") if isinstance(fields, dict) else None
     if not isinstance(error, dict):
         return read_as(Prediction, line)
-    found: dict[str, Any] = error
-    number = found.get("line")
-    faults = field_errors(found.get("errors"))
+    error_fields: dict[str, Any] = error
+    number = error_fields.get("line")
+    faults = field_errors(error_fields.get("errors"))
     return LineError(
         number if isinstance(number, int) else 0,
-        str(found.get("code", "")),
-        str(found.get("detail", "")),
+        str(error_fields.get("code", "")),
+        str(error_fields.get("detail", "")),
         faults,
         fields.get("id"),
     )
@@ -137,9 +137,9 @@ class Target:
         is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
         is_plain = is_plain and not _ODD.search(f"{host}{parts.path}")
         if parts.scheme not in _PORTS or not host or not is_plain:
-            shown = re.sub(r"//[^/]*@", "//...@", str(url))
+            redacted_url = re.sub(r"//[^/]*@", "//...@", str(url))
             raise ValueError(
-                f"url: expected http://HOST:PORT or https://HOST:PORT, found {shown!r}"
+                f"url: expected http://HOST:PORT or https://HOST:PORT, found {redacted_url!r}"
             )
         if key is not None and not _KEY.fullmatch(key):
             raise ValueError("key: expected visible characters of ASCII, found others")
@@ -162,13 +162,13 @@ class Target:
     @property
     def headers(self) -> dict[str, str]:
         """What each request says: where to, and, if there is a key, that."""
-        shown = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
+        authorization = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
         return {
             "host": self.host_header,
             "accept": "*/*",
             "accept-encoding": "identity",
             "user-agent": "xylem-client",
-            **shown,
+            **authorization,
         }
 
     @cached_property
@@ -179,10 +179,10 @@ class Target:
         return self._tls or ssl.create_default_context()
 
 
-def segment(name: str, what: str = "name") -> str:
+def segment(name: str, noun: str = "name") -> str:
     """Return a name as one segment of a path. Raises ValueError."""
     if not isinstance(name, str) or name in ("", ".", ".."):
-        raise ValueError(f"{what}: expected a name, found {name!r}")
+        raise ValueError(f"{noun}: expected a name, found {name!r}")
     return quote(name, safe="")
 
 
@@ -299,12 +299,12 @@ def dumped(value: object) -> bytes:
 
 def query(**fields: object) -> str:
     """Return a query string, with its question mark, of the fields that are not None."""
-    given = {
+    parameters = {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in fields.items()
         if value is not None
     }
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(parameters)}" if parameters else ""
 
 
 def get(path: str, **fields: object) -> Request:
@@ -318,8 +318,8 @@ def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
     """
     if method in ("GET", "DELETE"):
         return Request(method, f"{path}{query(**fields)}", repeatable=method == "GET")
-    given = {name: value for name, value in fields.items() if value is not None}
-    return Request(method, path, dumped(given), _JSON)
+    body_fields = {name: value for name, value in fields.items() if value is not None}
+    return Request(method, path, dumped(body_fields), _JSON)
 
 
 def predict(
@@ -354,12 +354,12 @@ def score(
     common: dict[str, Any] = {} if labels is None else {"labels": list(labels)}
     if sequence:
         common["sequence"] = True
-    asked = [
-        one if {"labels", "sequence"} & one.keys() else {**one, **common}
-        for one in _several(instances)
+    instance_objects = [
+        instance if {"labels", "sequence"} & instance.keys() else {**instance, **common}
+        for instance in _several(instances)
     ]
     path = f"{model_path(model, version, alias)}/score"
-    return Request("POST", path, dumped({"instances": asked}), _JSON, repeatable=True)
+    return Request("POST", path, dumped({"instances": instance_objects}), _JSON, repeatable=True)
 
 
 def _named(options: BatchOptions) -> JsonObject:
@@ -374,7 +374,7 @@ def _named(options: BatchOptions) -> JsonObject:
 def _several(instances: Iterable[Instance]) -> list[Mapping[str, Any]]:
     if isinstance(instances, str | Mapping):
         raise TypeError("instances: expected several, found one: put it into a list")
-    return [instance_of(one) for one in instances]
+    return [instance_of(instance) for instance in instances]
 
 
 def batch_request(
@@ -427,9 +427,9 @@ def read_object(body: bytes) -> JsonObject:
     Raises BadAnswer.
     """
     try:
-        found = orjson.loads(body or b"{}")
+        answer = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        answer = None
+    if not isinstance(answer, dict):
         raise BadAnswer("expected a JSON object, found another answer")
-    return found
+    return answer

@@ -288,8 +288,10 @@ def read_as(kind: type[T], body: bytes) -> T:
         faults = getattr(error, "errors", None)
         first = faults(include_input=False, include_url=False)[0] if faults else {}
         place = ".".join(map(str, first.get("loc", ())))
-        found = first.get("msg", "another answer")
-    raise BadAnswer(f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {found}")
+        reason = first.get("msg", "another answer")
+    raise BadAnswer(
+        f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {reason}"
+    )
 
 
 @lru_cache(64)

@@ -24,10 +24,10 @@ sleep = time.sleep
 async_sleep = asyncio.sleep
 Semaphore = threading.Semaphore
 AsyncSemaphore = asyncio.Semaphore
-each = iter
+iterate = iter
 
 
-async def async_each(items: AsyncSource[T]) -> AsyncIterator[T]:
+async def async_iterate(items: AsyncSource[T]) -> AsyncIterator[T]:
     """Yield the items of a source."""
     if isinstance(items, AsyncIterable):
         async for item in items:

@@ -32,9 +32,9 @@ class Answered(NamedTuple):
 
 def too_long(limits: Limits) -> LimitExceeded:
     """Return what is wrong with a line whose bytes were not kept."""
-    most = limits.line_bytes_max
+    bytes_max = limits.line_bytes_max
     return LimitExceeded(
-        f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer"
+        f"expected a line of at most {bytes_max} bytes (limit line_bytes_max), found a longer"
     )
 
 
@@ -49,7 +49,7 @@ def value_of(
     try:
         return parse(line, limits)
     except BadInput as error:
-        return error.kept()
+        return error.without_frames()
 
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY

@@ -6,7 +6,7 @@
 import logging
 from typing import Any, NamedTuple
 
-from xylem.base import BadFields, BadInput, XylemError, log, told_of
+from xylem.base import BadFields, BadInput, XylemError, log, public_message_of
 from xylem_store import StoreError
 
 
@@ -100,7 +100,7 @@ def describe_error(error: Exception) -> dict[str, Any]:
     """Return what an error object says: its code, its detail and, where known, the
     field at fault.
     """
-    described: dict[str, Any] = {"code": code_of(error), "detail": told_of(error)}
+    described: dict[str, Any] = {"code": code_of(error), "detail": public_message_of(error)}
     if isinstance(error, BadFields):
         described["errors"] = [
             {"path": fault.path or "", "detail": str(fault)} for fault in error.faults
@@ -112,5 +112,5 @@ def describe_error(error: Exception) -> dict[str, Any]:
 
 def log_untold(error: Exception, **fields: Any) -> None:
     """Log the message of an error of which clients are told less."""
-    if isinstance(error, XylemError | StoreError) and error.told is not None:
+    if isinstance(error, XylemError | StoreError) and error.public_message is not None:
         log(logging.ERROR, "request_failed", detail=str(error), **fields)

@@ -67,17 +67,17 @@ class AuditLog:
         Control characters become blanks, what looks like a key its id alone, and what is too long
         is cut.
         """
-        given = {"who": who.name, "action": action, "target": target}
-        given |= {"outcome": outcome, "request_id": request_id}
+        entry_texts = {"who": who.name, "action": action, "target": target}
+        entry_texts |= {"outcome": outcome, "request_id": request_id}
         values = {}
-        for name, text in given.items():
+        for name, text in entry_texts.items():
             length = AUDIT_LOG.c[name].type.length  # type: ignore[attr-defined]
             values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
         with self._database.write() as connection:
-            made = connection.execute(
+            insertion = connection.execute(
                 insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values)
             )
-            number: int = made.inserted_primary_key[0]  # type: ignore[index]
+            number: int = insertion.inserted_primary_key[0]  # type: ignore[index]
             connection.execute(delete(AUDIT_LOG).where(AUDIT_LOG.c.id <= number - ROWS_MAX))
         return number
 
@@ -88,10 +88,10 @@ class AuditLog:
                 update(AUDIT_LOG).where(AUDIT_LOG.c.id == number).values(outcome=outcome)
             )
 
-    def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
-        """Return up to `limit` entries, the newest first: those with an id below `before`."""
+    def page(self, below_id: int | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Return up to `limit` entries, the newest first: those with an id below `below_id`."""
         query = select(AUDIT_LOG).order_by(AUDIT_LOG.c.id.desc()).limit(limit)
-        if before is not None:
-            query = query.where(AUDIT_LOG.c.id < before)
+        if below_id is not None:
+            query = query.where(AUDIT_LOG.c.id < below_id)
         with self._database.read() as connection:
             return [AuditEntry(*row) for row in connection.execute(query)]

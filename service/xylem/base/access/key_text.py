@@ -34,9 +34,9 @@ def parse_scopes(names: list[str]) -> frozenset[AccessScope]:
     """Return the scopes of their names, at least one. Raises BadParameter."""
     unknown = [name for name in names if name not in ALL_SCOPES]
     if unknown or not names:
-        found = ", ".join(map(repr, unknown)) or "none"
+        unknown_text = ", ".join(map(repr, unknown)) or "none"
         raise BadParameter(
-            f"scopes: expected some of {', '.join(AccessScope)}, found {found[:100]}"
+            f"scopes: expected some of {', '.join(AccessScope)}, found {unknown_text[:100]}"
         )
     return frozenset(map(AccessScope, names))
 
@@ -102,8 +102,8 @@ def digest_of(text: str) -> bytes:
 
 def id_of(text: str) -> str | None:
     """Return the id within the text of a key, None for any other text."""
-    found = _TEXT.fullmatch(text)
-    return found[1] if found else None
+    match = _TEXT.fullmatch(text)
+    return match[1] if match else None
 
 
 def is_id(text: str) -> bool:

@@ -157,10 +157,10 @@ class AccessKeys:
                 raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
             if lifetime_seconds is None and key.expires_at is not None:
                 lifetime_seconds = key.expires_at - key.created_at
-            made = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
+            new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
             ends = min(now + overlap_seconds, key.expires_at or float("inf"))
             connection.execute(_the_key(key.id).values(expires_at=ends))
-            return made
+            return new_key
 
 
 def add_key(
@@ -282,8 +282,8 @@ def _the_key(key_id: str) -> Any:
 
 def _key_of(row: Row[Any]) -> AccessKey:
     """Return the key of a row; scopes of a newer release are left out: they open nothing here."""
-    known = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
+    scopes = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
     no_rows = tuple((row.no_rows or "").split())
     return AccessKey(
-        **{**row._mapping, "scopes": known, "hash": bytes(row.hash), "no_rows": no_rows}
+        **{**row._mapping, "scopes": scopes, "hash": bytes(row.hash), "no_rows": no_rows}
     )

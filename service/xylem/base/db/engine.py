@@ -331,7 +331,7 @@ def is_read_only(file: Path) -> bool:
     return not (os.access(file.parent, os.W_OK) and os.access(file, os.W_OK))
 
 
-def _connect_sqlite(_: object, __: object, arguments: tuple[str], named: dict[str, Any]) -> Any:
+def _connect_sqlite(_: object, __: object, arguments: tuple[str], options: dict[str, Any]) -> Any:
     """Connect to a file that can only be read, as it is; None, for
     SQLAlchemy to connect, to any other one.
 
@@ -345,7 +345,7 @@ def _connect_sqlite(_: object, __: object, arguments: tuple[str], named: dict[st
     log = Path(f"{file}-wal")
     has_log = log.exists() and log.stat().st_size > 0
     return sqlite3.connect(
-        f"{file.as_uri()}?mode=ro&immutable={int(not has_log)}", uri=True, **named
+        f"{file.as_uri()}?mode=ro&immutable={int(not has_log)}", uri=True, **options
     )
 
 
@@ -422,7 +422,9 @@ class Compiled:
         dialect = connection.dialect
         text = self._texts.get(dialect.name)
         if text is None:
-            named = sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
-            text = str(self._statement.compile(dialect=named, column_keys=self._columns))
+            compile_dialect = (
+                sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
+            )
+            text = str(self._statement.compile(dialect=compile_dialect, column_keys=self._columns))
             self._texts[dialect.name] = text
         return connection.connection.cursor().execute(text, parameters)

@@ -19,12 +19,12 @@ a statement, of which it can tell.
 class BoundedConnection(psycopg.Connection[Any]):
     """A connection of psycopg whose every wait ends."""
 
-    def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **named: Any) -> Any:
+    def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **options: Any) -> Any:
         """Wait for what psycopg's generator does.
 
         Raises OperationalError, the connection then closed.
         """
-        return super().wait(self._bounded(gen), *arguments, **named)
+        return super().wait(self._bounded(gen), *arguments, **options)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """Do as `gen` does, which psycopg sends 0 now and then while nothing comes, for a while."""
@@ -41,14 +41,14 @@ class BoundedConnection(psycopg.Connection[Any]):
             return done.value
 
 
-def connect(_: object, __: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def connect(_: object, __: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Connect: what SQLAlchemy calls as its event `do_connect`.
 
     A pooler such as pgbouncer tells another number of the session than the session itself. Each
     transaction may have another session there, where a statement that was prepared is missing, or
     there twice: so none is. Elsewhere feedback takes half the time if statements are prepared.
     """
-    connection = BoundedConnection.connect(*arguments, **named)
+    connection = BoundedConnection.connect(*arguments, **options)
     session = connection.execute("SELECT pg_backend_pid()").fetchone()
     if session != (connection.info.backend_pid,):
         connection.prepare_threshold = None

@@ -267,6 +267,8 @@ def migrate(connection: Connection) -> None:
         connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
     for column in ADDED:
         table = column.table.name
-        if column.name not in {there["name"] for there in inspect(connection).get_columns(table)}:
+        if column.name not in {
+            present_column["name"] for present_column in inspect(connection).get_columns(table)
+        }:
             kind = column.type.compile(connection.dialect)
             connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}"))

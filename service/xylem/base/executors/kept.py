@@ -88,14 +88,14 @@ class _Keeping(Crew):
             self._last = step, _name_of(step)
         kind = get_type_hints(function_of(step))["return"]
         with (self._directory / self._last[1]).open("a+b") as file:
-            there = _read(file)
+            extents = _read(file)
             names = dict[int, bytes]()
 
             def missing() -> Iterator[T]:
                 for item in items:
                     name = digest_of(item)
-                    if name in there:
-                        done(item, unpacked(kind, os.pread(file.fileno(), *there[name])))
+                    if name in extents:
+                        done(item, unpacked(kind, os.pread(file.fileno(), *extents[name])))
                     else:
                         # items live until they are done, and steps may write to them
                         names[id(item)] = name
@@ -131,10 +131,10 @@ class _Keeping(Crew):
         made anew, and named by their cause.
         """
         name = _name_of(step)
-        found = self._crew.split(step, items, n)
+        handles = self._crew.split(step, items, n)
         return [
             [Named(part, digest_of(name, item, number).hex()) for number, part in enumerate(parts)]
-            for item, parts in zip(items, found, strict=True)
+            for item, parts in zip(items, handles, strict=True)
         ]
 
 
@@ -154,7 +154,7 @@ def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
     """Return the length and place of the result of each item; cut
     off what a killed process wrote half.
     """
-    there: dict[bytes, tuple[int, int]] = {}
+    extents: dict[bytes, tuple[int, int]] = {}
     end = 0
     file.seek(0)
     while len(head := file.read(_HEAD_BYTES)) == _HEAD_BYTES:
@@ -162,7 +162,7 @@ def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
         content = file.read(length)
         if file.read(sha256().digest_size) != sha256(content).digest():
             break
-        there[head[:_NAME_BYTES]] = length, end + _HEAD_BYTES
+        extents[head[:_NAME_BYTES]] = length, end + _HEAD_BYTES
         end = file.tell()
     file.truncate(end)
-    return there
+    return extents

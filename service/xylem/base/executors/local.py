@@ -71,13 +71,13 @@ class Crew:
         """Run a step with n results on every item; they stay where
         they were made: return where that is.
         """
-        found: dict[Held[T], list[Held[R]]] = {}
+        handles: dict[Held[T], list[Held[R]]] = {}
 
         def done(item: Held[T], results: list[R]) -> None:
-            found[item] = [self.hold(result) for result in results]
+            handles[item] = [self.hold(result) for result in results]
 
         self.steps(step, items, done)
-        return [found[item] for item in items]
+        return [handles[item] for item in items]
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `run`, in any order; each thread has a

@@ -85,9 +85,9 @@ def connect(address: str) -> Iterator[Any]:
                 address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise Unavailable(
-                f"ray: expected to join the cluster at {address}, found {found}"
+                f"ray: expected to join the cluster at {address}, found {reason}"
             ) from None
     try:
         _check_nodes(ray)
@@ -137,14 +137,16 @@ def _versions() -> dict[str, str]:
 
 def _check_nodes(ray: Any) -> None:
     """Raise BadParameter for a node with another version of anything than this process."""
-    ours = _versions()
-    for name, found in _answers(ray, _versions):
-        if isinstance(found, Exception):
-            last = str(found).strip().splitlines()[-1][:300]
-            raise BadParameter(f"ray: expected Xylem {ours['Xylem']} on node {name}, found: {last}")
-        for what, here in ours.items():
-            if found[what] != here:
-                fault = f"expected {what} {here} on node {name}, as here, found {found[what]}"
+    versions = _versions()
+    for name, answer in _answers(ray, _versions):
+        if isinstance(answer, Exception):
+            last = str(answer).strip().splitlines()[-1][:300]
+            raise BadParameter(
+                f"ray: expected Xylem {versions['Xylem']} on node {name}, found: {last}"
+            )
+        for package, required in versions.items():
+            if answer[package] != required:
+                fault = f"expected {package} {required} on node {name}, as here, found {answer[package]}"
                 raise BadParameter(f"ray: {fault}")
 
 
@@ -161,8 +163,8 @@ def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
     begun = []
     for node in ray.nodes():
         if node["Alive"]:
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
+            strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=strategy).remote()
             begun.append((node["NodeManagerAddress"], ref))
     for name, ref in begun:
         try:
@@ -271,11 +273,11 @@ class RayCrew(Crew):
         running = dict[Any, list[T]]()
         try:
             while True:
-                wanted = self._ahead * self._processors()
-                while len(running) < wanted:
+                n_tasks = self._ahead * self._processors()
+                while len(running) < n_tasks:
                     # a bundle is a share of the items that lie ahead: at the end they become small
-                    ahead += islice(todo, max(0, wanted * (size - 1) + 1 - len(ahead)))
-                    n_next = min(size, -(-len(ahead) // wanted))
+                    ahead += islice(todo, max(0, n_tasks * (size - 1) + 1 - len(ahead)))
+                    n_next = min(size, -(-len(ahead) // n_tasks))
                     if not n_next:
                         break
                     bundle = ahead[:n_next]
@@ -313,9 +315,9 @@ class RayCrew(Crew):
                 running += islice(todo, max(0, self._ahead * self._processors() - len(running)))
                 if not running:
                     return
-                found = self._result(self._next([running[0]]))
+                outcome = self._result(self._next([running[0]]))
                 running.popleft()
-                yield found
+                yield outcome
         finally:
             self._cancel(running)
 
@@ -323,8 +325,8 @@ class RayCrew(Crew):
         """Return what begins a task that runs a bundle of items."""
         # by default Ray fills the node of this process first, and
         # finds others free only after a while
-        how = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
-        return self._ray.remote(_run_bundle).options(**how)
+        task_options = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
+        return self._ray.remote(_run_bundle).options(**task_options)
 
     def _cancel(self, running: Iterable[Any]) -> None:
         for ref in running:
@@ -354,17 +356,17 @@ class RayCrew(Crew):
         """
         self._made_by.append(self._ray.put(step))
         task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
-        held: list[list[Held[R]]] = []
+        handles: list[list[Held[R]]] = []
 
         def begun() -> Iterator[Any]:
             for item in items:
                 first, *parts = task.remote(self._made_by[-1], item)
-                held.append([_InStore(part) for part in parts])
+                handles.append([_InStore(part) for part in parts])
                 yield first
 
         for _ in self._in_turn(begun()):
             pass
-        return held
+        return handles
 
     def everywhere(self, call: Callable[[], None]) -> None:
         """Do a call on each node. Raises what it does, naming the node, and Unavailable."""
@@ -411,9 +413,9 @@ class RayCrew(Crew):
         except errors.RayTaskError as error:
             _raise_of(error)
         except errors.RayError as error:
-            found = " ".join(str(error).split())[:300]
+            reason = " ".join(str(error).split())[:300]
             fault = f"expected a step to end in {1 + RETRIES} tries, found {type(error).__name__}"
-            raise Unavailable(f"ray: {fault}: {found}") from None
+            raise Unavailable(f"ray: {fault}: {reason}") from None
         return seconds, mapped(results, np.copy)
 
 

@@ -89,12 +89,12 @@ Array = NDArray[Any]
 class Named(NamedTuple):
     """A held value with a name that stands for it in digests."""
 
-    held: Any
+    handle: Any
     name: str
 
     def get(self) -> Any:
         """Return the value."""
-        return self.held.get()
+        return self.handle.get()
 
 
 def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
@@ -207,16 +207,25 @@ def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
     if origin is np.ndarray:
         dtype, shape = layout
         array: Array = np.empty(shape, dtype)
-        if (found := stream.readinto(array.reshape(-1).view(np.uint8).data)) != array.nbytes:
-            raise ValueError(f"expected an array of {array.nbytes} bytes, found {found}")
+        if (n_read := stream.readinto(array.reshape(-1).view(np.uint8).data)) != array.nbytes:
+            raise ValueError(f"expected an array of {array.nbytes} bytes, found {n_read}")
         return array
     if type(None) in inner:
-        return _built(next(one for one in inner if one is not type(None)), layout, stream)
+        return _built(
+            next(inner_kind for inner_kind in inner if inner_kind is not type(None)), layout, stream
+        )
     if origin is list:
         return [_built(inner[0], part, stream) for part in layout]
     if origin is tuple:
-        return tuple(_built(one, part, stream) for one, part in zip(inner, layout, strict=True))
+        return tuple(
+            _built(inner_kind, part, stream) for inner_kind, part in zip(inner, layout, strict=True)
+        )
     if isinstance(layout, list):
         kinds = get_type_hints(kind).values()  # of a NamedTuple or a dataclass
-        return kind(*(_built(one, part, stream) for one, part in zip(kinds, layout, strict=True)))
+        return kind(
+            *(
+                _built(inner_kind, part, stream)
+                for inner_kind, part in zip(kinds, layout, strict=True)
+            )
+        )
     return kind(layout)

@@ -52,8 +52,8 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
     span_id = trace.span_id.to_bytes(8, "big")
     part_id = trace.span_id
     state = _checked(trace.state) if trace.state else ""
-    for names, at in ended.stretches:
-        for name, (began, end) in zip(names, pairwise(at), strict=True):
+    for names, times in ended.stretches:
+        for name, (began, end) in zip(names, pairwise(times), strict=True):
             if end != began:
                 part_id = part_id % _IDS + 1
                 spans.spans.add(
@@ -67,7 +67,7 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
                     end_time_unix_nano=end + since,
                     flags=_IS_BEGUN,
                 )
-    whole = spans.spans.add(
+    main_span = spans.spans.add(
         trace_id=trace_id,
         span_id=span_id,
         trace_state=state,
@@ -76,15 +76,15 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
         end_time_unix_nano=ended.ended + since,
         flags=_IS_CONTINUED if trace.parent else _IS_BEGUN,
     )
-    whole.MergeFrom(_alike(ended.shape))
+    main_span.MergeFrom(_alike(ended.shape))
     if ended.request_id is not None:
-        whole.attributes.append(_attribute(REQUEST_ID, ended.request_id))
+        main_span.attributes.append(_attribute(REQUEST_ID, ended.request_id))
 
 
 @lru_cache(_KEPT)
 def _alike(shape: SpanShape) -> Span:
     """Return what spans of a shape have in common."""
-    attributes = [_attribute(*each) for each in shape.attributes]
+    attributes = [_attribute(*attribute) for attribute in shape.attributes]
     span = Span(name=shape.name, kind=_KINDS[shape.kind], attributes=attributes)
     if shape.fault is not None:
         span.attributes.append(_attribute("error.type", shape.fault))
@@ -93,8 +93,10 @@ def _alike(shape: SpanShape) -> Span:
 
 
 def _attribute(name: str, value: str | int) -> KeyValue:
-    said = AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
-    return KeyValue(key=name, value=said)
+    any_value = (
+        AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+    )
+    return KeyValue(key=name, value=any_value)
 
 
 @lru_cache(_KEPT)
@@ -140,27 +142,29 @@ class OtlpSender:
         if (protocol := environment.get(variable) or "http/protobuf") != "http/protobuf":
             raise BadParameter(f"{variable}: expected http/protobuf, found {protocol[:100]!r}")
         self._limits = queue_limits(environment)
-        ours: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "service.name": "xylem",
             "service.version": code_version(),
             "process.pid": os.getpid(),
             "xylem.part": part,
         }
-        resource = Resource(ours).merge(OTELResourceDetector().detect())  # the environment wins
+        resource = Resource(attributes).merge(
+            OTELResourceDetector().detect()
+        )  # the environment wins
         try:
             self._exporter = OTLPSpanExporter()
         except ValueError as error:
             fault = f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
             raise BadParameter(fault) from None
         if not hasattr(self._exporter, "_client"):  # which sends bytes; it is not public
-            found = version("opentelemetry-exporter-otlp-proto-http")
+            exporter_version = version("opentelemetry-exporter-otlp-proto-http")
             expected = "expected OpenTelemetry 1.45, whose exporter sends bytes"
-            raise BadParameter(f"XYLEM_TRACES: {expected}, found {found}")
+            raise BadParameter(f"XYLEM_TRACES: {expected}, found {exporter_version}")
         scope = InstrumentationScope("xylem", code_version())
-        none = ReadableSpan(
+        blank_span = ReadableSpan(
             "", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope
         )
-        self._empty: ExportTraceServiceRequest = encode_spans([none])
+        self._empty: ExportTraceServiceRequest = encode_spans([blank_span])
         del self._empty.resource_spans[0].scope_spans[0].spans[:]
         self._waiting: deque[EndedTrace | None] = deque()
         self.n_dropped = 0
@@ -223,16 +227,16 @@ class OtlpSender:
 
 def queue_limits(environment: Mapping[str, str]) -> QueueLimits:
     """Return what OTEL_BSP_... say of the queue. Raises BadParameter."""
-    found = []
+    numbers = []
     for name, default in (
         ("MAX_QUEUE_SIZE", "2048"),
         ("SCHEDULE_DELAY", "5000"),
         ("MAX_EXPORT_BATCH_SIZE", "512"),
     ):
-        said = environment.get(f"OTEL_BSP_{name}", "").strip() or default
-        if not said.isascii() or not said.isdigit() or not 0 < int(said[:10]) <= WHOLE_MAX:
+        text = environment.get(f"OTEL_BSP_{name}", "").strip() or default
+        if not text.isascii() or not text.isdigit() or not 0 < int(text[:10]) <= WHOLE_MAX:
             expected = f"expected a whole number from 1 to {WHOLE_MAX}"
-            raise BadParameter(f"OTEL_BSP_{name}: {expected}, found {said[:100]!r}")
-        found.append(int(said[:10]))
-    size, milliseconds, batch = found
+            raise BadParameter(f"OTEL_BSP_{name}: {expected}, found {text[:100]!r}")
+        numbers.append(int(text[:10]))
+    size, milliseconds, batch = numbers
     return QueueLimits(size, milliseconds / 1000, min(batch, size))

@@ -23,10 +23,10 @@ def are_on(settings: Settings) -> bool:
         raise BadParameter(f"OTEL_TRACES_EXPORTER: expected otlp or none, found {exporter[:100]!r}")
     sampling_of(os.environ)
     try:
-        found = find_spec("opentelemetry.sdk"), find_spec("opentelemetry.exporter.otlp.proto.http")
+        specs = find_spec("opentelemetry.sdk"), find_spec("opentelemetry.exporter.otlp.proto.http")
     except ModuleNotFoundError:  # nor is the package that one of them would be in
-        found = None, None
-    if None in found:
+        specs = None, None
+    if None in specs:
         raise BadParameter("XYLEM_TRACES: expected the packages of the extra otel, found none")
     return True
 

@@ -49,12 +49,12 @@ def parse_traceparent(value: bytes) -> str | None:
     A version that is not known yet may say more behind what version 00 says (W3C Trace Context,
     3.2.4).
     """
-    found = _TRACEPARENT.fullmatch(value)
-    if found is None:
+    match = _TRACEPARENT.fullmatch(value)
+    if match is None:
         return None
-    version, more = found.groups()
+    version, suffix = match.groups()
     if version == b"00":
-        return value.decode() if more is None else None
+        return value.decode() if suffix is None else None
     return None if version == b"ff" else f"00{value[2:55].decode()}"  # no version may be ff
 
 
@@ -99,14 +99,14 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling:
         )
     bound, follows = _SAMPLERS[name]
     if bound is None:
-        said = environment.get("OTEL_TRACES_SAMPLER_ARG") or "1"
+        text = environment.get("OTEL_TRACES_SAMPLER_ARG") or "1"
         try:
-            ratio = float(said)
+            ratio = float(text)
         except ValueError:
             ratio = -1.0
         if not 0 <= ratio <= 1:
             raise BadParameter(
-                f"OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, found {said[:100]!r}"
+                f"OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, found {text[:100]!r}"
             )
         bound = round(ratio * _ALWAYS)
     return Sampling(bound, follows)

@@ -103,15 +103,15 @@ class AsyncAdmin(AsyncBase):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_SECONDS
-        while not (found := await self.job(job_id)).is_ended:
+        while not (job := await self.job(job_id)).is_ended:
             left = pause if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(
-                    f"expected job {found.id} to end in {timeout:g} s, found it {found.state}"
+                    f"expected job {job.id} to end in {timeout:g} s, found it {job.state}"
                 )
             await async_sleep(min(pause, left))
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
-        return found
+        return job
 
     async def cancel(self, job_id: str) -> Job:
         """Cancel a job."""
@@ -149,8 +149,8 @@ class AsyncAdmin(AsyncBase):
 
     async def schedules(self) -> list[JsonObject]:
         """List the schedules, the oldest first."""
-        found: list[JsonObject] = (await self.call("GET", SCHEDULES))["schedules"]
-        return found
+        listed_schedules: list[JsonObject] = (await self.call("GET", SCHEDULES))["schedules"]
+        return listed_schedules
 
     async def delete_schedule(self, schedule_id: str) -> JsonObject:
         """Remove a schedule; a job that came of it goes on."""

@@ -176,12 +176,12 @@ class AsyncAnswer:
 
     async def read(self, seconds_max: float) -> bytes:
         """Return the body, and close the answer. Raises ConnectionFailed and BadAnswer."""
-        found: list[bytes] = []
+        parts: list[bytes] = []
         n_bytes = 0
         deadline = time.monotonic() + seconds_max
         try:
             async for part in self._response.aiter_stream():
-                found.append(part)
+                parts.append(part)
                 n_bytes += len(part)
                 if n_bytes > ANSWER_BYTES_MAX:
                     raise BadAnswer(
@@ -190,7 +190,7 @@ class AsyncAnswer:
                 if time.monotonic() > deadline:
                     expected = f"the whole answer within {seconds_max:g} seconds"
                     raise ConnectionFailed(f"expected {expected}, found part of it")
-            return b"".join(found)
+            return b"".join(parts)
         except _FAULTS as error:
             raise _failure(error) from None
         finally:

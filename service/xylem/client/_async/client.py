@@ -33,7 +33,7 @@ from xylem.client.results import (
     Scores,
     Thresholds,
 )
-from xylem.client.runtime import AsyncSource, async_each, async_sleep
+from xylem.client.runtime import AsyncSource, async_iterate, async_sleep
 from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
 
 UNDER_WAY = 2
@@ -55,7 +55,7 @@ async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[byt
     block: list[bytes] = []
     n_bytes = 0
     try:
-        async for instance in async_each(instances):
+        async for instance in async_iterate(instances):
             block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
             if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
@@ -202,7 +202,7 @@ class AsyncClient(AsyncAdmin):
         sent: deque[_Sent] = deque()
         n_lines = 0
         fault = None
-        source = async_each(blocks)
+        source = async_iterate(blocks)
         try:
             while fault is None:
                 try:
@@ -217,15 +217,15 @@ class AsyncClient(AsyncAdmin):
                 for part in parts_of(block, n_lines):
                     n_lines += part.n_lines
                     request = batch_request(model, version, alias, part.body, options)
-                    asked = _Sent(part, request, Attempts(self._retries))
-                    sent.append(asked)
-                    asked.answer = await self._opened(asked)
-                    told = asked.answer.headers.get("xylem-version", "")
+                    exchange = _Sent(part, request, Attempts(self._retries))
+                    sent.append(exchange)
+                    exchange.answer = await self._opened(exchange)
+                    version_header = exchange.answer.headers.get("xylem-version", "")
                     # from now on all answers are of one version
-                    if version is None and told.isdigit():
-                        version = int(told)
+                    if version is None and version_header.isdigit():
+                        version = int(version_header)
                         alias = None
-                        asked.request = batch_request(model, version, None, part.body, options)
+                        exchange.request = batch_request(model, version, None, part.body, options)
                     while len(sent) >= (UNDER_WAY if part.is_long else 1):
                         yield await self._answers(sent.popleft())
             while sent:
@@ -233,24 +233,24 @@ class AsyncClient(AsyncAdmin):
             if fault is not None:
                 raise fault
         finally:
-            for asked in sent:
-                if asked.answer is not None:
-                    await asked.answer.close()
+            for exchange in sent:
+                if exchange.answer is not None:
+                    await exchange.answer.close()
 
-    async def _opened(self, asked: _Sent) -> AsyncAnswer:
+    async def _opened(self, exchange: _Sent) -> AsyncAnswer:
         """Send a request, again where that may help; return its answer. Raises ClientError."""
         while True:
             try:
-                return await self._wire.open(asked.request)
+                return await self._wire.open(exchange.request)
             except ClientError as error:
-                await async_sleep(wait_after(error, asked.attempts, repeatable=True))
+                await async_sleep(wait_after(error, exchange.attempts, repeatable=True))
 
-    async def _answers(self, asked: _Sent) -> list[bytes]:
+    async def _answers(self, exchange: _Sent) -> list[bytes]:
         """Return the answers to the lines of a request, sent again where they are cut off."""
         while True:
             try:
-                assert asked.answer is not None
-                return asked.part.answers_in(await asked.answer.read(math.inf))
+                assert exchange.answer is not None
+                return exchange.part.answers_in(await exchange.answer.read(math.inf))
             except ClientError as error:
-                await async_sleep(wait_after(error, asked.attempts, repeatable=True))
-            asked.answer = await self._opened(asked)
+                await async_sleep(wait_after(error, exchange.attempts, repeatable=True))
+            exchange.answer = await self._opened(exchange)

@@ -99,15 +99,15 @@ class Admin(Base):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_SECONDS
-        while not (found := self.job(job_id)).is_ended:
+        while not (job := self.job(job_id)).is_ended:
             left = pause if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 raise WaitTimeout(
-                    f"expected job {found.id} to end in {timeout:g} s, found it {found.state}"
+                    f"expected job {job.id} to end in {timeout:g} s, found it {job.state}"
                 )
             sleep(min(pause, left))
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
-        return found
+        return job
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job."""
@@ -145,8 +145,8 @@ class Admin(Base):
 
     def schedules(self) -> list[JsonObject]:
         """List the schedules, the oldest first."""
-        found: list[JsonObject] = (self.call("GET", SCHEDULES))["schedules"]
-        return found
+        listed_schedules: list[JsonObject] = (self.call("GET", SCHEDULES))["schedules"]
+        return listed_schedules
 
     def delete_schedule(self, schedule_id: str) -> JsonObject:
         """Remove a schedule; a job that came of it goes on."""

@@ -33,7 +33,7 @@ from xylem.client.results import (
     Scores,
     Thresholds,
 )
-from xylem.client.runtime import Source, each, sleep
+from xylem.client.runtime import Source, iterate, sleep
 from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
 
 UNDER_WAY = 2
@@ -55,7 +55,7 @@ def _blocks_of(instances: Source[Instance]) -> Iterator[list[bytes]]:
     block: list[bytes] = []
     n_bytes = 0
     try:
-        for instance in each(instances):
+        for instance in iterate(instances):
             block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
             if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
@@ -200,7 +200,7 @@ class Client(Admin):
         sent: deque[_Sent] = deque()
         n_lines = 0
         fault = None
-        source = each(blocks)
+        source = iterate(blocks)
         try:
             while fault is None:
                 try:
@@ -215,15 +215,15 @@ class Client(Admin):
                 for part in parts_of(block, n_lines):
                     n_lines += part.n_lines
                     request = batch_request(model, version, alias, part.body, options)
-                    asked = _Sent(part, request, Attempts(self._retries))
-                    sent.append(asked)
-                    asked.answer = self._opened(asked)
-                    told = asked.answer.headers.get("xylem-version", "")
+                    exchange = _Sent(part, request, Attempts(self._retries))
+                    sent.append(exchange)
+                    exchange.answer = self._opened(exchange)
+                    version_header = exchange.answer.headers.get("xylem-version", "")
                     # from now on all answers are of one version
-                    if version is None and told.isdigit():
-                        version = int(told)
+                    if version is None and version_header.isdigit():
+                        version = int(version_header)
                         alias = None
-                        asked.request = batch_request(model, version, None, part.body, options)
+                        exchange.request = batch_request(model, version, None, part.body, options)
                     while len(sent) >= (UNDER_WAY if part.is_long else 1):
                         yield self._answers(sent.popleft())
             while sent:
@@ -231,24 +231,24 @@ class Client(Admin):
             if fault is not None:
                 raise fault
         finally:
-            for asked in sent:
-                if asked.answer is not None:
-                    asked.answer.close()
+            for exchange in sent:
+                if exchange.answer is not None:
+                    exchange.answer.close()
 
-    def _opened(self, asked: _Sent) -> Answer:
+    def _opened(self, exchange: _Sent) -> Answer:
         """Send a request, again where that may help; return its answer. Raises ClientError."""
         while True:
             try:
-                return self._wire.open(asked.request)
+                return self._wire.open(exchange.request)
             except ClientError as error:
-                sleep(wait_after(error, asked.attempts, repeatable=True))
+                sleep(wait_after(error, exchange.attempts, repeatable=True))
 
-    def _answers(self, asked: _Sent) -> list[bytes]:
+    def _answers(self, exchange: _Sent) -> list[bytes]:
         """Return the answers to the lines of a request, sent again where they are cut off."""
         while True:
             try:
-                assert asked.answer is not None
-                return asked.part.answers_in(asked.answer.read(math.inf))
+                assert exchange.answer is not None
+                return exchange.part.answers_in(exchange.answer.read(math.inf))
             except ClientError as error:
-                sleep(wait_after(error, asked.attempts, repeatable=True))
-            asked.answer = self._opened(asked)
+                sleep(wait_after(error, exchange.attempts, repeatable=True))
+            exchange.answer = self._opened(exchange)
