@@ -28,14 +28,14 @@ from xylem.trainers.classifiers import (
     merge_chunks,
     solved_of,
 )
-from xylem.trainers.held_blocks import Blocks, dealt
+from xylem.trainers.held_blocks import Blocks, deal_blocks
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile
 from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import HeldRows, JoinedRows, Tools, TrainingSet, derived_seed
-from xylem.trainers.weighing import weighed
+from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 PASSES_MAX = 20
@@ -58,7 +58,7 @@ class _Work(NamedTuple):
     parts: list[HeldRows]
 
 
-def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
+def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
     """Return the nodes that too many rows reach, and the others in
     groups whose rows a step can hold.
 
@@ -97,9 +97,9 @@ def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[Train
     """
     data = block.get()
     of_label = group[place[data.labels.indices]]
-    found = np.unique((of_label * data.n_rows + _row_of_each(data.labels))[of_label >= 0])
-    ends = np.searchsorted(found, np.arange(n_groups + 1) * data.n_rows).tolist()
-    return [data.take(found[first:last] % data.n_rows) for first, last in pairwise(ends)]
+    keys = np.unique((of_label * data.n_rows + _row_of_each(data.labels))[of_label >= 0])
+    ends = np.searchsorted(keys, np.arange(n_groups + 1) * data.n_rows).tolist()
+    return [data.take(keys[first:last] % data.n_rows) for first, last in pairwise(ends)]
 
 
 def _row_of_each(labels: LabelRows) -> I32:
@@ -133,7 +133,7 @@ class _SolveWork:
             with TemporaryFile(buffering=0) as duals:
                 return [self._solve_top(work, duals.fileno(), rank, stop)]
         data = JoinedRows(tuple(work.parts)).get()
-        rows = weighed(data.rows, self.scale)
+        rows = scale_features(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data
         trained = every_child(self.shape, work.nodes)
@@ -156,12 +156,12 @@ class _SolveWork:
         """
         leaf = self.place[labels.indices]
         row = _row_of_each(labels)
-        here = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
-        of_node, at = np.unique(row[here], return_inverse=True)
-        child = np.searchsorted(bounds, leaf[here], "right") - 1
+        is_below = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
+        of_node, position = np.unique(row[is_below], return_inverse=True)
+        child = np.searchsorted(bounds, leaf[is_below], "right") - 1
         in_tile = (child >= 0) & (child < len(bounds) - 1)
         positive = np.zeros(len(of_node), np.uint16)
-        np.bitwise_or.at(positive, at[in_tile], (1 << child[in_tile]).astype(np.uint16))
+        np.bitwise_or.at(positive, position[in_tile], (1 << child[in_tile]).astype(np.uint16))
         return of_node, positive
 
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
@@ -196,7 +196,7 @@ class _SolveWork:
             ):
                 data = blocks[number].get()
                 of_node, positive = self._rows_in(data.labels, node, bounds)
-                rows = weighed(data.rows, self.scale)
+                rows = scale_features(data.rows, self.scale)
                 n = len(of_node)
                 problem = localise(rows, of_node, rank, *NO_ROOM)
                 of_block = np.append(problem.used, self.n_features)
@@ -208,16 +208,17 @@ class _SolveWork:
                 )
                 tile = Tile(positive, *spaces)
                 tile.weights[:] = weights[of_block]
-                at = int(ends[number]) * LANES * tile.alpha.itemsize
-                os.preadv(duals, [tile.alpha.data], at)
-                before = tile.alpha.copy()
-                how = (solving.eps, 1, derived_seed(*words, number), stop)
+                offset = int(ends[number]) * LANES * tile.alpha.itemsize
+                os.preadv(duals, [tile.alpha.data], offset)
+                old_alpha = tile.alpha.copy()
+                solver_options = (solving.eps, 1, derived_seed(*words, number), stop)
                 undone |= max(
-                    0, -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *how))
+                    0,
+                    -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)),
                 )
                 weights[of_block] = np.where(moves, tile.weights, weights[of_block])
-                os.pwrite(duals, np.where(moves, tile.alpha, before).data, at)
-                del data, rows, problem, tile, before  # before the next block comes
+                os.pwrite(duals, np.where(moves, tile.alpha, old_alpha).data, offset)
+                del data, rows, problem, tile, old_alpha  # before the next block comes
             live &= undone
             if stop[0] or not live:
                 break
@@ -237,18 +238,18 @@ def _count_features(
         data = JoinedRows(tuple(work.parts)).get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
         return [count_used(node, data.rows, shape, members) for node in work.nodes]
-    seen, (node,) = np.zeros(n_features, np.uint8), work.nodes
+    is_used, (node,) = np.zeros(n_features, np.uint8), work.nodes
     for block in work.parts or blocks:
         data = block.get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
         of_node = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
-        seen[data.rows.take(np.unique(of_node)).indices] = 1
-    return [int(seen.sum())]
+        is_used[data.rows.take(np.unique(of_node)).indices] = 1
+    return [int(is_used.sum())]
 
 
 def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
-    works, _, mixed = _divided(blocks, shape, tools)
+    works, _, mixed = _divide_tree(blocks, shape, tools)
     used = np.zeros(len(shape.first), np.int64)
 
     def done(work: _Work, counts: list[int]) -> None:
@@ -264,39 +265,43 @@ def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
-def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32, list[HeldRows]]:
+def _divide_tree(
+    blocks: Blocks, shape: Shape, tools: Tools
+) -> tuple[list[_Work], I32, list[HeldRows]]:
     """Divide a tree into works, the largest first, and give each its rows.
 
     Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where
     a node's are more than a step holds.
     """
-    tops, groups = _planned(blocks, shape)
+    tops, groups = _plan_nodes(blocks, shape)
     place = inverse(shape.labels, len(blocks.census.label_rows))
 
-    def reaching(groups: list[list[int]], held: list[HeldRows]) -> Iterator[list[HeldRows]]:
+    def split_rows(
+        groups: list[list[int]], held_blocks: list[HeldRows]
+    ) -> Iterator[list[HeldRows]]:
         group = np.full(len(shape.labels), -1)
         for number, nodes in enumerate(groups):
             for node in nodes:
                 group[shape.first[node] : shape.last[node]] = number
         split = (
-            tools.crew.split(Calls(_split, (place, group, len(groups))), held, len(groups))
+            tools.crew.split(Calls(_split, (place, group, len(groups))), held_blocks, len(groups))
             if groups
             else []
         )
         return ([parts[number] for parts in split] for number in range(len(groups)))
 
-    mixed = dealt(blocks, tools) if tops else []
+    mixed = deal_blocks(blocks, tools) if tops else []
     parents = parents_of(shape.child_ptr)
     n_tiles = -(-np.diff(shape.child_ptr) // LANES)
     works: list[_Work] = []
     level = [node for node in tops if node == 0]
     while level:  # no row reaches two nodes of a level by the same label
-        rows = reaching([[node] for node in level], mixed) if level != [0] else iter([[]])
+        rows = split_rows([[node] for node in level], mixed) if level != [0] else iter([[]])
         for node, parts in zip(level, rows, strict=True):
             works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
         above = set(level)
         level = [node for node in tops if node and parents[node] in above]
-    rows = reaching(groups, blocks.held)
+    rows = split_rows(groups, blocks.handles)
     works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
     return works, place, mixed
 
@@ -309,24 +314,24 @@ def train_blocks(
     Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs
     them. Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
     """
-    works, place, mixed = _divided(blocks, shape, tools)
+    works, place, mixed = _divide_tree(blocks, shape, tools)
     n_children = np.diff(shape.child_ptr)
     chunks: list[Chunk | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {
         work.nodes[0]: [] for work in works if work.tile >= 0
     }
-    gone = 0
+    n_done = 0
 
     def done(work: _Work, solved: list[Chunk]) -> None:
-        nonlocal gone
+        nonlocal n_done
         if work.tile >= 0:
             children = work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32)
             tiles[work.nodes[0]].append((solved[0], children))
         else:
             for node, chunk in zip(work.nodes, solved, strict=True):
                 chunks[node] = chunk
-        gone += 1
-        tools.progress("classifiers", gone, len(works))
+        n_done += 1
+        tools.progress("classifiers", n_done, len(works))
 
     counts = blocks.census.n_labelled, blocks.census.n_features
     tools.crew.steps(

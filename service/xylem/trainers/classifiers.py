@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from xylem.base import SparseRows, inverse, offsets, ranges
-from xylem.trainers.kernels.newton import Known, nothing_known, refine
+from xylem.trainers.kernels.newton import OldRows, no_old_rows, refine
 from xylem.trainers.kernels.problem import (
     NO_ROOM,
     Problem,
@@ -75,7 +75,7 @@ class Members(NamedTuple):
     rows: I32
 
 
-class Some(NamedTuple):
+class RowSample(NamedTuple):
     """Some of a node's rows, which stand for all.
 
     rows    int32[n]    ascending
@@ -85,23 +85,23 @@ class Some(NamedTuple):
     """
 
     rows: I32
-    was: U8
+    is_old: U8
     weight: F32
-    before: Members
+    old_members: Members
 
 
-def counted(is_positive: I64, some: Some | None) -> tuple[I64 | F32, int]:
+def count_positives(is_positive: I64, sample: RowSample | None) -> tuple[I64 | F32, int]:
     """Return how many positives each child of a tile has, and how many rows the node has.
 
     is_positive  int64[children, rows], 1 where a row is positive for a child
-    some         None if all rows of the node are there, each of weight 1
+    sample       None if all rows of the node are there, each of weight 1
     """
-    if some is None:
+    if sample is None:
         return np.count_nonzero(is_positive, axis=1), is_positive.shape[1]
-    return is_positive @ some.weight, round(some.weight.sum(dtype=np.float64))
+    return is_positive @ sample.weight, round(sample.weight.sum(dtype=np.float64))
 
 
-class Again(NamedTuple):
+class ChildTraining(NamedTuple):
     """The children of a node whose classifiers are trained.
 
     children  int32[n]  ascending
@@ -115,7 +115,7 @@ class Again(NamedTuple):
     children: I32
     old: Chunk | None = None
     place: I32 = np.empty(0, np.int32)
-    some: Some | None = None
+    sample: RowSample | None = None
 
 
 class SomeTiles(NamedTuple):
@@ -144,10 +144,10 @@ def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
 
 
-def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, Again]:
+def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, ChildTraining]:
     """Return that all classifiers of some nodes of a shape are trained, from nothing."""
     counts = np.diff(shape.child_ptr)
-    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in nodes}
+    return {node: ChildTraining(np.arange(counts[node], dtype=np.int32)) for node in nodes}
 
 
 def train_classifiers(
@@ -156,7 +156,7 @@ def train_classifiers(
     members: Members,
     solving: Solving,
     tools: Tools,
-    trained: Mapping[int, Again] | None = None,
+    trained: Mapping[int, ChildTraining] | None = None,
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
 
@@ -181,19 +181,19 @@ def train_classifiers(
     )
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
     total = sum(map(solve.visits, pieces))
-    gone = 0
+    visits_done = 0
     solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}
     chunks: list[Chunk | None] = [None] * len(shape.first)
 
     def done(piece: SomeTiles, tiles: list[Solved]) -> None:
-        nonlocal gone
+        nonlocal visits_done
         of_node = solved[piece.node]
         of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
         if len(of_node) == solve.n_tiles(piece.node):
             chunks[piece.node] = chunk_of([of_node[tile] for tile in sorted(of_node)])
             del solved[piece.node]
-        gone += solve.visits(piece)
-        tools.progress("classifiers", gone, total)
+        visits_done += solve.visits(piece)
+        tools.progress("classifiers", visits_done, total)
 
     tools.crew.steps(solve, pieces, done)
     return chunks
@@ -226,7 +226,7 @@ class Solve:
     solving: Solving
     seed: int
     n_root: int
-    trained: Mapping[int, Again]
+    trained: Mapping[int, ChildTraining]
 
     def n_tiles(self, node: int) -> int:
         """Return the number of a node's tiles."""
@@ -256,11 +256,11 @@ class Solve:
         """Return the result of an item."""
         rows = self.rows
         solving = self.solving
-        again = self.trained[piece.node]
+        training = self.trained[piece.node]
         place, rank = workspace
         bounds = self.shape.child_bounds(piece.node)
-        some = again.some
-        if some is None:
+        sample = training.sample
+        if sample is None:
             of_node = rows_of(
                 self.members.ptr,
                 self.members.rows,
@@ -269,7 +269,7 @@ class Solve:
                 place,
             )
         else:
-            of_node = some.rows
+            of_node = sample.rows
             place[of_node] = np.arange(1, len(of_node) + 1)
         problem: Problem = localise(rows, of_node, rank, *NO_ROOM)
         n_rows = len(of_node)
@@ -280,47 +280,60 @@ class Solve:
         solved = []
 
         def positive(carried: Members, of_tile: I32) -> U16:
-            found = np.empty(n_rows + 1, np.uint16)  # the last one: of rows that are not seen
-            positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, found)
-            return found[:-1]
+            masks = np.empty(n_rows + 1, np.uint16)  # the last one: of rows that are not seen
+            positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, masks)
+            return masks[:-1]
 
         for number in range(piece.first, piece.last):
             if stop[0]:
                 break
-            of_tile = again.children[number * LANES : (number + 1) * LANES]
+            of_tile = training.children[number * LANES : (number + 1) * LANES]
             n_children = len(of_tile)
             of_all = positive(self.members, of_tile)
             is_positive = of_all >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
-            n_positive, n_all = counted(is_positive, some)
+            n_positive, n_all = count_positives(is_positive, sample)
             costs = solving.costs_at(self.n_root, n_all, n_positive)
-            how: Any = (
+            solver_options: Any = (
                 solving.eps,
                 solving.epochs_max,
                 derived_seed(self.seed, piece.node, number),
                 stop,
             )
-            if again.old is None and some is not None:
-                each = zip(is_positive, costs[:n_children, None] * some.weight, strict=True)
+            if training.old is None and sample is not None:
+                child_problems = zip(
+                    is_positive, costs[:n_children, None] * sample.weight, strict=True
+                )
                 weights = np.stack(
-                    [solve_one(problem, *of_child, *how) for of_child in each], axis=1
+                    [solve_one(problem, *of_child, *solver_options) for of_child in child_problems],
+                    axis=1,
                 )
                 solved.append(
                     solved_of(weights, problem.used, ascending, n_children, solving.prune)
                 )
                 continue
             tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
-            if again.old is not None:
-                lane = np.where(again.place // LANES == number, again.place % LANES, -1)
-                unpack_tile(again.old, lane, inverse(problem.used, rows.n_features), tile.weights)
-                tile.weights[n_used, lane[lane >= 0]] = again.old.bias[lane >= 0]
-                known = nothing_known(n_rows)
-                if some is not None:
-                    known = Known(positive(some.before, of_tile), some.was, some.weight)
+            if training.old is not None:
+                lane = np.where(training.place // LANES == number, training.place % LANES, -1)
+                unpack_tile(
+                    training.old, lane, inverse(problem.used, rows.n_features), tile.weights
+                )
+                tile.weights[n_used, lane[lane >= 0]] = training.old.bias[lane >= 0]
+                old_rows = no_old_rows(n_rows)
+                if sample is not None:
+                    old_rows = OldRows(
+                        positive(sample.old_members, of_tile), sample.is_old, sample.weight
+                    )
                 refine(
-                    problem, tile, costs, solving.loss == "logistic", known, some is not None, stop
+                    problem,
+                    tile,
+                    costs,
+                    solving.loss == "logistic",
+                    old_rows,
+                    sample is not None,
+                    stop,
                 )
             else:
-                SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
+                SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)
             solved.append(
                 solved_of(tile.weights, problem.used, ascending, n_children, solving.prune)
             )
@@ -366,14 +379,14 @@ def chunk_of(tiles: list[Solved]) -> Chunk:
     child = np.empty(int(counts.sum()), np.int32)
     weight = np.empty(len(child), np.float32)
     for number, tile in enumerate(tiles):
-        at = ranges(following, tile.counts)
-        child[at] = number * LANES + tile.lane.astype(np.int32)
-        weight[at] = tile.weight
+        positions = ranges(following, tile.counts)
+        child[positions] = number * LANES + tile.lane.astype(np.int32)
+        weight[positions] = tile.weight
         following += tile.counts
-    kept = counts > 0
+    is_used = counts > 0
     return Chunk(
-        features=tiles[0].features[kept],
-        row_ptr=np.concatenate([[0], ends[kept]]),
+        features=tiles[0].features[is_used],
+        row_ptr=np.concatenate([[0], ends[is_used]]),
         child=child,
         weight=weight,
         bias=np.concatenate([tile.bias for tile in tiles]),

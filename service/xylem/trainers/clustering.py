@@ -29,7 +29,7 @@ _Subtree = tuple[int, I32, list[_Halving]]
 """Where a part of the labels begins; the labels; its halvings, upper levels first."""
 
 
-class _Divided(NamedTuple):
+class _Clusters(NamedTuple):
     """The labels of a part by cluster, and where each cluster begins and the last ends."""
 
     members: I32
@@ -47,11 +47,11 @@ def _halve(item: _Subtree, vectors: SparseRows) -> I32:
     return members
 
 
-def _divide(part: _Part, vectors: SparseRows) -> _Divided:
+def _divide(part: _Part, vectors: SparseRows) -> _Clusters:
     """Divide a part of the labels into clusters."""
     _, members, n_clusters, seed = part
     rank = np.zeros(vectors.n_features, np.int32)
-    return _Divided(members, kmeans(vectors, members, n_clusters, seed, rank))
+    return _Clusters(members, kmeans(vectors, members, n_clusters, seed, rank))
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
@@ -138,9 +138,9 @@ def kmeans_shape(
     divide = Calls(_divide, (vectors,))
     inner: list[I64] = []
 
-    def done(part: _Part, found: _Divided) -> None:
-        labels[part[0] : part[0] + len(found.members)] = found.members
-        inner.append(found.bounds + part[0])
+    def done(part: _Part, clusters: _Clusters) -> None:
+        labels[part[0] : part[0] + len(clusters.members)] = clusters.members
+        inner.append(clusters.bounds + part[0])
 
     bounds = np.array([0, len(labels)])
     levels = []

@@ -27,7 +27,7 @@ from xylem.trainers.source import (
     TrainingSet,
     derived_seed,
 )
-from xylem.trainers.weighing import FeatureCounts, count_features, weighed
+from xylem.trainers.weighing import FeatureCounts, count_features, scale_features
 from xylem_store import F32
 
 _PARTS = 2  # a block is of so many times fewer MiB of the file than a step may hold of rows
@@ -43,7 +43,7 @@ class Blocks(NamedTuple):
     census        the counts of all rows
     """
 
-    held: list[HeldRows]
+    handles: list[HeldRows]
     memory_bytes: int
     census: Census
 
@@ -56,22 +56,22 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     census = source.census
     census.check_labelled()
     parts = source.parts()
-    gone = 0
-    held: list[HeldRows] = []
+    n_read = 0
+    handles: list[HeldRows] = []
     tools.progress(STAGE, 0, census.n_rows)
-    while some := list(islice(parts, max(1, memory_mib // _PARTS))):
-        block = TrainingSet.join(some)
+    while batch := list(islice(parts, max(1, memory_mib // _PARTS))):
+        block = TrainingSet.join(batch)
         n_bytes = 8 * np.diff(block.rows.indptr)
         if n_bytes.max(initial=0) > memory_mib << 20:
             fault = (
                 f"expected rows of at most memory_mib={memory_mib} MiB, found "
                 f"{n_bytes.max():,} bytes"
             )
-            raise BadData(f"row {gone + n_bytes.argmax() + 1}: {fault}")
-        held.append(tools.crew.hold(block))
-        gone += block.n_rows
-        tools.progress(STAGE, gone, census.n_rows)
-    return Blocks(held, memory_mib << 20, census)
+            raise BadData(f"row {n_read + n_bytes.argmax() + 1}: {fault}")
+        handles.append(tools.crew.hold(block))
+        n_read += block.n_rows
+        tools.progress(STAGE, n_read, census.n_rows)
+    return Blocks(handles, memory_mib << 20, census)
 
 
 def _deal(block: HeldRows, seed: int, n_parts: int) -> list[TrainingSet]:
@@ -81,14 +81,14 @@ def _deal(block: HeldRows, seed: int, n_parts: int) -> list[TrainingSet]:
     return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
 
 
-def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
+def deal_blocks(blocks: Blocks, tools: Tools) -> list[HeldRows]:
     """Return as many blocks, each with rows of all of them: files are often sorted.
 
     A block that is unlike the others would be learnt well and then forgotten, again and again.
     """
-    n_blocks = len(blocks.held)
+    n_blocks = len(blocks.handles)
     deal = Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks))
-    parts = tools.crew.split(deal, blocks.held, n_blocks)
+    parts = tools.crew.split(deal, blocks.handles, n_blocks)
     return [JoinedRows(of_block) for of_block in zip(*parts, strict=True)]
 
 
@@ -102,9 +102,9 @@ def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[Spa
     bounds[i] .. bounds[i + 1] - 1 are part i.
     """
     data = block.get()
-    sums = label_sums(weighed(data.rows, scale), data.labels)
-    found = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
-    return [found.cut(first, last) for first, last in pairwise(bounds)]
+    sums = label_sums(scale_features(data.rows, scale), data.labels)
+    sum_rows = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
+    return [sum_rows.cut(first, last) for first, last in pairwise(bounds)]
 
 
 def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
@@ -122,7 +122,7 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     """
     if idf == "no":
         return None
-    counts = tools.crew.mapped(Calls(_count_features), blocks.held)
+    counts = tools.crew.mapped(Calls(_count_features), blocks.handles)
     return reduce(add, counts).factors(idf)
 
 
@@ -132,5 +132,5 @@ def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
     bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
     n_parts = len(bounds) - 1
     tools.progress(VECTORS, 0, n_parts)
-    split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.held, n_parts)
+    split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.handles, n_parts)
     return make_vectors(Calls(_add_sums), list(zip(*split, strict=True)), tools)

@@ -165,7 +165,7 @@ def _shapes(
     vectors = find()
     for tree in range(p.trees):
         of_tree = tools.of_tree(tree, p.trees)
-        yield of_tree, _clustered(vectors, labels, p, of_tree)
+        yield of_tree, _cluster_labels(vectors, labels, p, of_tree)
 
 
 def _shapes_of_rows(
@@ -178,7 +178,9 @@ def _shapes_of_rows(
         yield of_tree, shape, members_of(ptr, rows, shape.labels)
 
 
-def _clustered(vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools) -> Shape:
+def _cluster_labels(
+    vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools
+) -> Shape:
     if p.clustering == "balanced":
         return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
     return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
@@ -261,14 +263,14 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
     def divide(vectors: SparseRows, labels: I32, tools: Tools) -> Shape:
         p = parameters
         return (
-            _clustered(vectors, labels, p, tools)
+            _cluster_labels(vectors, labels, p, tools)
             if isinstance(p, LabelTreeParameters)
             else join(labels, [])
         )
 
-    most = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
+    group_max = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
     solving = parameters.solving(rows.n_rows, len(rows.indices))
-    return Regrowth(solving, parameters.idf, members, divide, most)
+    return Regrowth(solving, parameters.idf, members, divide, group_max)
 
 
 LABEL_TREE: TrainerSpec[Any] = TrainerSpec(

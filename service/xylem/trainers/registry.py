@@ -72,16 +72,16 @@ def installed() -> dict[str, tuple[EntryPoint, ...]]:
 
     Logs those that have the name of a trainer of our own: they are passed over.
     """
-    found: dict[str, tuple[EntryPoint, ...]] = {}
+    points_by_name: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _source(point))):
-        found[point.name] = (*found.get(point.name, ()), point)
-    for name in sorted(found.keys() & TRAINERS.keys()):
-        source = _sources(found[name])
+        points_by_name[point.name] = (*points_by_name.get(point.name, ()), point)
+    for name in sorted(points_by_name.keys() & TRAINERS.keys()):
+        source = _sources(points_by_name[name])
         detail = (
             f"trainer {name}: expected another name, found that of a trainer of Xylem in {source}"
         )
         log(logging.WARNING, "trainer_refused", detail=detail)
-    return found
+    return points_by_name
 
 
 @cache
@@ -100,8 +100,8 @@ def _load(name: str) -> TrainerSpec[Any]:
     try:
         spec = point.load()
     except Exception as error:  # whatever the code of another package raises
-        found = f"{type(error).__name__}: {error}"
-        raise BadParameter(f"{where}: expected to import {point.value}, found {found}") from error
+        cause = f"{type(error).__name__}: {error}"
+        raise BadParameter(f"{where}: expected to import {point.value}, found {cause}") from error
     if not isinstance(spec, TrainerSpec):
         raise BadParameter(
             f"{where}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}"
@@ -127,14 +127,14 @@ def trainer(name: str) -> TrainerSpec[Any]:
 
     Raises BadParameter when there is none, or the package's cannot be used.
     """
-    others = installed()
+    points = installed()
     if name in TRAINERS:
         return TRAINERS[name]
-    if name in others:
+    if name in points:
         return _load(name)
-    known = dict.fromkeys([*TRAINERS, *others])
-    hint = did_you_mean(name, known)
-    raise BadParameter(f"trainer: expected one of {', '.join(known)}, found {name!r}{hint}")
+    names = dict.fromkeys([*TRAINERS, *points])
+    hint = did_you_mean(name, names)
+    raise BadParameter(f"trainer: expected one of {', '.join(names)}, found {name!r}{hint}")
 
 
 def parse_parameters(name: str, items: Sequence[str]) -> Parameters:
@@ -152,7 +152,7 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is
     read. When this thread is interrupted the threads end soon, and the exception goes on.
     """
-    spec = _checked(name, parameters, tools)
+    spec = _check_trainer(name, parameters, tools)
     passes = tools.passes
     if not _can_read(spec, source):
         able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
@@ -172,40 +172,42 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     return replace(trained, warnings=[*trained.warnings, stopped])
 
 
-def check_growth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrows]:
-    """Return how the trees of a version grow on, rows being given; `what` is wanted of it.
+def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], Regrows]:
+    """Return how the trees of a version grow on, rows being given; `operation` is wanted of it.
 
     Raises BadParameter for a version whose trees do not.
     """
     name = manifest.trainer.name
-    said = dict(manifest.trainer.parameters)
+    stored_parameters = dict(manifest.trainer.parameters)
     spec = trainer(name) if name in TRAINERS or name in installed() else None
     if spec is None or spec.growth is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.growth is not None)
         of_stream = ", whose labels come with the rows of its stream: train it again on all rows"
         instead = of_stream if name == LOMTREE.name else ""
-        raise BadParameter(f"{what}: expected a version of {able}, found one of {name}{instead}")
+        raise BadParameter(
+            f"{operation}: expected a version of {able}, found one of {name}{instead}"
+        )
     grows = spec.growth
     try:
-        parameters = spec.parameters.from_json(said)
+        parameters = spec.parameters.from_json(stored_parameters)
         grows(parameters, NO_ROWS)
     except BadParameter as error:
-        raise BadParameter(f"{what}: parameters of {manifest.shown}: {error}") from None
+        raise BadParameter(f"{operation}: parameters of {manifest.shown}: {error}") from None
     return lambda rows: grows(parameters, rows)
 
 
 def grow_on(
-    model: Model, data: TrainingSet, what: str, crew: Crew, progress: Progress = no_progress
+    model: Model, data: TrainingSet, operation: str, crew: Crew, progress: Progress = no_progress
 ) -> Regrown:
     """Return the trees of a version with labels added, or going on from their weights.
 
     data  its labels are the version's, and after them new ones
-    what  "extend" or "from"
+    operation  "extend" or "from"
 
     Raises BadParameter for a version whose trees do not grow on.
     """
-    growth = check_growth(model.manifest, what)(data.rows)
-    grow = growth.extend if what == "extend" else growth.refit
+    growth = check_growth(model.manifest, operation)(data.rows)
+    grow = growth.extend if operation == "extend" else growth.refit
     return grow(model, data, Tools(model.manifest.seed, crew, progress))
 
 
@@ -227,7 +229,7 @@ def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools)
     """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes
     and alpha_per_depth of a training.
     """
-    spec = _checked(name, parameters, tools)
+    spec = _check_trainer(name, parameters, tools)
     check_training_set(data)
     return spec.estimate(data, parameters, tools).as_dict()
 
@@ -239,11 +241,11 @@ def estimate_blocks(
 
     Raises BadParameter for a trainer that holds no blocks.
     """
-    found = _checked(name, parameters, tools).estimate_blocks
-    if found is None:
+    estimator = _check_trainer(name, parameters, tools).estimate_blocks
+    if estimator is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
         raise BadParameter(f"stream: expected one of {able}, found {name}")
-    return found(source, parameters, tools).as_dict()
+    return estimator(source, parameters, tools).as_dict()
 
 
 def check_spreads(name: str, parameters: Parameters) -> None:
@@ -262,7 +264,7 @@ def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
     return ways.index(source.reads) <= ways.index(spec.reads)
 
 
-def _checked(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:
+def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:
     """Return trainer `name`. Raises BadParameter, also for what it is not to be used with."""
     spec = trainer(name)
     threads = tools.crew.threads

@@ -17,11 +17,11 @@ import numpy as np
 from xylem.base import LabelRows, SparseRows, inverse, offsets
 from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
-    Again,
+    ChildTraining,
     Loss,
     Members,
+    RowSample,
     Solving,
-    Some,
     merge_chunks,
     train_classifiers,
 )
@@ -57,16 +57,16 @@ old tree's node; -1 for a new one.
 OTHERS = 1
 OTHERS_LEAST = 300
 """Of a node's rows without new labels so many for each one with them,
-and at least, are seen (`_on_some`).
+and at least, are seen (`_sample_rows`).
 """
 
 OF_NEW = 8
 OF_NEW_LEAST = 1500
-"""Where only new classifiers are trained: one in so many, and at least so many (`_on_some`)."""
+"""Where only new classifiers are trained: one in so many, and at least so many (`_sample_rows`)."""
 
 ANEW = 0.05
 """Where more of the rows carry new labels, a step from old weights
-does not lead far enough (`_on_some`).
+does not lead far enough (`_sample_rows`).
 """
 
 # new classifiers are trained to so much larger an eps: a third less time, the same precision
@@ -100,22 +100,26 @@ class Regrowth(NamedTuple):
         is_new = counts > 0
         is_new[: model.ensemble.label_leaf.shape[1]] &= model.ensemble.label_leaf[0] < 0
         new = np.flatnonzero(is_new).astype(np.int32)
-        sums = label_sums(data.rows, _only(data.labels, new))[new]
+        sums = label_sums(data.rows, _restrict_labels(data.labels, new))[new]
         n_divided = 0
 
         def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> tuple[Shape, I64]:
             nonlocal n_divided
-            joins = _join(old, chunk_at, new, sums, counts[new])
+            joins = _find_groups(old, chunk_at, new, sums, counts[new])
             divided = {}
-            for node, (before, joining) in joins.items():
-                if len(before) + len(joining) > self.group_most:
-                    labels = np.sort(np.concatenate([before, joining]))
-                    alike = label_representations(weighed.rows, _only(data.labels, labels), tools)
+            for node, (group, joining) in joins.items():
+                if len(group) + len(joining) > self.group_most:
+                    labels = np.sort(np.concatenate([group, joining]))
+                    alike = label_representations(
+                        weighed.rows, _restrict_labels(data.labels, labels), tools
+                    )
                     divided[node] = self.divide(alike, labels, of_tree.seeded(node))
             n_divided += len(divided)
-            return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
+            return _add_leaves(
+                old, {node: joining for node, (_, joining) in joins.items()}, divided
+            )
 
-        return self._regrown(model, place, weighed, data.labels, new, tools)._replace(
+        return self._regrow(model, place, weighed, data.labels, new, tools)._replace(
             divided=n_divided
         )
 
@@ -130,9 +134,9 @@ class Regrowth(NamedTuple):
             return shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes))
 
         weighed = weigh(data.rows, self.idf)
-        return self._regrown(model, place, weighed, data.labels, None, tools)
+        return self._regrow(model, place, weighed, data.labels, None, tools)
 
-    def _regrown(
+    def _regrow(
         self,
         model: Model,
         place: _Place,
@@ -145,8 +149,8 @@ class Regrowth(NamedTuple):
         above new labels (None: above all).
         """
         trees = []
-        kept = []
-        whole = []
+        classifier_sources = []
+        chunk_sources = []
         n_trained = 0
         for number, old in enumerate(olds := trees_of(model.ensemble)):
             of_tree = tools.of_tree(number, len(olds))
@@ -159,42 +163,52 @@ class Regrowth(NamedTuple):
                 parents_of(shape.child_ptr)
             ]
             changed[0] = False
-            at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
+            old_child = np.where(
+                source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1
+            )
             above = np.unique(parents_of(shape.child_ptr)[changed])
-            were = {
+            old_chunks = {
                 node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()
             }
-            trained = _trained(shape, at, changed, were, weighed)
+            trained = _children_to_train(shape, old_child, changed, old_chunks, weighed)
             solving = self.solving
             if new is not None:
-                how = weighed.rows.n_rows, solving.loss, of_tree.seed
-                trained = _on_some(trained, shape, members, is_new, *how)
+                sample_options = weighed.rows.n_rows, solving.loss, of_tree.seed
+                trained = _sample_rows(trained, shape, members, is_new, *sample_options)
                 solving = solving._replace(eps=solving.eps * COARSE)
             solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
-            trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
-            kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
+            trees.append(
+                _assemble_tree(shape, old_child, changed, old_chunks, trained, solved, weighed)
+            )
+            classifier_sources.append(np.where(changed | (source < 0), -1, old.nodes[source]))
             is_above = np.isin(np.arange(len(source)), above)
-            whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
+            chunk_sources.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
             n_trained += int(changed.sum())
-        made = build_ensemble(
+        ensemble = build_ensemble(
             trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights
         )
         tree_of, local_of = forest_order(trees)
-        at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
+        at_node = offsets(np.array(list(map(len, classifier_sources))))[tree_of] + local_of
         # the old node whose classifier, or whose chunk, is that of a node; -1: it is new
-        stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
-        before = model.ensemble
-        made = made._replace(
-            node_bias=np.where(stays >= 0, before.node_bias[stays], made.node_bias)
+        classifier_node, chunk_node = (
+            np.concatenate(of)[at_node] for of in (classifier_sources, chunk_sources)
+        )
+        old_ensemble = model.ensemble
+        ensemble = ensemble._replace(
+            node_bias=np.where(
+                classifier_node >= 0, old_ensemble.node_bias[classifier_node], ensemble.node_bias
+            )
         )
         # the same steps as before, of a scale that may differ in its last bit
-        if len(before.node_scale):
-            scale = np.where(stays >= 0, before.node_scale[stays], made.node_scale).astype(
-                np.float32
-            )
-            made = made._replace(node_scale=scale)
-        chunks = np.where(is_whole >= 0, before.node_chunk[is_whole], -1)[made.node_chunk >= 0]
-        return Regrown(put_chunks(made, before, chunks), 0, n_trained)
+        if len(old_ensemble.node_scale):
+            scale = np.where(
+                classifier_node >= 0, old_ensemble.node_scale[classifier_node], ensemble.node_scale
+            ).astype(np.float32)
+            ensemble = ensemble._replace(node_scale=scale)
+        chunks = np.where(chunk_node >= 0, old_ensemble.node_chunk[chunk_node], -1)[
+            ensemble.node_chunk >= 0
+        ]
+        return Regrown(put_chunks(ensemble, old_ensemble, chunks), 0, n_trained)
 
 
 class Regrown(NamedTuple):
@@ -207,13 +221,13 @@ class Regrown(NamedTuple):
     classifiers: int
 
 
-def _only(labels: LabelRows, some: I32) -> LabelRows:
+def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:
     """Return the rows with some of their labels."""
-    kept = np.isin(labels.indices, some)
-    return LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
+    is_chosen = np.isin(labels.indices, subset)
+    return LabelRows(offsets(is_chosen)[labels.indptr], labels.indices[is_chosen], labels.n_labels)
 
 
-def _join(
+def _find_groups(
     old: OldTree, chunk_at: _ChunkAt, new: I32, sums: Any, counts: I64
 ) -> dict[int, tuple[I32, I32]]:
     """Return, by the nodes of groups that new labels join, the
@@ -227,20 +241,22 @@ def _join(
     """
     joins = {}
     queue = [(0, np.arange(len(new)))]
-    for node, here in queue:
+    for node, positions in queue:
         children = np.arange(old.child_ptr[node], old.child_ptr[node + 1])
         labels = old.node_label[children]
-        best = np.zeros(len(here), np.int64)
+        best = np.zeros(len(positions), np.int64)
         if (labels < 0).any():
             chunk = chunk_at(node)
-            margins = (counts[here, None] * chunk.bias).astype(np.float32)
-            by_feature = sums[here].tocsc()
+            margins = (counts[positions, None] * chunk.bias).astype(np.float32)
+            by_feature = sums[positions].tocsc()
             add_margins(chunk, by_feature.indptr, by_feature.indices, by_feature.data, margins)
             best = margins.argmax(axis=1)
-        stays = labels[best] >= 0
-        if stays.any():
-            joins[node] = labels[labels >= 0], new[here[stays]]
-        queue += [(int(children[c]), here[best == c]) for c in np.unique(best[~stays]).tolist()]
+        is_label = labels[best] >= 0
+        if is_label.any():
+            joins[node] = labels[labels >= 0], new[positions[is_label]]
+        queue += [
+            (int(children[c]), positions[best == c]) for c in np.unique(best[~is_label]).tolist()
+        ]
     return joins
 
 
@@ -249,7 +265,9 @@ def _chunks_of(ensemble: TreeEnsemble, old: OldTree) -> _ChunkAt:
     return cache(lambda node: chunk_of(ensemble, int(old.nodes[node])))
 
 
-def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tuple[Shape, I64]:
+def _add_leaves(
+    old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]
+) -> tuple[Shape, I64]:
     """Return the place of new labels after the others of their groups, which may be divided."""
     parts = {
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
@@ -276,9 +294,9 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tu
     return shape, np.concatenate(source)
 
 
-def _trained(
-    shape: Shape, at: I64, changed: Bools, were: dict[int, Chunk], weighed: Weighed
-) -> dict[int, Again]:
+def _children_to_train(
+    shape: Shape, old_child: I64, changed: Bools, old_chunks: dict[int, Chunk], weighed: Weighed
+) -> dict[int, ChildTraining]:
     """Return which classifiers are trained; old ones go on,
     unless there are new ones at their node.
     """
@@ -288,22 +306,22 @@ def _trained(
         picked = np.flatnonzero(changed[children]).astype(np.int32)
         old = None
         place = _NO_LABELS
-        if (at[children][picked] >= 0).all():
-            old = weighed.weighed_chunk(were[node])
-            place = inverse(at[children][picked], len(old.bias))
-        trained[node] = Again(picked, old, place)
+        if (old_child[children][picked] >= 0).all():
+            old = weighed.weighed_chunk(old_chunks[node])
+            place = inverse(old_child[children][picked], len(old.bias))
+        trained[node] = ChildTraining(picked, old, place)
     return trained
 
 
-def _on_some(
-    trained: dict[int, Again],
+def _sample_rows(
+    trained: dict[int, ChildTraining],
     shape: Shape,
     members: Members,
     is_new: Bools,
     n_rows: int,
     loss: Loss,
     seed: int,
-) -> dict[int, Again]:
+) -> dict[int, ChildTraining]:
     """Return what is trained, on rows with new labels and some of the others, by chance.
 
     All others are what the old weights are the optimum of; these tell how far they may move. New
@@ -312,46 +330,48 @@ def _on_some(
     """
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
     if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
-        return {node: again._replace(old=None) for node, again in trained.items()}
-    before, added = (
+        return {node: training._replace(old=None) for node, training in trained.items()}
+    old_members, added = (
         Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits)
     )
-    found = {}
+    sampled = {}
     has_old = shape.below(~is_new) > 0
     place = np.zeros(n_rows, np.int32)
     is_fresh = np.zeros(n_rows, np.bool_)
-    for node, again in trained.items():
-        is_new_only = again.old is None
+    for node, training in trained.items():
+        is_new_only = training.old is None
         if is_new_only and (
-            loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any()
+            loss == "logistic" or has_old[shape.child_ptr[node] + training.children].any()
         ):
-            found[node] = again
+            sampled[node] = training
             continue
         first = int(shape.first[node])
         end = members.end(shape, node)
         fresh = np.unique(added.rows[added.ptr[first] : added.ptr[end]])
-        known = rows_of(before.ptr, before.rows, first, end, place)
+        old_rows = rows_of(old_members.ptr, old_members.rows, first, end, place)
         is_fresh[fresh] = True
-        others = known[~is_fresh[known]]
-        least = max(OF_NEW_LEAST, len(others) // OF_NEW) if is_new_only else OTHERS_LEAST
-        n_others = min(len(others), max(least, OTHERS * len(fresh)))
+        other_rows = old_rows[~is_fresh[old_rows]]
+        least = max(OF_NEW_LEAST, len(other_rows) // OF_NEW) if is_new_only else OTHERS_LEAST
+        n_others = min(len(other_rows), max(least, OTHERS * len(fresh)))
         random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
-        rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
-        weight = np.where(is_fresh[rows], 1.0, len(others) / max(1, n_others)).astype(np.float32)
-        found[node] = again._replace(
-            some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before)
+        rows = np.sort(np.concatenate([fresh, random.choice(other_rows, n_others, replace=False)]))
+        weight = np.where(is_fresh[rows], 1.0, len(other_rows) / max(1, n_others)).astype(
+            np.float32
+        )
+        sampled[node] = training._replace(
+            sample=RowSample(rows, (place[rows] > 0).astype(np.uint8), weight, old_members)
         )
         is_fresh[fresh] = False
-        forget_rows(known, place)
-    return found
+        forget_rows(old_rows, place)
+    return sampled
 
 
-def _assembled(
+def _assemble_tree(
     shape: Shape,
-    at: I64,
+    old_child: I64,
     changed: Bools,
-    were: dict[int, Chunk],
-    trained: dict[int, Again],
+    old_chunks: dict[int, Chunk],
+    trained: dict[int, ChildTraining],
     solved: list[Chunk | None],
     weighed: Weighed,
 ) -> Tree:
@@ -361,22 +381,27 @@ def _assembled(
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        made = solved[node]  # of one that stays as it was: none
+        new_chunk = solved[node]  # of one that stays as it was: none
         parts = list[tuple[Chunk, I32]]()
-        if made is not None:
-            parts.append((weighed.plain_chunk(made), trained[node].children))
-        if node in were:
-            old = were[node]
-            again = trained[node]
-            stays = inverse(np.where(changed[children], -1, at[children]), len(old.bias))
+        if new_chunk is not None:
+            parts.append((weighed.plain_chunk(new_chunk), trained[node].children))
+        if node in old_chunks:
+            old = old_chunks[node]
+            training = trained[node]
+            places = inverse(np.where(changed[children], -1, old_child[children]), len(old.bias))
             # those for features that no row has stay
-            if again.old is not None and again.some is not None:
+            if training.old is not None and training.sample is not None:
                 is_seen = np.zeros(weighed.rows.n_features, np.bool_)
-                is_seen[weighed.rows.take(again.some.rows).indices] = True
-                rest = ~(is_seen[old.feature] & (stays < 0)[old.child])
-                kept = Chunk.of(old.feature[rest], old.child[rest], old.weight[rest], old.bias)
-                parts.append((kept, inverse(at[children], len(old.bias))))
-            elif (stays >= 0).any():
-                parts.append((old, stays))
-        chunks[node] = merge_chunks(parts, len(at[children]))
+                is_seen[weighed.rows.take(training.sample.rows).indices] = True
+                is_retained = ~(is_seen[old.feature] & (places < 0)[old.child])
+                retained = Chunk.of(
+                    old.feature[is_retained],
+                    old.child[is_retained],
+                    old.weight[is_retained],
+                    old.bias,
+                )
+                parts.append((retained, inverse(old_child[children], len(old.bias))))
+            elif (places >= 0).any():
+                parts.append((old, places))
+        chunks[node] = merge_chunks(parts, len(old_child[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)

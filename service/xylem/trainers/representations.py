@@ -12,7 +12,7 @@ from scipy import sparse
 
 from xylem.base import Calls, LabelRows, SparseRows, Step, T, offsets
 from xylem.trainers.kernels.cluster import add_projected
-from xylem.trainers.source import RowSource, Tools, parts_told
+from xylem.trainers.source import RowSource, Tools, parts_with_progress
 from xylem_store import F64, I32, I64
 
 PROJECTED = 512
@@ -64,8 +64,8 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     """Return the values of compressed rows scaled to length 1; a row of zeros stays."""
     lengths = np.sqrt(squared_lengths(values, indptr))
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    found: F64 = values * np.repeat(scale, np.diff(indptr))
-    return found
+    unit_values: F64 = values * np.repeat(scale, np.diff(indptr))
+    return unit_values
 
 
 def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, carrying: I32) -> SparseRows:
@@ -94,14 +94,14 @@ def pieces_of(sums: I64, size: int) -> list[int]:
     of one label; int64[n_labels + 1].
     """
     last = np.flatnonzero(np.diff(sums // size)) + 1
-    found: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
-    return found
+    bounds: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
+    return bounds
 
 
 def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) -> SparseRows:
     """Return the label representations that a step makes, an item some labels, in their order."""
     tools.progress(VECTORS, 0, len(items))
-    return SparseRows.join(tools.collected(VECTORS, step, items))
+    return SparseRows.join(tools.collect(VECTORS, step, items))
 
 
 def unit_vectors(sums: Any) -> SparseRows:
@@ -116,13 +116,13 @@ def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
     PROJECTED dimensions.
     """
     sums = np.zeros((len(source.census.label_rows), PROJECTED), np.float32)
-    for part in parts_told(source, tools.progress, VECTORS):
+    for part in parts_with_progress(source, tools.progress, VECTORS):
         add_projected(*part, sums)
     lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     np.divide(sums, lengths, out=sums, where=lengths > 0)
-    found = sparse.csr_array(sums)
+    vectors = sparse.csr_array(sums)
     return SparseRows(
-        found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED
+        vectors.indptr.astype(np.int64), vectors.indices.astype(np.int32), vectors.data, PROJECTED
     )
 
 

@@ -45,8 +45,8 @@ class Shape(NamedTuple):
         of a number of each, in their order.
         """
         sums = offsets(of_leaf)
-        found: I64 = sums[self.last] - sums[self.first]
-        return found
+        node_sums: I64 = sums[self.last] - sums[self.first]
+        return node_sums
 
     def child_bounds(self, node: int) -> I64:
         """Return int64[children + 1]: child c has the labels bounds[c] .. bounds[c + 1] - 1."""
@@ -102,8 +102,8 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
         np.add.at(size, parents[level], size[level])
     for level in levels:
         above = parents[level]
-        before = offsets(size[level])[:-1]
-        starts[level] = starts[above] + before - before[child_ptr[above] - level.start]
+        preceding = offsets(size[level])[:-1]
+        starts[level] = starts[above] + preceding - preceding[child_ptr[above] - level.start]
     labels = np.empty(np.count_nonzero(is_leaf), np.int32)
     labels[starts[is_leaf]] = leaf_label[is_leaf]
     return Shape(labels, child_ptr, starts, starts + size)

@@ -98,9 +98,9 @@ def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) ->
 def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:
     """Count the features that the rows of a node have."""
     carried = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
-    seen = np.zeros(rows.n_features, np.bool_)
-    seen[rows.take(np.unique(carried)).indices] = True
-    return int(np.count_nonzero(seen))
+    is_used = np.zeros(rows.n_features, np.bool_)
+    is_used[rows.take(np.unique(carried)).indices] = True
+    return int(np.count_nonzero(is_used))
 
 
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:

@@ -200,7 +200,7 @@ def no_progress(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def parts_told(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
+def parts_with_progress(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
     """Yield the parts of a source and tell how far it is."""
     n_rows = 0
     total = source.census.n_rows
@@ -239,18 +239,18 @@ class Tools:
         """Return the same with a seed of its own for a part of the work."""
         return replace(self, seed=derived_seed(self.seed, *words))
 
-    def collected(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
+    def collect(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
         """Return the results of a step in the order of the items,
         and tell how many there are so far.
         """
-        found: dict[T, R] = {}
+        results: dict[T, R] = {}
 
         def done(item: T, result: R) -> None:
-            found[item] = result
-            self.progress(stage, len(found), len(items))
+            results[item] = result
+            self.progress(stage, len(results), len(items))
 
         self.crew.steps(step, items, done)
-        return [found[item] for item in items]
+        return [results[item] for item in items]
 
     def of_tree(self, tree: int, n_trees: int) -> Tools:
         """Return what a tree of several is trained with: its number follows the name
@@ -260,7 +260,7 @@ class Tools:
         progress = self.progress
         if n_trees == 1:
             return part
-        told = f"tree {tree + 1} of {n_trees}"
+        tree_name = f"tree {tree + 1} of {n_trees}"
         return replace(
-            part, progress=lambda stage, done, total: progress(f"{stage}, {told}", done, total)
+            part, progress=lambda stage, done, total: progress(f"{stage}, {tree_name}", done, total)
         )

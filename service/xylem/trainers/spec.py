@@ -136,7 +136,7 @@ class Trained:
         n_features: int,
         link: Link,
         parameters: Parameters,
-        **more: Any,
+        **fields: Any,
     ) -> Trained:
         """Return what a training gives whose trees these are, with `extra`, `report`, `state`."""
         kind = next(kind for kind, links in LINKS.items() if link in links)
@@ -144,7 +144,7 @@ class Trained:
             len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
         )
         ensemble = build_ensemble(trees, n_labels, n_features)
-        return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
+        return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **fields)
 
 
 class Regrows(Protocol):

@@ -58,10 +58,10 @@ class LearnerState(NamedTuple):
 
         Raises Corrupt.
         """
-        stored = {f"{STATE}/{found}": array for found, array in self.arrays.items()}
-        found = take(stored, f"{STATE}/{name}", dtype, shape)
-        check_that(np.isfinite(found).all(), f"finite numbers in {name}")
-        return found
+        stored = {f"{STATE}/{key}": value for key, value in self.arrays.items()}
+        array = take(stored, f"{STATE}/{name}", dtype, shape)
+        check_that(np.isfinite(array).all(), f"finite numbers in {name}")
+        return array
 
     def stored(self, trainer: str) -> dict[str, NDArray[Any]]:
         """Return the arrays that keep it with a version."""
@@ -95,31 +95,31 @@ def read_state(model: Model) -> LearnerState:
 
     Raises BadParameter where it has none for this release, Corrupt.
     """
-    shown = model.manifest.shown
+    version = model.manifest.shown
     trainer = model.manifest.trainer.name
     arrays = at_rest(model, STATE)
     if _FACTS not in arrays:
         raise BadParameter(
-            f"from: expected a version with its state, found {shown} without: train it with "
+            f"from: expected a version with its state, found {version} without: train it with "
             "--keep-state"
         )
-    found = read_json_array(arrays, _FACTS)
-    if found.get("format") != FORMAT:
+    header = read_json_array(arrays, _FACTS)
+    if header.get("format") != FORMAT:
         raise BadParameter(
-            f"from: expected a state of format {FORMAT}, found that of {shown} of format "
-            f"{found.get('format')!r:.20}, of another release: train anew"
+            f"from: expected a state of format {FORMAT}, found that of {version} of format "
+            f"{header.get('format')!r:.20}, of another release: train anew"
         )
-    if found.get("trainer") != trainer:
+    if header.get("trainer") != trainer:
         raise BadParameter(
-            f"from: expected a state of {trainer}, found that of {shown} of "
-            f"{found.get('trainer')!r:.80}"
+            f"from: expected a state of {trainer}, found that of {version} of "
+            f"{header.get('trainer')!r:.80}"
         )
-    passes = found.get("passes")
-    facts = found.get("facts")
+    passes = header.get("passes")
+    facts = header.get("facts")
     if type(passes) is not int or passes < 0 or type(facts) is not dict:
         raise Corrupt("state.json.npy", "passes that are done, and facts", f"{passes!r:.80}")
-    named = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
-    return LearnerState(passes, facts, named, model.ensemble)
+    arrays_by_name = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
+    return LearnerState(passes, facts, arrays_by_name, model.ensemble)
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def restoring() -> Iterator[None]:
         ) from error
 
 
-def check_that(holds: object, what: str) -> None:
+def check_that(holds: object, expected: str) -> None:
     """Raise Corrupt unless it holds, of a state."""
     if not holds:
-        raise Corrupt(STATE, what, "other numbers")
+        raise Corrupt(STATE, expected, "other numbers")

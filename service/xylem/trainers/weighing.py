@@ -62,10 +62,10 @@ class FeatureCounts(NamedTuple):
     with_it: I64
     squares: F64
 
-    def __add__(self, more: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
+    def __add__(self, other: FeatureCounts) -> FeatureCounts:  # type: ignore[override]
         """Return the counts of both."""
-        sums = self.with_it + more.with_it, self.squares + more.squares
-        return FeatureCounts(self.n_rows + more.n_rows, self.alike and more.alike, *sums)
+        sums = self.with_it + other.with_it, self.squares + other.squares
+        return FeatureCounts(self.n_rows + other.n_rows, self.alike and other.alike, *sums)
 
     def factors(self, idf: str) -> F32 | None:
         """Return float32[D], the factor of each feature as `weigh` says; None: all are 1."""
@@ -73,8 +73,8 @@ class FeatureCounts(NamedTuple):
             return None
         factors = np.log((1.0 + self.n_rows) / (1.0 + self.with_it)) + 1.0
         factors *= np.sqrt(self.squares.sum() / (self.squares @ factors**2))
-        found: F32 = factors.astype(np.float32)
-        return found
+        rounded: F32 = factors.astype(np.float32)
+        return rounded
 
 
 def count_features(rows: SparseRows) -> FeatureCounts:
@@ -90,7 +90,7 @@ def count_features(rows: SparseRows) -> FeatureCounts:
     return FeatureCounts(rows.n_rows, all(map(_alike, parts_of(rows))), with_it, squares)
 
 
-def weighed(rows: SparseRows, scale: F32 | None, in_place: bool = False) -> SparseRows:
+def scale_features(rows: SparseRows, scale: F32 | None, in_place: bool = False) -> SparseRows:
     """Return rows with each value multiplied by the factor of its feature."""
     if scale is None:
         return rows
@@ -120,7 +120,7 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
     if idf == "auto" and not _alike(rows.cut(0, min(_FEW, rows.n_rows))):
         idf = "no"
     scale = None if idf == "no" else count_features(rows).factors(idf)
-    return Weighed(weighed(rows, scale, in_place), scale)
+    return Weighed(scale_features(rows, scale, in_place), scale)
 
 
 def parts_of(rows: SparseRows) -> Iterator[SparseRows]:
@@ -134,10 +134,10 @@ def _alike(rows: SparseRows) -> bool:
     sizes = np.abs(rows.values)
     used = sizes > 0
     ends = offsets(used)[rows.indptr]
-    kept = sizes[used]
+    used_sizes = sizes[used]
     starts = ends[:-1][np.diff(ends) > 0]
-    if not len(kept):
+    if not len(used_sizes):
         return True
-    largest = np.maximum.reduceat(kept, starts)
-    least = np.minimum.reduceat(kept, starts)
+    largest = np.maximum.reduceat(used_sizes, starts)
+    least = np.minimum.reduceat(used_sizes, starts)
     return bool((least >= largest * np.float32(1 - _ALIKE)).all())

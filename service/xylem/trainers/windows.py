@@ -28,7 +28,7 @@ from xylem.trainers.source import (
     TrainingSet,
     all_rows,
     derived_seed,
-    parts_told,
+    parts_with_progress,
 )
 from xylem_store import I64
 
@@ -44,7 +44,7 @@ the training's.
 """
 
 
-class _Taken(NamedTuple):
+class _SelectedRows(NamedTuple):
     """Some rows of a training set in memory; None: all of them."""
 
     data: TrainingSet
@@ -70,7 +70,7 @@ class RowWindows(NamedTuple):
             yield number, self.windows[number].get()
 
 
-def dealt(source: RowSource, tools: Tools) -> RowWindows:
+def deal_windows(source: RowSource, tools: Tools) -> RowWindows:
     """Return the rows of a source that can be read again in windows; the
     same ones however it cuts its parts.
 
@@ -81,9 +81,9 @@ def dealt(source: RowSource, tools: Tools) -> RowWindows:
     census = source.census
     in_memory = source.reads == "rows"
     n_windows = max(1, -(-census.n_entries // WINDOW_ENTRIES_MAX))
-    parts = [all_rows(source)] if in_memory else parts_told(source, tools.progress, STAGE)
+    parts = [all_rows(source)] if in_memory else parts_with_progress(source, tools.progress, STAGE)
     if n_windows == 1:
-        return RowWindows([_Taken(TrainingSet.join(list(parts)))], tools.seed)
+        return RowWindows([_SelectedRows(TrainingSet.join(list(parts)))], tools.seed)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if not in_memory and free < 8 * census.n_entries:
         raise _no_room(census, f"{free >> 20} MiB")
@@ -93,8 +93,8 @@ def dealt(source: RowSource, tools: Tools) -> RowWindows:
         # one draw a row: the same windows whatever the parts
         window = (random.random(data.n_rows) * n_windows).astype(np.int64)
         for number, of_window in enumerate(pieces):
-            taken = _Taken(data, np.flatnonzero(window == number))
-            of_window.append(taken if in_memory else tools.crew.hold(taken.get()))
+            selection = _SelectedRows(data, np.flatnonzero(window == number))
+            of_window.append(selection if in_memory else tools.crew.hold(selection.get()))
     return RowWindows([JoinedRows(tuple(of_window)) for of_window in pieces], tools.seed)
 
 
@@ -103,7 +103,7 @@ def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
     waiting: list[TrainingSet] = []
     for part in parts:
         waiting.append(part)
-        if sum(one.n_entries for one in waiting) >= WINDOW_ENTRIES_MAX:
+        if sum(piece.n_entries for piece in waiting) >= WINDOW_ENTRIES_MAX:
             yield TrainingSet.join(waiting)
             waiting = []
     if waiting:
@@ -120,7 +120,9 @@ def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     census = source.census
     if source.reads == "rows" or census.n_entries <= WINDOW_ENTRIES_MAX:
         parts = (
-            [*source.parts()] if source.reads == "rows" else [*parts_told(source, progress, STAGE)]
+            [*source.parts()]
+            if source.reads == "rows"
+            else [*parts_with_progress(source, progress, STAGE)]
         )
         return TrainingSet.join(parts), False
     n_rows = census.n_rows
@@ -132,7 +134,7 @@ def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     n = 0
     nnz = 0
     of_labels = 0
-    for rows, labels in parts_told(source, progress, STAGE):
+    for rows, labels in parts_with_progress(source, progress, STAGE):
         ends = n + rows.n_rows, nnz + len(rows.indices), of_labels + len(labels.indices)
         if ends[0] > n_rows or ends[1] > len(indices) or ends[2] > n_carried:
             continue  # the file has grown, which its reader tells at the end
@@ -165,8 +167,8 @@ def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
         return np.asarray(np.memmap(file, dtype, "r+", shape=n))
 
 
-def _no_room(census: Census, found: str) -> BadParameter:
-    wanted = f"{8 * census.n_entries >> 20} MiB to shuffle the rows in {tempfile.gettempdir()}"
+def _no_room(census: Census, room: str) -> BadParameter:
+    needed = f"{8 * census.n_entries >> 20} MiB to shuffle the rows in {tempfile.gettempdir()}"
     return BadParameter(
-        f"TMPDIR: expected room for {wanted}, found {found}; name a larger directory"
+        f"TMPDIR: expected room for {needed}, found {room}; name a larger directory"
     )

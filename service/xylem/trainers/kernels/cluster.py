@@ -68,9 +68,9 @@ def _group(members: I32, group: I64, ends: I64) -> None:
     """Sort members by group, else as they are; `ends`: where each
     group begins, on return where it ends.
     """
-    kept = members.copy()
+    unsorted = members.copy()
     for i in range(len(members)):
-        members[ends[group[i]]] = kept[i]
+        members[ends[group[i]]] = unsorted[i]
         ends[group[i]] += 1
 
 
@@ -131,8 +131,8 @@ def _assign(
         for tile in range(0, width, LANES):
             near = vbroadcast(0.0)
             for e in range(indptr[members[i]], indptr[members[i] + 1]):
-                at = (rank[indices[e]] - 1) * width + tile
-                near = vadd(near, vmul(vbroadcast(values[e]), vload(centres, at)))
+                offset = (rank[indices[e]] - 1) * width + tile
+                near = vadd(near, vmul(vbroadcast(values[e]), vload(centres, offset)))
             vstore(scores, tile, near)
         cluster_out[i] = np.argmax(scores[:n_clusters])
         total += scores[cluster_out[i]]
@@ -228,16 +228,16 @@ def add_projected(rows: SparseRows, labels: LabelRows, sums_out: F32) -> None:
     n_dimensions = sums_out.shape[1]
     for row in range(len(rows.indptr) - 1):
         for e in range(rows.indptr[row], rows.indptr[row + 1]):
-            at = np.int64(rows.indices[e])
+            dimension = np.int64(rows.indices[e])
             value = rows.values[e]
             if rows.n_features > n_dimensions:
                 h = (np.uint64(rows.indices[e]) + np.uint64(1)) * _GOLDEN
                 h = (h ^ (h >> np.uint64(30))) * _MIX
-                at = np.int64(h >> np.uint64(20)) & (n_dimensions - 1)
+                dimension = np.int64(h >> np.uint64(20)) & (n_dimensions - 1)
                 if h >> np.uint64(63):
                     value = -value
             for k in range(labels.indptr[row], labels.indptr[row + 1]):
-                sums_out[labels.indices[k], at] += value
+                sums_out[labels.indices[k], dimension] += value
 
 
 @kernel

@@ -66,7 +66,7 @@ def _with(tile: Tile, weights: F32) -> Tile:
     return Tile(tile.positive, weights, tile.alpha, tile.order, tile.active)
 
 
-class Known(NamedTuple):
+class OldRows(NamedTuple):
     """What the old weights were trained on, of the n rows of a tile.
 
     positive  uint16[n]   the children that each row was positive for
@@ -75,14 +75,14 @@ class Known(NamedTuple):
     """
 
     positive: U16
-    was: U8
+    is_old: U8
     weight: F32
 
 
-def nothing_known(n_rows: int) -> Known:
+def no_old_rows(n_rows: int) -> OldRows:
     """Return that old weights are of other rows altogether."""
     no_rows = np.zeros(n_rows, np.uint8)
-    return Known(np.zeros(n_rows, np.uint16), no_rows, np.ones(n_rows, np.float32))
+    return OldRows(np.zeros(n_rows, np.uint16), no_rows, np.ones(n_rows, np.float32))
 
 
 @inlined
@@ -116,7 +116,7 @@ def refine(
     tile: Tile,
     cost: F32,
     logistic: bool,
-    known: Known,
+    old_rows: OldRows,
     is_optimal: bool,
     stop: U8,
 ) -> None:
@@ -140,11 +140,13 @@ def refine(
     for i in range(len(tile.order)):  # what it pulls at the weights, less what it pulled before
         margins = margins_of(problem, tile, i)
         slope = vbroadcast(0.0)
-        if known.was[i]:
-            slope = vsub(slope, _slope(tile, i, known.positive[i], margins, cost, logistic))
+        if old_rows.is_old[i]:
+            slope = vsub(slope, _slope(tile, i, old_rows.positive[i], margins, cost, logistic))
         slope = vadd(slope, _slope(tile, i, tile.positive[i], margins, cost, logistic))
         vstore(
-            tile.alpha, i * LANES, vmul(vbroadcast(known.weight[i]), vload(tile.alpha, i * LANES))
+            tile.alpha,
+            i * LANES,
+            vmul(vbroadcast(old_rows.weight[i]), vload(tile.alpha, i * LANES)),
         )
         if vnonzero(slope):
             add_row(problem, _with(tile, residual), i, slope)
@@ -162,11 +164,15 @@ def refine(
         length = vdiv(square, vmax(tiny, _dot(direction, product)))
         _add_scaled(tile.weights, length, direction)
         _add_scaled(residual, vsub(vbroadcast(0.0), length), product)
-        before = square
+        old_square = square
         square = _dot(residual, residual)
-        turned = vdiv(square, vmax(tiny, before))
+        ratio = vdiv(square, vmax(tiny, old_square))
         for f in range(len(direction)):
-            at = f * LANES
-            vstore(direction, at, vadd(vload(residual, at), vmul(turned, vload(direction, at))))
+            offset = f * LANES
+            vstore(
+                direction,
+                offset,
+                vadd(vload(residual, offset), vmul(ratio, vload(direction, offset))),
+            )
         if stop[0] or not vgreater(square, enough):
             break

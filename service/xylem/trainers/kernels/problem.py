@@ -89,15 +89,15 @@ def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32,
     nnz = 0
     for row in rows:
         nnz += indptr[row + 1] - indptr[row]
-    found = np.empty(min(nnz, len(counts)) + 1, np.int32)
+    ids = np.empty(min(nnz, len(counts)) + 1, np.int32)
     n_used = 0
     for row in rows:
         for e in range(indptr[row], indptr[row + 1]):
             id_ = place(indices[place(e)])
-            found[place(n_used)] = id_  # without a branch, which could not be foretold
+            ids[place(n_used)] = id_  # without a branch, which could not be foretold
             n_used += counts[id_] == 0
             counts[id_] += 1
-    return found[:n_used], nnz
+    return ids[:n_used], nnz
 
 
 @kernel
@@ -109,18 +109,18 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
     features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
     """
     indptr, indices, values, _ = x
-    found, nnz = distinct_of(indptr, indices, rows, rank)
+    distinct, nnz = distinct_of(indptr, indices, rows, rank)
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)
-    for f in found:
+    for f in distinct:
         starts[33 - _digits(rank[f])] += 1
     total = 0
     for d in range(34):
-        kept = starts[d]
+        count = starts[d]
         starts[d] = total
-        total += kept
-    used = np.empty(len(found), np.int32)
-    for f in found:
+        total += count
+    used = np.empty(len(distinct), np.int32)
+    for f in distinct:
         d = 33 - _digits(rank[f])
         used[starts[d]] = f
         starts[d] += 1
@@ -132,17 +132,17 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
     features = features_out[:nnz] if is_long else np.empty(nnz, np.int32)
     local_values = values_out[:nnz] if is_long else np.empty(nnz, np.float32)
     squares = np.zeros(len(rows), np.float32)
-    at = 0
+    position = 0
     for i in range(len(rows)):
         square = np.float32(0)
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             value = values[place(e)]
-            features[place(at)] = rank[place(indices[place(e)])]
-            local_values[place(at)] = value
+            features[place(position)] = rank[place(indices[place(e)])]
+            local_values[place(position)] = value
             square += value * value
-            at += 1
+            position += 1
         squares[i] = square
-        local_ptr[i + 1] = at
+        local_ptr[i + 1] = position
     for f in used:
         rank[f] = 0
     return Problem(
@@ -199,17 +199,17 @@ def pack_tile(
         counts_out[k] = count
         nnz += count
     lane = np.empty(nnz, np.uint8)
-    kept = np.empty(nnz, np.float32)
-    at = 0
+    values = np.empty(nnz, np.float32)
+    position = 0
     for k in range(len(ascending)):
         if counts_out[k]:
             for c in range(n_children):
                 w = weights[ascending[k], c]
                 if w != 0 and abs(w) >= prune:
-                    lane[at] = c
-                    kept[at] = w
-                    at += 1
-    return lane, kept
+                    lane[position] = c
+                    values[position] = w
+                    position += 1
+    return lane, values
 
 
 @kernel
@@ -259,19 +259,19 @@ def localise_labels(indptr: I64, indices: I32, rows: I32, rank: I32) -> NodeLabe
 
     rank  int32[n_labels], workspace: zero at the call and on return
     """
-    found, nnz = distinct_of(indptr, indices, rows, rank)
-    used = np.sort(found)
+    distinct, nnz = distinct_of(indptr, indices, rows, rank)
+    used = np.sort(distinct)
     for k in range(len(used)):
         rank[used[k]] = k
     ptr = np.empty(len(rows) + 1, np.int64)
     ptr[0] = 0
     ranks = np.empty(nnz, np.int32)
-    at = 0
+    position = 0
     for i in range(len(rows)):
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            ranks[at] = rank[indices[e]]
-            at += 1
-        ptr[i + 1] = at
+            ranks[position] = rank[indices[e]]
+            position += 1
+        ptr[i + 1] = position
     for label in used:
         rank[label] = 0
     return NodeLabels(ptr, ranks, used)

@@ -37,6 +37,6 @@ def shuffle(items: I32, n: int, state: U64) -> None:
     """Put the first n items into random order (Fisher and Yates)."""
     for i in range(n - 1, 0, -1):
         j = random_below(state, i + 1)
-        kept = items[i]
+        element = items[i]
         items[i] = items[j]
-        items[j] = kept
+        items[j] = element

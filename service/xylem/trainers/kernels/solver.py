@@ -88,9 +88,9 @@ def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
     bias = (len(tile.weights) - 1) * LANES
     vstore(tile.weights, bias, vadd(vload(tile.weights, bias), step))
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        at = problem.features[e] * LANES
-        weight = vload(tile.weights, at)
-        vstore(tile.weights, at, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
+        offset = problem.features[e] * LANES
+        weight = vload(tile.weights, offset)
+        vstore(tile.weights, offset, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
 
 
 @inlined
@@ -137,7 +137,7 @@ def _hinge_epoch(
             extent[2] is the largest of the epoch before (inf: unknown), beyond which a bounded
             variable is dropped
     """
-    most = vbroadcast(0.0)
+    largest = vbroadcast(0.0)
     least = vbroadcast(0.0)
     above = vload(extent, 2 * LANES)
     k = 0
@@ -153,10 +153,10 @@ def _hinge_epoch(
             _expect_row(problem, tile, np.int64(tile.order[k + 1]))
         projected, dropped = _hinge_step(problem, tile, i, live, diagonal, above)
         tile.active[i] = live & ~dropped
-        most = vmax(most, projected)
+        largest = vmax(largest, projected)
         least = vmin(least, projected)
         k += 1
-    vstore(extent, 0, most)
+    vstore(extent, 0, largest)
     vstore(extent, LANES, least)
     return n_active
 
@@ -199,7 +199,7 @@ def solve_squared_hinge(
         tile.order[i] = i
     n_active = n_rows
     done = ~lanes
-    whole = True
+    all_active = True
     for epoch in range(epochs_max):
         shuffle(tile.order, n_active, state)
         n_active = _hinge_epoch(problem, tile, n_active, done, diagonal, extent)
@@ -207,10 +207,10 @@ def solve_squared_hinge(
             if extent[0, c] - extent[1, c] <= eps:
                 done |= 1 << c
             extent[2, c] = extent[0, c] if extent[0, c] > 0 else np.inf
-        if stop[0] or (done == -1 and whole):
+        if stop[0] or (done == -1 and all_active):
             return epoch + 1
-        whole = done == -1
-        if whole:
+        all_active = done == -1
+        if all_active:
             done = ~lanes
             n_active = n_rows
             _start(tile, lanes, extent)
@@ -259,24 +259,24 @@ def solve_one(
     cost      float32[n]  of each row
     """
     zero = np.float32(0)
-    one = np.float32(1)
+    unit = np.float32(1)
     n_rows = len(positive)
     weights = np.zeros(len(problem.used) + 1, np.float32)
     alpha = np.zeros(n_rows, np.float32)
     order = np.arange(n_rows).astype(np.int32)
     state = np.full(1, seed, np.uint64)
     n_active = n_rows
-    whole = False
+    all_active = False
     for _ in range(epochs_max):
         shuffle(order, n_active, state)
-        most = zero
+        largest = zero
         least = zero
         k = 0
         while k < n_active:
             i = order[k]
-            y = one if positive[i] else -one
+            y = unit if positive[i] else -unit
             diagonal = np.float32(0.5) / cost[i]
-            gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
+            gradient = y * _margin(problem, weights, i) - unit + alpha[i] * diagonal
             if alpha[i] <= 0 and gradient > DROP * eps:
                 n_active -= 1
                 order[k] = order[n_active]
@@ -284,20 +284,20 @@ def solve_one(
                 continue
             k += 1
             projected = gradient if alpha[i] > 0 else min(gradient, zero)
-            most = max(most, projected)
+            largest = max(largest, projected)
             least = min(least, projected)
-            target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
+            target = max(alpha[i] - gradient / (problem.squares[i] + unit + diagonal), zero)
             step = y * (target - alpha[i])
             if step != 0:
                 alpha[i] = target
                 weights[len(weights) - 1] += step
                 for e in range(problem.indptr[i], problem.indptr[i + 1]):
                     weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
-        is_done = bool(most - least <= eps)
-        if stop[0] or (is_done and whole):
+        is_done = bool(largest - least <= eps)
+        if stop[0] or (is_done and all_active):
             break
-        whole = is_done
-        if whole:
+        all_active = is_done
+        if all_active:
             n_active = n_rows
     return weights
 
@@ -313,21 +313,21 @@ def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int
     tenth = vbroadcast(0.1)
     least = vbroadcast(1e-30)
     z = vselect(vgreater(old, vmul(vbroadcast(0.5), cost)), vmul(tenth, old), old)
-    rest = vsub(cost, z)
-    gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, rest)))
+    remainder = vsub(cost, z)
+    gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, remainder)))
     first = vmax(gradient, vsub(vbroadcast(0.0), gradient))
     need = vgreater(first, need_above) & lanes
     moved = need
     for _ in range(NEWTON_MAX):
         if need == 0:
             break
-        curvature = vadd(q, vdiv(cost, vmul(rest, z)))
+        curvature = vadd(q, vdiv(cost, vmul(remainder, z)))
         target = vsub(z, vdiv(gradient, curvature))
         target = vselect(vgreater(target, vbroadcast(0.0)), target, vmul(tenth, z))
         target = vmin(vmax(target, least), vmul(cost, vbroadcast(0.999999)))
         z = vselect(need, target, z)
-        rest = vsub(cost, z)
-        gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, rest)))
+        remainder = vsub(cost, z)
+        gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, remainder)))
         need &= vgreater(vmax(gradient, vsub(vbroadcast(0.0), gradient)), need_above)
     return vselect(moved, z, old), first, moved
 
@@ -355,9 +355,9 @@ def _logistic_step(
     slope = vselect(swap, vsub(zero, slope), slope)
     z, size, moved = _newton(q, slope, cost, old, inner, lanes)
     if moved:
-        rest = vsub(cost, z)
-        a = vselect(swap, rest, z)
-        other = vselect(swap, z, rest)
+        remainder = vsub(cost, z)
+        a = vselect(swap, remainder, z)
+        other = vselect(swap, z, remainder)
         stored = vselect(moved, vselect(vgreater(a, other), vsub(zero, other), a), stored)
         vstore(tile.alpha, i * LANES, stored)
         step = vmul(y, vsub(z, old))
@@ -397,14 +397,14 @@ def solve_logistic(
             add_row(problem, tile, i, vmul(y, alpha))
     for epoch in range(epochs_max):
         shuffle(tile.order, n_rows, state)
-        most = vbroadcast(0.0)
+        largest = vbroadcast(0.0)
         for k in range(n_rows):
             if k + 1 < n_rows:
                 _expect_row(problem, tile, np.int64(tile.order[k + 1]))
-            most = vmax(
-                most, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner)
+            largest = vmax(
+                largest, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner)
             )
-        undone = vgreater(most, vbroadcast(eps)) & lanes
+        undone = vgreater(largest, vbroadcast(eps)) & lanes
         if stop[0] or undone == 0:
             return epoch + 1
     return -undone

@@ -30,7 +30,7 @@ class Tally(NamedTuple):
     values  float64[2^M]   workspace: J of each direction set, without the multi-way penalty
     """
 
-    seen: F64
+    n_seen: F64
     totals: F64
     sums: F64
     n_sent: F64
@@ -47,7 +47,7 @@ def empty_tally(n_labels: int, n_children: int) -> Any:
     for directions in range(1, 1 << n_children):
         n_sent[directions] = n_sent[directions >> 1] + (directions & 1)
     return Tally(
-        seen=np.zeros(1),
+        n_seen=np.zeros(1),
         totals=np.zeros(n_children),
         sums=np.zeros(n_labels * n_children),
         n_sent=n_sent,
@@ -128,9 +128,9 @@ def best_directions(
     """
     n_children = len(tally.totals)
     size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
-    tally.seen[0] += size
+    tally.n_seen[0] += size
     _tabulate(tally, labels, i, lambda1)
-    surplus = -tally.seen[0]
+    surplus = -tally.n_seen[0]
     for m in range(n_children):
         surplus += tally.totals[place(m)]
     values = tally.values

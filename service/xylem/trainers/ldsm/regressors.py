@@ -102,7 +102,7 @@ def margins_of(problem: Problem, regressors: Regressors, i: Integer) -> None:
     weights = regressors.weights
     features = problem.features
     values = problem.values
-    one = np.float32(1)
+    unit = np.float32(1)
     first = load8(weights, (len(weights) - 1) * EIGHT)
     second = zero8()
     third = second
@@ -127,7 +127,7 @@ def margins_of(problem: Problem, regressors: Regressors, i: Integer) -> None:
     vstore(
         regressors.margins,
         0,
-        add_scaled8(add_scaled8(first, one, second), one, add_scaled8(third, one, fourth)),
+        add_scaled8(add_scaled8(first, unit, second), unit, add_scaled8(third, unit, fourth)),
     )
 
 
@@ -138,11 +138,11 @@ def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
     """
     weights = regressors.weights
     step = load8(regressors.steps, 0)
-    at = (len(weights) - 1) * EIGHT
-    vstore(weights, at, add_scaled8(load8(weights, at), np.float32(1), step))
+    offset = (len(weights) - 1) * EIGHT
+    vstore(weights, offset, add_scaled8(load8(weights, offset), np.float32(1), step))
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        at = problem.features[place(e)] * EIGHT
-        vstore(weights, at, add_scaled8(load8(weights, at), problem.values[place(e)], step))
+        offset = problem.features[place(e)] * EIGHT
+        vstore(weights, offset, add_scaled8(load8(weights, offset), problem.values[place(e)], step))
     margins = load8(regressors.margins, 0)
     vstore(regressors.margins, 0, add_scaled8(margins, problem.squares[i] + np.float32(1), step))
 
@@ -209,11 +209,11 @@ def begin_regressors(problem: Problem, learning: Learning, state: U64) -> Regres
         np.full(n_used + 1 if learning.optimiser == NAG else 0, np.float32(LEAST_SCALE)),
         np.zeros((n_used + 1 if learning.optimiser == NAG else 0, EIGHT), np.float32),
     )
-    most = INIT / np.sqrt(max(1.0, len(problem.features) / max(1, len(problem.rows))))
+    bound = INIT / np.sqrt(max(1.0, len(problem.features) / max(1, len(problem.rows))))
     for f in range(n_used):
         for m in range(learning.n_children):
             share = np.float64(next_random(state) >> np.uint64(11)) / 9007199254740992.0
-            regressors.weights[f, m] = (2.0 * share - 1.0) * most
+            regressors.weights[f, m] = (2.0 * share - 1.0) * bound
     if learning.optimiser == NAG:
         regressors.scales[n_used] = 1
         for e in range(len(problem.features)):
@@ -241,8 +241,8 @@ def _pass_over(
     length  what SGD's step is divided by
     """
     done, n_visits = visits
-    for at in range(len(order)):
-        i = np.int64(order[at])
+    for position in range(len(order)):
+        i = np.int64(order[position])
         chosen = best_directions(tally, labels, i, lambda1, learning.lambda2)
         margins_of(problem, regressors, i)
         rate = learning.step * (1.0 - done / n_visits)

@@ -73,9 +73,9 @@ def report_of(trees: Sequence[LdsmTree], arity: int, n_labels: int) -> dict[str,
     n_labels  labels that occur (K)
     """
     facts = [fact for grown in trees for fact in grown.splits]
-    kept = [fact for fact in facts if fact.serves]
+    kept_splits = [fact for fact in facts if fact.serves]
     by_depth: dict[int, list[SplitFacts]] = {}
-    for fact in kept:
+    for fact in kept_splits:
         by_depth.setdefault(fact.depth, []).append(fact)
     return {
         "trees": len(trees),
@@ -84,9 +84,9 @@ def report_of(trees: Sequence[LdsmTree], arity: int, n_labels: int) -> dict[str,
         "nodes_mean": fmean([len(grown.tree.node_label) for grown in trees]),
         "leaves_mean": fmean([grown.n_leaves for grown in trees]),
         "rows_in_leaves_mean": fmean([grown.rows_in_leaves for grown in trees]),
-        "splits": len(kept),
-        "splits_retried": sum(fact.n_retries > 0 for fact in kept),
-        "splits_given_up": len(facts) - len(kept),
+        "splits": len(kept_splits),
+        "splits_retried": sum(fact.n_retries > 0 for fact in kept_splits),
+        "splits_given_up": len(facts) - len(kept_splits),
         "depths": [_of_depth(depth, by_depth[depth]) for depth in sorted(by_depth)],
     }
 
@@ -191,8 +191,8 @@ class LdsmParameters(Parameters):
     def learning(self) -> Learning:
         """Return how the regressors of a node are trained."""
         optimiser, step = _OPTIMISERS[self.optimiser]
-        how = self.epochs, optimiser, self.step or step, self.prune
-        return Learning(self.arity, self.lambda1, self.lambda2, *how)
+        descent_options = self.epochs, optimiser, self.step or step, self.prune
+        return Learning(self.arity, self.lambda1, self.lambda2, *descent_options)
 
 
 Histogram = tuple[I32, I32]
@@ -249,18 +249,20 @@ class _Growth:
         a split must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the
         elder node.
         """
-        most = self.nodes_max - self.parameters.arity
-        while self.waiting and len(self.nodes) <= most and not stop[0]:
+        nodes_limit = self.nodes_max - self.parameters.arity
+        while self.waiting and len(self.nodes) <= nodes_limit and not stop[0]:
             _, number, rows = heapq.heappop(self.waiting)
             node = self.nodes[number]
             split = split_node(self.examples, rows, self.learning, self.state, stop)
-            held = self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
-            serves = split.n_children > 0 and held <= self.rows_max
+            rows_in_leaves = (
+                self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
+            )
+            serves = split.n_children > 0 and rows_in_leaves <= self.rows_max
             self.splits.append(
                 SplitFacts(node.depth, node.n_rows, serves, split.n_retries, *split.quality)
             )
             if serves:
-                self.rows_held = held
+                self.rows_held = rows_in_leaves
                 self._add_children(node, rows, split)
 
     def _add(self, depth: int, rows: I32, histogram: Histogram, priority: int) -> None:
@@ -275,11 +277,11 @@ class _Growth:
         when one label says all (algorithm 1).
         """
         n_children = split.n_children
-        kept = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
-        kept = kept[np.argsort(split.features[kept])]
-        n_weights = np.empty(len(kept), np.int32)
-        lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
-        features = split.features[kept]
+        used = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
+        used = used[np.argsort(split.features[used])]
+        n_weights = np.empty(len(used), np.int32)
+        lane, weight = pack_tile(split.weights, used, n_children, 0.0, n_weights)
+        features = split.features[used]
         bias = split.weights[-1, :n_children].copy()
         node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
         node.children = range(len(self.nodes), len(self.nodes) + n_children)
@@ -313,12 +315,12 @@ class _Growth:
         labels are kept.
         """
         labels, counts = node.histogram
-        whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
+        denominator = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
         if len(labels) > self.parameters.leaf_labels:
-            kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
-            labels = labels[kept]
-            counts = counts[kept]
-        return labels, (counts / np.float32(whole)).astype(np.float32)
+            frequent = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
+            labels = labels[frequent]
+            counts = counts[frequent]
+        return labels, (counts / np.float32(denominator)).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -378,7 +380,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     grow = _Grow(
         weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None
     )
-    forest = tools.collected("trees", grow, range(parameters.trees))
+    forest = tools.collect("trees", grow, range(parameters.trees))
     extra = {}
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
@@ -395,8 +397,8 @@ def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
     """
     of_feature = 68 if p.optimiser == "nag" else 32
     of_label = 8 * p.arity
-    held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
-    return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
+    row_bytes = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
+    return row_bytes + of_feature * data.rows.n_features + of_label * data.labels.n_labels
 
 
 def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:
@@ -413,13 +415,15 @@ def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -
     n_entries = int(np.diff(data.rows.indptr)[labelled].sum())
     n_features = len(np.unique(data.rows.indices))
     n_labels = len(np.unique(data.labels.indices))
-    most = int(p.max_copies * n_entries) * p.arity
-    left = p.most_nodes(n_labels) - 1
+    entries_max = int(p.max_copies * n_entries) * p.arity
+    nodes_left = p.most_nodes(n_labels) - 1
     of_tree = 0
     for depth in range(p.max_depth):
-        n_children = min(left, p.arity ** min(depth + 1, 40), -(-most // max(1, n_features)))
-        of_tree += min(n_children * n_features, most)
-        left -= n_children
+        n_children = min(
+            nodes_left, p.arity ** min(depth + 1, 40), -(-entries_max // max(1, n_features))
+        )
+        of_tree += min(n_children * n_features, entries_max)
+        nodes_left -= n_children
     bound = p.trees * of_tree
     tools.progress("estimate", 1, 1)
     return SizeEstimate.of(bound, n_features, n_labels)

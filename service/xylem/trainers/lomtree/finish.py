@@ -54,9 +54,9 @@ def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
         _, slots = contents(pool, np.arange(n))
         free = np.zeros(SIZES, np.int64)  # how many blocks there are of each size
         for size in range(SIZES):
-            at = int(pool.free[size])
-            while at >= 0:
-                free[size], at = free[size] + 1, int(pool.key[at])
+            block = int(pool.free[size])
+            while block >= 0:
+                free[size], block = free[size] + 1, int(pool.key[block])
         arrays |= {
             f"{part}/bits": pool.bits[:n].copy(),
             f"{part}/used": pool.used[:n].copy(),
@@ -68,12 +68,12 @@ def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
     return {**arrays, "counts": tree.state}
 
 
-def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
+def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     """Write what was kept over a tree without rows. Raises Corrupt, and what `restoring` refuses.
 
     n_labels  labels of its classes are below
     """
-    tree.state[:] = found.take("counts", "int64", len(tree.state))
+    tree.state[:] = state.take("counts", "int64", len(tree.state))
     n = int(tree.state[N_NODES])
     check_that(
         1 <= n <= len(tree.left) and n == 2 * tree.state[N_SPLITS] + 1,
@@ -81,39 +81,41 @@ def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     )
     for name in _OF_NODES:
         array = getattr(tree, name)
-        array[:n] = found.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
+        array[:n] = state.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
     left = tree.left[:n]
     right = tree.right[:n]
     parent = tree.parent[:n]
     root = int(tree.state[ROOT])
     inner = np.flatnonzero(left != LEAF)
     children = np.concatenate([left[inner], right[inner]])
-    others = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
+    non_roots = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
     # no way down from the root comes back
-    check_that(np.array_equal(np.sort(children), others), "one tree")
+    check_that(np.array_equal(np.sort(children), non_roots), "one tree")
     check_that(
         (parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children"
     )
     for part in ("weights", "classes"):
-        _restore_pool(found, part, getattr(tree, part), n)
-    check_that((found.arrays["classes/keys"] < n_labels).all(), "labels that there are")
+        _restore_pool(state, part, getattr(tree, part), n)
+    check_that((state.arrays["classes/keys"] < n_labels).all(), "labels that there are")
 
 
-def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
+def _restore_pool(state: LearnerState, part: str, pool: Pool, n: int) -> None:
     """Write the contents of n tables into an empty pool, whose blocks then lie one
     after the other.
     """
-    bits = found.take(f"{part}/bits", "int32", n)
-    used = found.take(f"{part}/used", "int32", n)
-    keys = found.take(f"{part}/keys", "int32", None)
-    free = found.take(f"{part}/free", "int64", SIZES)
-    values = found.take(f"{part}/values", pool.value.dtype.name, len(keys), N_VALUES)
+    bits = state.take(f"{part}/bits", "int32", n)
+    used = state.take(f"{part}/used", "int32", n)
+    keys = state.take(f"{part}/keys", "int32", None)
+    free = state.take(f"{part}/free", "int64", SIZES)
+    values = state.take(f"{part}/values", pool.value.dtype.name, len(keys), N_VALUES)
     has = np.flatnonzero(bits != -1)
     check_that(((bits[has] >= BITS_MIN) & (bits[has] < SIZES)).all(), "sizes of tables")
     n_free = sum(blocks << size for size, blocks in enumerate(free.tolist()))
     check_that((free >= 0).all() and n_free <= len(pool.key), "free blocks")
-    each: I64 = np.concatenate([bits[has].astype(np.int64), np.repeat(np.arange(SIZES), free)])
-    starts = offsets(np.int64(1) << each)
+    block_bits: I64 = np.concatenate(
+        [bits[has].astype(np.int64), np.repeat(np.arange(SIZES), free)]
+    )
+    starts = offsets(np.int64(1) << block_bits)
     check_that(starts[-1] <= len(pool.key), "tables within the memory of the parameters")
     room = np.where(bits < 0, 0, np.int64(3) << np.maximum(bits, 0).astype(np.int64))
     check_that(
@@ -126,10 +128,12 @@ def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
     pool.start[has] = starts[: len(has)]
     pool.bits[:n] = bits
     pool.key[: starts[-1]] = -1
-    for at, size in zip(starts[len(has) : -1].tolist(), each[len(has) :].tolist(), strict=True):
-        pool.key[at] = pool.free[size]
-        pool.free[size] = at
-    pool.counts[:2] = starts[-1], found.take(f"{part}/refused", "int64", 1)[0]
+    for start, size in zip(
+        starts[len(has) : -1].tolist(), block_bits[len(has) :].tolist(), strict=True
+    ):
+        pool.key[start] = pool.free[size]
+        pool.free[size] = start
+    pool.counts[:2] = starts[-1], state.take(f"{part}/refused", "int64", 1)[0]
     fill(pool, ptr, keys.copy(), values.copy())
 
 
@@ -163,7 +167,7 @@ def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
     return order, child_ptr.astype(np.int32)
 
 
-def counted_at(tree: OnlineTree, leaves: I64) -> LeafCounts:
+def count_leaves(tree: OnlineTree, leaves: I64) -> LeafCounts:
     """Return what the leaves have counted while the tree grew."""
     leaf, slots = contents(tree.classes, leaves)
     label = tree.classes.key[slots]
@@ -171,7 +175,7 @@ def counted_at(tree: OnlineTree, leaves: I64) -> LeafCounts:
     return LeafCounts(tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
 
 
-def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
+def recount_leaves(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
     """Return what the leaves count of these rows, which go down the tree as it is now."""
     rows, labels = data
     reached = np.empty(rows.n_rows, np.int32)
@@ -195,19 +199,19 @@ def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
     places = np.flatnonzero(tree.left[order] != LEAF)
     pool = tree.weights
     inner = order[places]
-    most = int(pool.used[order].max())
-    row_ptr = np.arange(most + 1, dtype=np.int64)
-    child = np.ones(most, np.int32)
+    n_max = int(pool.used[order].max())
+    row_ptr = np.arange(n_max + 1, dtype=np.int64)
+    child = np.ones(n_max, np.int32)
     bias = np.zeros((len(inner), 2), np.float32)
     bias[:, 1] = tree.bias[inner, WEIGHT]
     chunks: list[Chunk | None] = [None] * len(order)
     for begin, end in pairwise(pieces_of(offsets(pool.used[inner]), _PIECE)):
         table, slots = contents(pool, inner[begin:end])
         weight = pool.value[slots, WEIGHT] / pool.value[slots, SCALE]
-        kept = np.flatnonzero(weight)
-        features = pool.key[slots[kept]]
-        weight = weight[kept]
-        ends = np.searchsorted(table[kept], np.arange(end - begin + 1)).tolist()
+        nonzero = np.flatnonzero(weight)
+        features = pool.key[slots[nonzero]]
+        weight = weight[nonzero]
+        ends = np.searchsorted(table[nonzero], np.arange(end - begin + 1)).tolist()
         for node, (first, last) in enumerate(pairwise(ends), begin):
             n = last - first
             entries = features[first:last], row_ptr[: n + 1], child[:n], weight[first:last]
@@ -219,7 +223,7 @@ def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -
     """Return what a training tells of the tree; rows int64[n] by node."""
     growth = criteria_by_splits(child_ptr, counts)
     last = len(growth["splits"]) - 1
-    kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
+    points = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
     depth = depths(child_ptr)
     is_leaf = np.diff(child_ptr) == 0
     return {
@@ -230,7 +234,7 @@ def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -
         "mean_depth": float((depth * rows)[is_leaf].sum() / max(1, rows[is_leaf].sum())),
         "weights_left_out": n_refused(tree.weights),
         "labels_left_out": n_refused(tree.classes),
-        "criteria_by_splits": {name: values[kept].tolist() for name, values in growth.items()},
+        "criteria_by_splits": {name: values[points].tolist() for name, values in growth.items()},
         "splits_by_depth": splits_by_depth(child_ptr, counts),
     }
 
@@ -258,19 +262,19 @@ def histograms_of(
             if not rows[child]:
                 source[child] = source[node]
     leaves = np.flatnonzero(np.diff(child_ptr) == 0)
-    of = source[leaves]
-    n_entries = np.diff(counts.ptr)[of]
+    source_nodes = source[leaves]
+    n_entries = np.diff(counts.ptr)[source_nodes]
     leaf = np.repeat(np.arange(len(leaves)), n_entries)
     begins = offsets(n_entries)
-    entry = ranges(counts.ptr[of], n_entries)
+    entry = ranges(counts.ptr[source_nodes], n_entries)
     label = counts.label[entry]
     count = counts.value[entry]
     best = np.lexsort((label, -count, leaf))
     best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
     best = best[np.lexsort((label[best], leaf[best]))]
-    share = (count[best] / np.maximum(1, rows[of])[leaf[best]]).astype(np.float32)
+    share = (count[best] / np.maximum(1, rows[source_nodes])[leaf[best]]).astype(np.float32)
     ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
-    found: list[tuple[I32, F32] | None] = [None] * len(rows)
+    histograms: list[tuple[I32, F32] | None] = [None] * len(rows)
     for node, first, last in zip(leaves.tolist(), [0, *ends], ends, strict=False):
-        found[node] = label[best[first:last]], share[first:last]
-    return found
+        histograms[node] = label[best[first:last]], share[first:last]
+    return histograms

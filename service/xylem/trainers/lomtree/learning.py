@@ -180,12 +180,12 @@ def train_node(
         gain += scaled * scratch.rate[i]
     common = np.sqrt(np.float64(tree.n_trained[node]) / tree.norm[node])
     gain *= common
-    by = direction * min(step * gradient, MOVE_MAX / gain)
-    after = score + by * gain
-    tree.bias[node, WEIGHT] += np.float32(by * common * bias_rate)
+    move = direction * min(step * gradient, MOVE_MAX / gain)
+    new_score = score + move * gain
+    tree.bias[node, WEIGHT] += np.float32(move * common * bias_rate)
     for i in range(n):
-        tree.weights.value[scratch.slot[i], WEIGHT] += np.float32(by * common * scratch.rate[i])
-    return after
+        tree.weights.value[scratch.slot[i], WEIGHT] += np.float32(move * common * scratch.rate[i])
+    return new_score
 
 
 @inlined
@@ -304,16 +304,16 @@ def route_rows(tree: OnlineTree, rows: SparseRows, order: I32, waiting: I64, lea
                 leaf_out[order[i]] = node
             begin = end
             continue
-        at = begin
+        position = begin
         right = end
-        while at < right:
-            row = order[at]
+        while position < right:
+            row = order[position]
             if score_of(tree, node, rows, row) > 0.0:
                 right -= 1
-                order[at] = order[right]
+                order[position] = order[right]
                 order[right] = row
             else:
-                at += 1
+                position += 1
         waiting[n_waiting, 0] = tree.right[node]
         waiting[n_waiting, 1] = end
         waiting[n_waiting + 1, 0] = tree.left[node]

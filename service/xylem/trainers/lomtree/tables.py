@@ -36,7 +36,7 @@ SIZES = 32
 """A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
 
 SLOTS_MAX = (1 << 31) - 1  # the most slots of a pool: the start of a block stands in a key
-_TAKEN = 0
+_ALLOCATED = 0
 _REFUSED = 1
 _FACTOR = 2
 
@@ -138,10 +138,10 @@ def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) 
 def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
     """Return the slot of a key in a block, or the free one where it would be put."""
     mask = (np.int64(1) << bits) - 1
-    at = _place(pool, key, bits)
-    while pool.key[start + at] != key and pool.key[start + at] != _NONE:
-        at = (at + 1) & mask
-    return start + at
+    offset = _place(pool, key, bits)
+    while pool.key[start + offset] != key and pool.key[start + offset] != _NONE:
+        offset = (offset + 1) & mask
+    return start + offset
 
 
 @inlined
@@ -162,10 +162,10 @@ def _take_block(pool: Pool, bits: Integer) -> Any:
     if start != _NONE:
         pool.free[bits] = pool.key[start]
     else:
-        start = np.int64(pool.counts[_TAKEN])
+        start = np.int64(pool.counts[_ALLOCATED])
         if start + size > len(pool.key):
             return _NONE
-        pool.counts[_TAKEN] = start + size
+        pool.counts[_ALLOCATED] = start + size
     for slot in range(start, start + size):
         pool.key[slot] = _NONE
     return start
@@ -191,10 +191,10 @@ def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
         for slot in range(old_start, old_start + (np.int64(1) << old_bits)):
             key = pool.key[slot]
             if key != _NONE:
-                to = _search(pool, start, bits, np.int64(key))
-                pool.key[to] = key
+                target = _search(pool, start, bits, np.int64(key))
+                pool.key[target] = key
                 for i in range(N_VALUES):
-                    pool.value[to, i] = pool.value[slot, i]
+                    pool.value[target, i] = pool.value[slot, i]
         _give_block(pool, old_start, old_bits)
     pool.start[table] = start
     pool.bits[table] = bits

@@ -16,9 +16,9 @@ from xylem.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,
     chunks_of,
-    counted_at,
+    count_leaves,
     histograms_of,
-    recounted_at,
+    recount_leaves,
     report_of,
     restore_tree,
     rows_of_nodes,
@@ -30,7 +30,7 @@ from xylem.trainers.size import SizeEstimate
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
 from xylem.trainers.spec import LeafLabels, Trained, TrainerSpec
 from xylem.trainers.state import LearnerState, PassPlan, check_that, restoring
-from xylem.trainers.windows import dealt
+from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Tree
 
 _SAMPLE_MAX = 1 << 16  # so many rows are remembered at most: every n-th, where there are more
@@ -81,19 +81,19 @@ class LabelOrder:
 
     def warnings(self) -> list[str]:
         """Return a warning where they differ much."""
-        found = self.difference()
-        if found <= _EXCESS:
+        difference = self.difference()
+        if difference <= _EXCESS:
             return []
         return [
             "rows are learnt in their order, and those of the last tenth have other labels "
             "than those of the "
-            f"first ({found:.0%} more than by chance): shuffled rows may be learnt better"
+            f"first ({difference:.0%} more than by chance): shuffled rows may be learnt better"
         ]
 
 
-def _variation(one: I32, other: I32) -> float:
-    n = 1 + int(max(one.max(), other.max()))
-    shares = [np.bincount(part, minlength=n) / len(part) for part in (one, other)]
+def _variation(first: I32, second: I32) -> float:
+    n = 1 + int(max(first.max(), second.max()))
+    shares = [np.bincount(part, minlength=n) / len(part) for part in (first, second)]
     return float(np.abs(shares[0] - shares[1]).sum()) / 2
 
 
@@ -215,12 +215,12 @@ class OnlineLomtree:
         """Return all that learning depends on: facts as JSON takes them, and arrays by name."""
         return {"n_labels": self._n_labels, "leaves": self._leaves}, tree_arrays(self._tree)
 
-    def restore(self, found: LearnerState, n_labels: int) -> None:
+    def restore(self, state: LearnerState, n_labels: int) -> None:
         """Go on from the state of a tree of as many leaves; its labels
         are below n_labels. Raises Corrupt.
         """
-        restore_tree(found, self._tree, n_labels)
-        self._n_labels = int(found.facts["n_labels"])
+        restore_tree(state, self._tree, n_labels)
+        self._n_labels = int(state.facts["n_labels"])
 
     def finish(
         self,
@@ -238,9 +238,9 @@ class OnlineLomtree:
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
         if recount is None:
-            counted = counted_at(self._tree, leaves)
+            counted = count_leaves(self._tree, leaves)
         else:
-            counted = recounted_at(self._tree, leaves, recount)
+            counted = recount_leaves(self._tree, leaves, recount)
         if ids is not None:
             counted = LeafCounts(
                 counted.rows, counted.labels._replace(label=ids[counted.labels.label])
@@ -267,10 +267,10 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     BadData where no row carries a label.
     """
     is_once = source.reads == "once"
-    before = tools.passes.state
+    previous_state = tools.passes.state
     leaves = parameters.leaves if is_once else _leaves_of(source.census, parameters)
-    if is_once and before is not None and before.facts.get("once") is not True:
-        leaves = before.facts.get("leaves", 0)
+    if is_once and previous_state is not None and previous_state.facts.get("once") is not True:
+        leaves = previous_state.facts.get("leaves", 0)
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
     passes = tools.passes.of(parameters.passes)
@@ -281,12 +281,12 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         total = passes.stop * source.census.n_rows
     label_order = LabelOrder()
     random = np.random.default_rng(tools.seed)
-    if before is not None:
+    if previous_state is not None:
         with restoring():
-            online.restore(before, len(before.arrays["ids"]))
-            step, n_seen = map(int, before.facts["label_order"])
-            label_order = LabelOrder(before.take("labels", "int32", None), step, n_seen)
-            random.bit_generator.state = before.facts["random"]
+            online.restore(previous_state, len(previous_state.arrays["ids"]))
+            step, n_seen = map(int, previous_state.facts["label_order"])
+            label_order = LabelOrder(previous_state.take("labels", "int32", None), step, n_seen)
+            random.bit_generator.state = previous_state.facts["random"]
     for data, order in _in_turn(source, parameters, tools, random):
         if order is None and (is_once or n_rows < source.census.n_rows):
             label_order.add(data.labels)
@@ -321,7 +321,7 @@ def _in_turn(
             for part in source.parts():
                 yield part, None
         return
-    windows = dealt(source, tools)
+    windows = deal_windows(source, tools)
     for number in passes:
         for _, window in (
             [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number)

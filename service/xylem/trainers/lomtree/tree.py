@@ -205,9 +205,9 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
     else:
         left = np.int64(tree.state[ROOT])
         while tree.left[left] != LEAF:  # to a leaf with the fewest rows; of several, the leftmost
-            one = np.int64(tree.left[left])
-            other = np.int64(tree.right[left])
-            left = one if tree.least[one] <= tree.least[other] else other
+            left_child = np.int64(tree.left[left])
+            right_child = np.int64(tree.right[left])
+            left = left_child if tree.least[left_child] <= tree.least[right_child] else right_child
         right = np.int64(_cut_out(tree, left))
         tree.state[N_SWAPS] += 1
     _set_leaf(tree, left, leaf)

@@ -16,7 +16,7 @@ from xylem.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
-from xylem.trainers.windows import dealt
+from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 
 SHARDS = 8
@@ -73,23 +73,23 @@ def train_trees(
         trees = [_harvest(tree, descent, census.n_features) for tree in growing]
         return build_ensemble(trees, len(census.label_rows), census.n_features)
 
-    shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
-    windows = dealt(source, tools)
+    preview = None if tools.on_rows is None else _Preview(tools.on_rows, census.n_rows, so_far)
+    windows = deal_windows(source, tools)
     for epoch in passes:
-        gone = epoch * census.n_rows
+        n_done = epoch * census.n_rows
         for number, window in windows.visit(epoch):
             orders = []
             for tree in growing:
                 seed = derived_seed(tree.seed, _SHUFFLE, epoch, number)
                 shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(window.n_rows)
                 orders.append(shuffled.astype(np.int32))
-            if shown is None or epoch > 0:
+            if preview is None or epoch > 0:
                 _descend(window, orders, growing, descent, tools.crew)
             else:
-                for piece in shown.pieces(gone, window, orders[0]):
+                for piece in preview.pieces(n_done, window, orders[0]):
                     _descend(window, [piece] * len(growing), growing, descent, tools.crew)
-            gone += window.n_rows
-            tools.progress("classifiers", gone, descent.epochs * census.n_rows)
+            n_done += window.n_rows
+            tools.progress("classifiers", n_done, descent.epochs * census.n_rows)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
     state = _state(growing, passes.stop, census.n_features) if tools.passes.keeps else None
@@ -100,7 +100,7 @@ def train_trees(
     return trees, {"weights": trained, "passed_over": passed_over}, state
 
 
-class _Shown:
+class _Preview:
     """Shows all rows but those of the first part; the trees are asked for once a part."""
 
     def __init__(self, on_rows: OnRows, n_rows: int, trees: Callable[[], TreeEnsemble]) -> None:
@@ -109,14 +109,14 @@ class _Shown:
         self._trees = trees
         self._ensemble: TreeEnsemble | None = None
 
-    def pieces(self, gone: int, window: TrainingSet, order: I32) -> Iterator[I32]:
-        """Yield the order of a window, after `gone` rows before it,
+    def pieces(self, n_before: int, window: TrainingSet, order: I32) -> Iterator[I32]:
+        """Yield the order of a window, after `n_before` rows before it,
         in pieces, each after it was shown.
         """
-        end = gone + len(order)
-        cuts = sorted({gone, end, *(begin for begin in self._begins if gone < begin < end)})
+        end = n_before + len(order)
+        cuts = sorted({n_before, end, *(begin for begin in self._begins if n_before < begin < end)})
         for low, high in itertools.pairwise(cuts):
-            piece = order[low - gone : high - gone]
+            piece = order[low - n_before : high - n_before]
             if low in self._begins:
                 self._ensemble = self._trees()
             if self._ensemble is not None:
@@ -203,11 +203,11 @@ def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
     words = pairs * np.diff(shape.child_ptr)
     room = []
     for number in range(int(shard.max()) + 1):
-        mine = shard == number
-        most = _SLOTS_MIN
-        while 3 * most < 4 * (int(pairs[mine].sum()) + 1):
-            most *= 2
-        room.append((most, int(words[mine].sum())))
+        in_shard = shard == number
+        n_slots = _SLOTS_MIN
+        while 3 * n_slots < 4 * (int(pairs[in_shard].sum()) + 1):
+            n_slots *= 2
+        room.append((n_slots, int(words[in_shard].sum())))
     return room
 
 
@@ -221,9 +221,9 @@ def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerSt
     for tree in growing:
         width = np.diff(tree.shape.child_ptr)
         for shard in tree.shards:
-            found, place = used_keys(shard.keys, shard.place)
-            nodes = (found - np.uint64(1)) // np.uint64(n_features)
-            keys.append(found)
+            shard_keys, place = used_keys(shard.keys, shard.place)
+            nodes = (shard_keys - np.uint64(1)) // np.uint64(n_features)
+            keys.append(shard_keys)
             weights.append(shard.pool[ranges(place, width[nodes])])
             passed_over.append(int(shard.used[2]))
     arrays: dict[str, NDArray[Any]] = {
@@ -260,15 +260,15 @@ def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> N
         tree.shards[0].bias[:] = bias[nodes_here]
         tree.shards[0].steps[:] = steps[nodes_here]
         for number, shard in enumerate(tree.shards):
-            mine = keys[key_ptr[at_shard] : key_ptr[at_shard + 1]].copy()
-            nodes = (mine - np.uint64(1)) // np.uint64(n_features)
+            shard_keys = keys[key_ptr[at_shard] : key_ptr[at_shard + 1]].copy()
+            nodes = (shard_keys - np.uint64(1)) // np.uint64(n_features)
             check_that(
-                (mine[1:] > mine[:-1]).all() and (nodes < len(tree.shape.first)).all(),
+                (shard_keys[1:] > shard_keys[:-1]).all() and (nodes < len(tree.shape.first)).all(),
                 "pairs by key",
             )
             check_that((tree.topology.shard[nodes] == number).all(), "pairs of a shard's nodes")
-            add_pairs(tree.topology, shard, mine, n_features)
-            check_that(shard.used[0] == len(mine), "no more pairs than there is room for")
+            add_pairs(tree.topology, shard, shard_keys, n_features)
+            check_that(shard.used[0] == len(shard_keys), "no more pairs than there is room for")
             n_weights = int(shard.used[1])
             shard.pool[:n_weights] = weights[at_weight : at_weight + n_weights]
             shard.used[2] = passed_over[at_shard]
@@ -285,15 +285,15 @@ def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
         keys, place = used_keys(shard.keys, shard.place)
         nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
         for node in np.flatnonzero(tree.topology.shard == number).tolist():
-            mine = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())
+            of_node = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())
             children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
             product = 1.0 + descent.penalty * descent.rate * float(shard.steps[node])
             width = children.stop - children.start
-            weights = shard.pool[place[mine, None] + np.arange(width)] / np.float32(product)
-            kept = (weights != 0) & (np.abs(weights) >= descent.prune)
-            feature, child = np.nonzero(kept)
+            weights = shard.pool[place[of_node, None] + np.arange(width)] / np.float32(product)
+            is_kept = (weights != 0) & (np.abs(weights) >= descent.prune)
+            feature, child = np.nonzero(is_kept)
             bias = shard.bias[children] / np.float32(product)
             chunks[node] = Chunk.of(
-                features[mine].astype(np.int64)[feature], child, weights[kept], bias
+                features[of_node].astype(np.int64)[feature], child, weights[is_kept], bias
             )
     return Tree(shape.child_ptr, shape.node_label, chunks)

@@ -144,7 +144,7 @@ def _update(
     indices: I32,
     values: F32,
     base: Any,
-    how: Descent,
+    descent: Descent,
     marks: Marks,
 ) -> None:
     """Take the step of the classifiers of a node's children on one
@@ -160,22 +160,22 @@ def _update(
     for c in range(width):
         step[c] = shard.bias[first + c]
     for e in range(len(indices)):
-        at = _find(shard, base + np.uint64(indices[e]), width)
-        place[e] = at
-        if at >= 0:
+        offset = _find(shard, base + np.uint64(indices[e]), width)
+        place[e] = offset
+        if offset >= 0:
             for c in range(width):
-                step[c] += values[e] * pool[at + c]
-    shrunk = np.float32(1.0 / (1.0 + how.penalty * how.rate * shard.steps[node]))
+                step[c] += values[e] * pool[offset + c]
+    shrunk = np.float32(1.0 / (1.0 + descent.penalty * descent.rate * shard.steps[node]))
     for c in range(width):
         positive = 1.0 if marks.visit[first + c] == marks.visit[0] else 0.0
         probability = 1.0 / (1.0 + np.exp(-np.float64(step[c] * shrunk)))
-        step[c] = np.float32(how.rate * (positive - probability))
+        step[c] = np.float32(descent.rate * (positive - probability))
         shard.bias[first + c] += step[c]
     for e in range(len(indices)):
-        at = place[e]
-        if at >= 0:
+        offset = place[e]
+        if offset >= 0:
             for c in range(width):
-                pool[at + c] += values[e] * step[c]
+                pool[offset + c] += values[e] * step[c]
     shard.steps[node] += 1
 
 
@@ -186,7 +186,7 @@ def train_shard(
     order: I32,
     tree: Topology,
     shard: Shard,
-    how: Descent,
+    descent: Descent,
     stop: U8,
 ) -> None:
     """Go through rows in the order given, taking the steps of the nodes that belong to a shard.
@@ -221,7 +221,7 @@ def train_shard(
             node = marks.path[m]
             if tree.shard[node] == shard.number:
                 base = np.uint64(node) * np.uint64(rows.n_features) + _ONE
-                _update(tree, shard, node, indices, values, base, how, marks)
+                _update(tree, shard, node, indices, values, base, descent, marks)
 
 
 @kernel

@@ -132,11 +132,13 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
     """
     census = source.census
     census.check_labelled()
-    before = tools.passes.state
+    previous_state = tools.passes.state
     n_trees = parameters.trees
-    if before is not None:
-        assert before.ensemble is not None
-        olds = [shape_of(old.child_ptr, old.node_label) for old in trees_of(before.ensemble)]
+    if previous_state is not None:
+        assert previous_state.ensemble is not None
+        olds = [
+            shape_of(old.child_ptr, old.node_label) for old in trees_of(previous_state.ensemble)
+        ]
         shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
     else:
         shapes = list(_shapes(source, parameters, None, tools))
@@ -145,11 +147,11 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
     trees, report, state = train_trees(source, shapes, descent, bytes_max, tools)
     warnings = []
     if report["passed_over"]:
-        found = f"features that nodes met late were passed over {report['passed_over']} times"
-        warnings.append(f"memory_mib: expected room for all weights, found less: {found}")
+        passed_over = f"features that nodes met late were passed over {report['passed_over']} times"
+        warnings.append(f"memory_mib: expected room for all weights, found less: {passed_over}")
     sizes = len(census.label_rows), census.n_features
-    more: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
-    return Trained.of(trees, *sizes, "logistic", parameters, **more)
+    fields: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
+    return Trained.of(trees, *sizes, "logistic", parameters, **fields)
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:

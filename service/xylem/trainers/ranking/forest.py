@@ -87,8 +87,10 @@ class PfastreXmlParameters(FastXmlParameters):
     def worths(self, data: TrainingSet) -> F32:
         """Return 1 / propensity of each label, float32[K], >= 1."""
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
-        known = propensities(counts, data.rows.n_rows, self.propensity_a, self.propensity_b)
-        return (1.0 / known).astype(np.float32)
+        label_propensities = propensities(
+            counts, data.rows.n_rows, self.propensity_a, self.propensity_b
+        )
+        return (1.0 / label_propensities).astype(np.float32)
 
     def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
         """Return the labels' mean rows, if they re-rank."""
@@ -157,7 +159,7 @@ def grow_forest(
         prune=p.prune,
     )
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
+    forest = tools.collect("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
     for number, grown in enumerate(forest):  # one after the other: weights are not there twice
         forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
     return forest

@@ -52,10 +52,10 @@ def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
     counts  int32[n_features], workspace: zero at the call and on return
     """
     indptr, indices, values, _ = x
-    found, nnz = distinct_of(indptr, indices, rows, counts)
-    n_used = len(found)
+    distinct, nnz = distinct_of(indptr, indices, rows, counts)
+    n_used = len(distinct)
     feature = np.empty(n_used + 1, np.int32)
-    feature[:n_used] = np.sort(found)
+    feature[:n_used] = np.sort(distinct)
     feature[n_used] = -1
     ptr = np.empty(n_used + 2, np.int64)
     ptr[0] = 0
@@ -233,8 +233,8 @@ def _step(state: _State, side: U8, cost: F64) -> bool:
         for i in range(len(side)):
             if state.move[i] != 0.0:
                 sign = 1.0 - 2.0 * side[i]
-                after = _softplus(sign * (state.margin[i] + share * state.move[i]))
-                change += cost[side[i]] * (after - _softplus(sign * state.margin[i]))
+                new_loss = _softplus(sign * (state.margin[i] + share * state.move[i]))
+                change += cost[side[i]] * (new_loss - _softplus(sign * state.margin[i]))
         if change <= _DECREASE * share * promised:
             for j in range(len(state.weight)):
                 state.weight[j] += share * (state.target[j] - state.weight[j])
@@ -277,7 +277,7 @@ def solve_separator(
         np.empty(n_rows),
         np.empty(n_rows),
     )
-    at_first = 0.0
+    first_total = 0.0
     slack = np.inf
     inner = 1.0
     for turn in range(steps_max):
@@ -289,10 +289,10 @@ def solve_separator(
             state.pull[i] = 0.0
         n_active, worst, total = _differentiate(columns, state, slack)
         if turn == 0:
-            at_first = total
-        if total <= eps * at_first or stop[0]:
+            first_total = total
+        if total <= eps * first_total or stop[0]:
             return state.weight, turn
-        passes = _descend(columns, state, n_active, inner * at_first, random)
+        passes = _descend(columns, state, n_active, inner * first_total, random)
         if not _step(state, side, cost):
             return state.weight, turn + 1
         if passes == 1:

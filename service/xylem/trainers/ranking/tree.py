@@ -50,21 +50,21 @@ class Gains(NamedTuple):
 
 
 @kernel
-def gains_of(data: TrainingRows, rows: I32, seen: I32) -> Gains:
+def gains_of(data: TrainingRows, rows: I32, label_rank: I32) -> Gains:
     """Return the gains of the labels of some rows, ascending within each.
 
     Source: Prabhu, Varma 2014, equation 1 (label_weight 1), and Jain et al. 2016, section 4 (1 /
     propensity): the ideal DCG of a row of k labels is the sum of the first k discounts, whatever
     their weights.
 
-    seen  int32[K], workspace: zero at the call and on return
+    label_rank  int32[K], workspace: zero at the call and on return
     """
-    ptr, label, used = localise_labels(data.labels.indptr, data.labels.indices, rows, seen)
+    ptr, label, used = localise_labels(data.labels.indptr, data.labels.indices, rows, label_rank)
     gain = np.empty(len(label), np.float64)
     for i in range(len(rows)):
         share = data.ideal[ptr[i + 1] - ptr[i]]
-        for at in range(ptr[i], ptr[i + 1]):
-            gain[at] = data.label_weight[used[label[at]]] / share
+        for position in range(ptr[i], ptr[i + 1]):
+            gain[position] = data.label_weight[used[label[position]]] / share
     return Gains(ptr, label, gain, used)
 
 
@@ -110,11 +110,11 @@ def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> 
     for step in range(ROUNDS_MAX):
         totals_out[step] = _rank(gains, side, discount, lead)
         for i in range(n_rows):
-            more = 0.0
+            advantage = 0.0
             for e in range(gains.ptr[i], gains.ptr[i + 1]):
-                more += gains.gain[e] * lead[gains.label[e]]
-            if more != 0.0:
-                side[i] = more > 0.0
+                advantage += gains.gain[e] * lead[gains.label[e]]
+            if advantage != 0.0:
+                side[i] = advantage > 0.0
         if step and totals_out[step] - totals_out[step - 1] < GAIN_MIN * n_rows:
             return step + 1
     return ROUNDS_MAX
@@ -202,11 +202,17 @@ def _alike(labels: LabelRows, order: I32) -> bool:
 
 @kernel
 def _split(
-    data: TrainingRows, order: I32, growth: Growth, random: U64, counts: I32, seen: I32, stop: U8
+    data: TrainingRows,
+    order: I32,
+    growth: Growth,
+    random: U64,
+    counts: I32,
+    label_rank: I32,
+    stop: U8,
 ) -> _Split:
     """Split the rows of a node; all on one side when no attempt could do better."""
     n_rows = len(order)
-    gains = gains_of(data, order, seen)
+    gains = gains_of(data, order, label_rank)
     columns = columns_of(data.rows, order, counts)
     totals = np.empty(ROUNDS_MAX)
     side = np.empty(n_rows, np.uint8)
@@ -235,8 +241,8 @@ def _split(
         side[:] = margin > 0.0
         n_second = side.sum()
         if 0 < n_second < n_rows:
-            kept = np.flatnonzero(weight[:n_used])
-            return _Split(columns.feature[kept], weight[kept], weight[n_used], side, n_used)
+            nonzero = np.flatnonzero(weight[:n_used])
+            return _Split(columns.feature[nonzero], weight[nonzero], weight[n_used], side, n_used)
     side[:] = 0
     return _Split(columns.feature[:0], np.empty(0, np.float32), np.float32(0), side, n_used)
 
@@ -257,17 +263,17 @@ def _part(order: I32, side: U8) -> int:
 
 
 @kernel
-def _count_labels(labels: LabelRows, order: I32, n_most: int, seen: I32) -> tuple[I32, I32]:
+def _count_labels(labels: LabelRows, order: I32, n_most: int, label_rank: I32) -> tuple[I32, I32]:
     """Return the n_most labels that most rows carry (ties: smaller
     label first), ascending; how many.
     """
-    _, ranks, label = localise_labels(labels.indptr, labels.indices, order, seen)
+    _, ranks, label = localise_labels(labels.indptr, labels.indices, order, label_rank)
     count = np.zeros(len(label), np.int32)
     for rank in ranks:
         count[rank] += 1
     if len(label) > n_most:
-        kept = np.sort(np.argsort((-count).astype(np.float64), kind="mergesort")[:n_most])
-        return label[kept], count[kept]
+        frequent = np.sort(np.argsort((-count).astype(np.float64), kind="mergesort")[:n_most])
+        return label[frequent], count[frequent]
     return label, count
 
 
@@ -322,33 +328,33 @@ def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U
     leaves = _Pairs(np.empty(0, np.int32), np.empty(0, np.int32))
     random = np.array([seed], np.uint64)
     counts = np.zeros(data.rows.n_features, np.int32)
-    seen = np.zeros(len(data.label_weight), np.int32)
+    label_rank = np.zeros(len(data.label_weight), np.int32)
     n_rows[0] = len(order)
     n_nodes = 1
     node = 0
     while node < n_nodes:
         weight_ptr[node + 1] = weight_ptr[node]
         leaf_ptr[node + 1] = leaf_ptr[node]
-        here = order[start[node] : start[node] + n_rows[node]]
+        node_rows = order[start[node] : start[node] + n_rows[node]]
         n_first = 0
         if (
-            len(here) > growth.max_leaf
+            len(node_rows) > growth.max_leaf
             and depth[node] < growth.max_depth
-            and not _alike(data.labels, here)
+            and not _alike(data.labels, node_rows)
         ):
-            split = _split(data, here, growth, random, counts, seen, stop)
-            n_first = _part(here, split.side)
-        if 0 < n_first < len(here):
+            split = _split(data, node_rows, growth, random, counts, label_rank, stop)
+            n_first = _part(node_rows, split.side)
+        if 0 < n_first < len(node_rows):
             weights = _put(weights, weight_ptr[node], split.feature, split.weight)
             weight_ptr[node + 1] += len(split.feature)
             n_used[node] = split.n_used
             start[n_nodes], start[n_nodes + 1] = start[node], start[node] + n_first
-            n_rows[n_nodes], n_rows[n_nodes + 1] = n_first, len(here) - n_first
+            n_rows[n_nodes], n_rows[n_nodes + 1] = n_first, len(node_rows) - n_first
             depth[n_nodes], depth[n_nodes + 1] = depth[node] + 1, depth[node] + 1
             bias[n_nodes + 1] = split.bias
             n_nodes += 2
         else:
-            label, count = _count_labels(data.labels, here, growth.leaf_labels, seen)
+            label, count = _count_labels(data.labels, node_rows, growth.leaf_labels, label_rank)
             leaves = _put(leaves, leaf_ptr[node], label, count)
             leaf_ptr[node + 1] += len(label)
         node += 1

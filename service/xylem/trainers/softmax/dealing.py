@@ -63,7 +63,7 @@ class Dealing(NamedTuple):
     g: F32
     d: F32
     n_rows: I64
-    own: I64
+    old_child: I64
     best: I64
     heap: I64
     child: I64
@@ -103,7 +103,7 @@ def _may_enter(i: int, j: int, capacity: int, n_children: int, work: Dealing) ->
     """Return whether a child takes a label: one that keeps its
     child is not turned out for its mass.
     """
-    keeps = work.own[i] == j and work.g[i, j] > 1 and capacity > 0
+    keeps = work.old_child[i] == j and work.g[i, j] > 1 and capacity > 0
     return bool((keeps and work.size[j] < capacity) or _is_open(j, capacity, n_children, work))
 
 
@@ -149,18 +149,18 @@ def _is_before(a: int, b: int, work: Dealing) -> bool:
 
 
 @inlined
-def _sift_down(at: int, n: int, work: Dealing) -> None:
+def _sift_down(position: int, n: int, work: Dealing) -> None:
     """Let the entry at a place of a heap of n sink to where it belongs."""
-    while 2 * at + 1 < n:
-        below = 2 * at + 1
+    while 2 * position + 1 < n:
+        below = 2 * position + 1
         if below + 1 < n and _is_before(work.heap[below + 1], work.heap[below], work):
             below += 1
-        if not _is_before(work.heap[below], work.heap[at], work):
+        if not _is_before(work.heap[below], work.heap[position], work):
             return
-        kept = work.heap[at]
-        work.heap[at] = work.heap[below]
-        work.heap[below] = kept
-        at = below
+        sinking = work.heap[position]
+        work.heap[position] = work.heap[below]
+        work.heap[below] = sinking
+        position = below
 
 
 @inlined
@@ -173,13 +173,13 @@ def _affinities(
     """
     n_known = 0
     for i in range(n_alone, len(labels)):
-        own = branch_at(labels[i], node, state.tree)
-        work.own[i] = own if rule.margin > 0 else -1
+        old_child = branch_at(labels[i], node, state.tree)
+        work.old_child[i] = old_child if rule.margin > 0 else -1
         work.n_rows[i] = 0
         if node >= 0:
-            work.n_rows[i] = probabilities_of(labels[i], node, own, state, work.p[i])
+            work.n_rows[i] = probabilities_of(labels[i], node, old_child, state, work.p[i])
         if work.n_rows[i] == 0:
-            if work.own[i] < 0:
+            if work.old_child[i] < 0:
                 continue
             work.p[i, :] = np.float32(1.0 / work.p.shape[1])
         work.heap[n_known] = i
@@ -216,19 +216,19 @@ def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealin
     """
     for k in range(n_known):
         i = work.heap[k]
-        own = work.own[i]
-        if own < 0:
+        old_child = work.old_child[i]
+        if old_child < 0:
             continue
-        best = own
+        best = old_child
         for j in range(work.p.shape[1]):
             if work.d[i, j] > work.d[i, best]:
                 best = j
-        p_own = np.float64(work.p[i, own])
+        p_old = np.float64(work.p[i, old_child])
         p_best = np.float64(work.p[i, best])
-        variance = max(p_own * (1.0 - p_own), p_best * (1.0 - p_best)) / max(work.n_rows[i], 1)
-        gain = np.float64(work.d[i, best]) - np.float64(work.d[i, own])
+        variance = max(p_old * (1.0 - p_old), p_best * (1.0 - p_best)) / max(work.n_rows[i], 1)
+        gain = np.float64(work.d[i, best]) - np.float64(work.d[i, old_child])
         if gain <= rule.margin * np.sqrt(variance) or len(labels) <= work.p.shape[1]:
-            work.g[i, own] = np.float32(1.0 + share[labels[i]])
+            work.g[i, old_child] = np.float32(1.0 + share[labels[i]])
 
 
 @inlined
@@ -287,10 +287,10 @@ def _deal_alone(
     and close these.
     """
     for i in range(n_alone):
-        own = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
-        if own >= 0 and work.size[own] == 0:
-            work.child[i] = own
-            work.size[own] = _CLOSED
+        old_child = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
+        if old_child >= 0 and work.size[old_child] == 0:
+            work.child[i] = old_child
+            work.size[old_child] = _CLOSED
     for i in range(n_alone):
         j = 0
         while work.child[i] < 0:
@@ -320,9 +320,9 @@ def deal(
     work.mass[:] = 0.0
     work.left[0] = len(labels) + pads
     work.left[1] = n_children
-    left = 0.0
+    mass_left = 0.0
     for label in labels:
-        left += share[label]
+        mass_left += share[label]
     n_alone = 0
     may_be_alone = rule.alone > 0 and capacity > 0 and len(labels) > n_children
     while may_be_alone and n_alone < n_children - 1:
@@ -331,12 +331,12 @@ def deal(
         is_leaf = node >= 0 and state.tree.leaf_node[label] == node and rule.margin > 0
         least = 0.5 * rule.alone if is_leaf else rule.alone
         fits = 0 < n_after <= capacity * (n_children - n_alone - 1)
-        if not fits or share[label] < least * left / (n_children - n_alone):
+        if not fits or share[label] < least * mass_left / (n_children - n_alone):
             break
-        left -= share[label]
+        mass_left -= share[label]
         n_alone += 1
     _deal_alone(labels, n_alone, node, state.tree, rule, work)
-    work.room[0] = rule.slack * left / (n_children - n_alone) if rule.slack > 0 else np.inf
+    work.room[0] = rule.slack * mass_left / (n_children - n_alone) if rule.slack > 0 else np.inf
     n_known = _affinities(labels, node, state, n_alone, rule, work)
     _gradients(labels, share, n_known, rule, work)
     _keep_places(labels, share, n_known, rule, work)

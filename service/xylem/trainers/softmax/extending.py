@@ -114,7 +114,7 @@ def _nearest(
     sums = np.zeros((rows.labels.n_labels, network.embedding.shape[1]))
     add_representations(*rows, network, p.descent().is_mean, sums)
     counts = np.bincount(rows.labels.indices, minlength=len(sums))
-    found = np.empty(len(new), np.int32)
+    nearest = np.empty(len(new), np.int32)
     for i, label in enumerate(new.tolist()):
         mean = sums[label] / counts[label]
         node = 0
@@ -123,8 +123,8 @@ def _nearest(
             node = int(
                 tree.child[node, np.where(tree.child[node] != -1, margins, -np.inf).argmax()]
             )
-        found[i] = -2 - node
-    return found
+        nearest[i] = -2 - node
+    return nearest
 
 
 def _with_leaves(

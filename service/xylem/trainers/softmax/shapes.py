@@ -101,22 +101,24 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     features = np.tile(np.arange(dim, dtype=np.int32), n)
     dense = SparseRows(ptr, features, vectors.reshape(-1), dim)
     members = np.arange(n, dtype=np.int32)
-    found = [np.array([0, n])]
-    bounds = found[0]
+    cuts = [np.array([0, n])]
+    bounds = cuts[0]
     levels = []
 
     def divide(part: tuple[int, int, int, int]) -> I64:
-        start, stop, room, seed_here = part
-        here = members[start:stop]
-        clusters = here.copy()
+        start, stop, room, part_seed = part
+        part_labels = members[start:stop]
+        clusters = part_labels.copy()
         rank = np.zeros(dim, np.int32)
-        ends = kmeans(dense, clusters, arity, seed_here, rank)
+        ends = kmeans(dense, clusters, arity, part_seed, rank)
         sums = [
             vectors[clusters[first:last]].sum(axis=0, dtype=np.float64)
             for first, last in itertools.pairwise(ends)
         ]
-        chosen = _fill(vectors[here], _of_length_one(np.stack(sums)), counts[here], room)
-        members[start:stop] = here[np.argsort(chosen, kind="stable")]
+        chosen = _fill(
+            vectors[part_labels], _of_length_one(np.stack(sums)), counts[part_labels], room
+        )
+        members[start:stop] = part_labels[np.argsort(chosen, kind="stable")]
         return start + np.cumsum(np.bincount(chosen, minlength=arity))
 
     for level in range(1, n_levels):
@@ -126,9 +128,9 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
             (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p))
             for p in large
         ]
-        tools.crew.run(divide, parts, lambda part, ends: found.append(ends))
+        tools.crew.run(divide, parts, lambda part, ends: cuts.append(ends))
         tools.progress(STAGE, level, n_levels - 1)
-        bounds = np.unique(np.concatenate(found))
+        bounds = np.unique(np.concatenate(cuts))
         levels.append(bounds)
     return join(labels[members], levels)
 
@@ -136,8 +138,8 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
 def _of_length_one(vectors: F64) -> F32:
     """Return vectors divided by their lengths; those of length 0 as they are."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return found
+    units: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return units
 
 
 def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
@@ -147,13 +149,13 @@ def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
     # its order of sums does not hang on the processor
     likeness = np.einsum("nd,cd->nc", vectors, centres)
     free = np.zeros(len(centres), np.float32)
-    left = [room] * len(centres)
+    room_left = [room] * len(centres)
     chosen = np.empty(len(vectors), np.int64)
     for label in np.argsort(-counts, kind="stable").tolist():
         cluster = int(np.argmax(likeness[label] + free))
         chosen[label] = cluster
-        left[cluster] -= 1
-        if left[cluster] == 0:
+        room_left[cluster] -= 1
+        if room_left[cluster] == 0:
             free[cluster] = -np.inf
     return chosen
 
@@ -221,17 +223,17 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
     n_nodes = 1
     for number in order:
         children = topology.child[number] if number >= 0 else np.empty(0, np.int32)
-        here = np.flatnonzero(children != -1)
-        of_children = children[here].tolist()
+        branches = np.flatnonzero(children != -1)
+        of_children = children[branches].tolist()
         order.extend(child if child >= 0 else -1 for child in of_children)
         labels.extend(-2 - child if child < -1 else -1 for child in of_children)
-        n_nodes += len(here)
+        n_nodes += len(branches)
         child_ptr.append(n_nodes)
-        if not len(here):
+        if not len(branches):
             chunks.append(None)
             continue
-        feature = np.repeat(np.arange(dim), len(here))
-        child = np.tile(np.arange(len(here)), dim)
-        weight = np.ascontiguousarray(network.weights[number, here, :dim].T).reshape(-1)
-        chunks.append(Chunk.of(feature, child, weight, network.bias[number, here].copy()))
+        feature = np.repeat(np.arange(dim), len(branches))
+        child = np.tile(np.arange(len(branches)), dim)
+        weight = np.ascontiguousarray(network.weights[number, branches, :dim].T).reshape(-1)
+        chunks.append(Chunk.of(feature, child, weight, network.bias[number, branches].copy()))
     return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)

@@ -49,16 +49,16 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
         raise BadParameter(message)
     census.check_labelled()
     first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
-    state, report, kept = descend(source, parameters, first, tools)
+    state, report, learner_state = descend(source, parameters, first, tools)
     embedding = Embedding(
         np.ascontiguousarray(state.network.embedding[:, :dim]),
         np.ascontiguousarray(state.network.transition[:, :turned, :dim]),
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
-    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
+    fields = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": learner_state}
     tree = tree_of(state.tree, state.network, dim)
     n_labels = len(census.label_rows)
-    return Trained.of([tree], n_labels, dim, "softmax", parameters, **more)
+    return Trained.of([tree], n_labels, dim, "softmax", parameters, **fields)
 
 
 def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:

@@ -25,17 +25,20 @@ from xylem.trainers.softmax.updates import (
 )
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
-from xylem.trainers.windows import dealt
+from xylem.trainers.windows import deal_windows
 from xylem_store import I32, I64, U64, padded
 
 
-def restore(found: LearnerState, state: LearningState, random: U64) -> None:
-    """Write what was kept over the state before the first step, on `kept_tree`. Raises Corrupt."""
-    for name, array in {"random": random, **written(state)}.items():
-        array[...] = found.take(name, array.dtype.name, *array.shape)
+def restore(stored: LearnerState, state: LearningState, random: U64) -> None:
+    """Write a stored state over the state before the first step, on `stored_tree`.
+
+    Raises Corrupt.
+    """
+    for name, array in {"random": random, **state_arrays(state)}.items():
+        array[...] = stored.take(name, array.dtype.name, *array.shape)
 
 
-def written(state: LearningState) -> dict[str, NDArray[Any]]:
+def state_arrays(state: LearningState) -> dict[str, NDArray[Any]]:
     """Return what steps write, by name; labels' means are not among
     it: they are found before each use.
     """
@@ -47,11 +50,11 @@ def written(state: LearningState) -> dict[str, NDArray[Any]]:
     return {**arrays, **(sums if len(state.statistics.sums) else {})}
 
 
-def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
+def stored_tree(stored: LearnerState, n_labels: int) -> SoftmaxTree:
     """Return the tree of a state; nodes that its root does not
     reach are not in use. Raises Corrupt.
     """
-    child = found.take("child", "int32", None, None)
+    child = stored.take("child", "int32", None, None)
     check_that(len(child) > 0, "a root")
     check_that(
         ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels"
@@ -113,7 +116,7 @@ def pieces(
         return p.rate * ((total - step) / (total - constant))
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
-    windows = dealt(source, tools)
+    windows = deal_windows(source, tools)
     for epoch in tools.passes.of(p.epochs):
         done = epoch * n
         shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
@@ -148,11 +151,11 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     n_places, n_turned = p.transitions()
     n_vectors = data.rows.n_features // n_places + n_places * n_turned
     tools.progress("estimate", 1, 1)
-    found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    estimate = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
     stored = {
         w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES
     }
-    return replace(found, stored_bytes=stored)
+    return replace(estimate, stored_bytes=stored)
 
 
 def descend(
@@ -171,7 +174,7 @@ def descend(
     p = parameters.descent()
     learning = parameters.learns()
     census = source.census
-    before = tools.passes.state
+    previous_state = tools.passes.state
     passes = tools.passes.of(p.epochs)
     total = p.epochs * census.n_labelled
     random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
@@ -179,15 +182,15 @@ def descend(
     losses = np.zeros(passes.stop)
     stage = "embeddings" if learning is None else "tree and embeddings"
     updates: list[dict[str, Any]] = []
-    if before is not None:
+    if previous_state is not None:
         with restoring():
-            topology = kept_tree(before, len(census.label_rows))
-            updates = list(before.facts["updates"])
-            losses[: before.passes] = before.facts["losses"]
+            topology = stored_tree(previous_state, len(census.label_rows))
+            updates = list(previous_state.facts["updates"])
+            losses[: previous_state.passes] = previous_state.facts["losses"]
     assert topology is not None
     state = _start(census, parameters, topology, tools)
-    if before is not None:
-        restore(before, state, random)
+    if previous_state is not None:
+        restore(previous_state, state, random)
     for piece in pieces(source, parameters, marks, tools):
         losses[piece.n_before // census.n_labelled] += run_piece(piece, state, random, tools)
         done = piece.n_before + len(piece.order)
@@ -207,11 +210,15 @@ def descend(
         raise BadParameter(
             f"rate: expected one under which parameters stay finite, found {p.rate:g}"
         )
-    kept = None
+    learner_state = None
     if tools.passes.keeps:
         facts = {"losses": losses.tolist(), "updates": updates}
-        arrays: dict[str, Any] = {"child": state.tree.child, "random": random, **written(state)}
-        kept = LearnerState(passes.stop, facts, arrays)
+        arrays: dict[str, Any] = {
+            "child": state.tree.child,
+            "random": random,
+            **state_arrays(state),
+        }
+        learner_state = LearnerState(passes.stop, facts, arrays)
     report: dict[str, Any] = {
         "log_loss": (losses / census.n_labelled).tolist(),
         **_shape_report(state.tree, census.label_rows),
@@ -220,7 +227,7 @@ def descend(
         bring_up_to_date(state, source, p.is_mean)
         report["levels"] = levels_of(state, census.label_rows)
         report["updates"] = updates
-    return state, report, kept
+    return state, report, learner_state
 
 
 UPDATES_TOLD_MAX = 100  # so many updates are told of, at most: evenly many of all, and the last
@@ -242,13 +249,13 @@ def _update(
 
 def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
-    found: list[float] = []
+    losses: list[float] = []
 
     def work(_: int) -> float:
         return train_rows(*piece.data, piece.order, state, piece.steps, random, tools.crew.stop)
 
-    tools.crew.run(work, [0], lambda _, loss: found.append(loss))
-    return found[0]
+    tools.crew.run(work, [0], lambda _, loss: losses.append(loss))
+    return losses[0]
 
 
 def _start(
@@ -264,12 +271,12 @@ def _start(
     n_words = census.n_features // n_places
     copies = 2 if parameters.descent().is_adaptive else 1
     needed = 4 * copies * padded * (n_words + tree.child.size)
-    most = memory_bytes()
-    if needed > most:
+    limit = memory_bytes()
+    if needed > limit:
         raise BadParameter(
             f"dim: expected embeddings of {n_words} words and {tree.child.size} children of "
             "nodes within "
-            f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
+            f"{limit >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
         )
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
     embedding = np.zeros((n_words, padded), np.float32)

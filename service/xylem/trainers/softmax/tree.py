@@ -86,7 +86,7 @@ class LabelStatistics(NamedTuple):
     sums: F32
     counts: F32
     means: F32
-    seen: I64
+    n_rows: I64
 
 
 class LearningState(NamedTuple):
@@ -130,11 +130,11 @@ class _Scratch(NamedTuple):
 
 
 @inlined
-def _dot(left: F32, at: int, right: F32, lanes: F32) -> Any:
+def _dot(left: F32, offset: int, right: F32, lanes: F32) -> Any:
     """Return the inner product of left[at : at + D] and right, in lanes that are added pairwise."""
-    total = vmul(vload(left, at), vload(right, 0))
+    total = vmul(vload(left, offset), vload(right, 0))
     for tile in range(LANES, len(right), LANES):
-        total = vadd(total, vmul(vload(left, at + tile), vload(right, tile)))
+        total = vadd(total, vmul(vload(left, offset + tile), vload(right, tile)))
     vstore(lanes, 0, total)
     half = LANES // 2
     while half > 0:
@@ -145,11 +145,11 @@ def _dot(left: F32, at: int, right: F32, lanes: F32) -> Any:
 
 
 @inlined
-def _add_to(out: F32, scale: np.float32, x: F32, at: int) -> None:
+def _add_to(out: F32, scale: np.float32, x: F32, offset: int) -> None:
     """Add scale * x[at : at + D] to `out`."""
     factor = vbroadcast(scale)
     for tile in range(0, len(out), LANES):
-        vstore(out, tile, vadd(vload(out, tile), vmul(factor, vload(x, at + tile))))
+        vstore(out, tile, vadd(vload(out, tile), vmul(factor, vload(x, offset + tile))))
 
 
 @inlined

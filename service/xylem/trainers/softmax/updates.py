@@ -44,14 +44,14 @@ def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> 
     embeddings have moved on since.
     """
     means = state.statistics.means
-    seen = state.statistics.seen
+    n_rows = state.statistics.n_rows
     if not len(means):
         return
     sums = np.zeros(means.shape)
     for part in source.parts():
         add_representations(*part, state.network, is_mean, sums)
-    seen[:] = source.census.label_rows
-    means[:] = sums / np.maximum(seen, 1)[:, None]
+    n_rows[:] = source.census.label_rows
+    means[:] = sums / np.maximum(n_rows, 1)[:, None]
 
 
 def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
@@ -67,14 +67,14 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
     is_known = of_node[:, GREATEST] > 0  # not where there is a single child
     lines = []
     for level in range(min(LEVELS_MAX, int(state.tree.level.max()) + 1)):
-        here = of_node[is_known & (state.tree.level == level)]
-        if not len(here):
+        level_nodes = of_node[is_known & (state.tree.level == level)]
+        if not len(level_nodes):
             break
-        weight = here[:, MASS] / here[:, MASS].sum()
+        weight = level_nodes[:, MASS] / level_nodes[:, MASS].sum()
         means = {
-            "objective": weight @ here[:, OBJECTIVE],
-            "share": weight @ (here[:, OBJECTIVE] / here[:, GREATEST]),
-            "purity": weight @ here[:, PURITY],
+            "objective": weight @ level_nodes[:, OBJECTIVE],
+            "share": weight @ (level_nodes[:, OBJECTIVE] / level_nodes[:, GREATEST]),
+            "purity": weight @ level_nodes[:, PURITY],
         }
         lines.append(
             {"level": level, **{name: round(float(mean), 5) for name, mean in means.items()}}
@@ -92,35 +92,36 @@ def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningSt
     if len(labels) < 2:
         return state, 0
     arity = tree.child.shape[1]
-    made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
+    new_tree = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
     share = counts / counts.sum()
-    n_nodes, begins = assign_labels(labels, share, rule, state, made)
-    child, parent, branch, level = (part[:n_nodes] for part in made[:4])
-    made = made._replace(child=child, parent=parent, branch=branch, level=level)
+    n_nodes, begins = assign_labels(labels, share, rule, state, new_tree)
+    child, parent, branch, level = (part[:n_nodes] for part in new_tree[:4])
+    new_tree = new_tree._replace(child=child, parent=parent, branch=branch, level=level)
     is_new = begins[:n_nodes].astype(np.bool_)
     network = network._replace(
-        weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new)
+        weights=_keep_old_rows(network.weights, is_new), bias=_keep_old_rows(network.bias, is_new)
     )
     if len(squares.bias):
         squares = squares._replace(
-            weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new)
+            weights=_keep_old_rows(squares.weights, is_new),
+            bias=_keep_old_rows(squares.bias, is_new),
         )
-    moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
+    moved = (new_tree.leaf_node != tree.leaf_node) | (new_tree.leaf_branch != tree.leaf_branch)
     if len(statistics.sums):
-        statistics = _forget(statistics, tree, made, is_new)
-    return LearningState(made, network, squares, statistics), int(moved.sum())
+        statistics = _keep_path_sums(statistics, tree, new_tree, is_new)
+    return LearningState(new_tree, network, squares, statistics), int(moved.sum())
 
 
-def _placed(old: F32, is_new: Bools) -> F32:
+def _keep_old_rows(old: F32, is_new: Bools) -> F32:
     """Return the rows of old numbers as they were, those of new ones 0."""
-    found = np.zeros((len(is_new), *old.shape[1:]), np.float32)
+    new_values = np.zeros((len(is_new), *old.shape[1:]), np.float32)
     n = min(len(old), len(is_new))
-    found[:n] = old[:n]
-    found[is_new] = 0.0
-    return found
+    new_values[:n] = old[:n]
+    new_values[is_new] = 0.0
+    return new_values
 
 
-def _forget(
+def _keep_path_sums(
     statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: Bools
 ) -> LabelStatistics:
     """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
@@ -128,10 +129,10 @@ def _forget(
     depth = int(new.level.max()) + 1
     sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
     counts = np.ones((len(new.leaf_node), depth), np.float32)
-    before = _paths(old, depth)
-    after = _paths(new, depth)
-    same = (before == after) & (after >= 0)
-    same &= ~is_new[np.maximum(after, 0)]
+    old_paths = _paths(old, depth)
+    new_paths = _paths(new, depth)
+    same = (old_paths == new_paths) & (new_paths >= 0)
+    same &= ~is_new[np.maximum(new_paths, 0)]
     same = np.logical_and.accumulate(same, axis=1)
     n = min(depth, statistics.counts.shape[1])
     sums[:, :n][same[:, :n]] = statistics.sums[:, :n][same[:, :n]]
