@@ -35,24 +35,24 @@ class CorpusDirectory(DataFile):
         self.kind = DIRECTORY
         self.n_without = 0
         try:
-            found = [
+            file_names = [
                 file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()
             ]
         except OSError as error:
             raise super().fault(
                 None, f"expected a directory to read, found: {error.strerror}"
             ) from None
-        self.names = sorted(name for name in found if not name.startswith("."))
+        self.names = sorted(name for name in file_names if not name.startswith("."))
         if not self.names:
             raise super().fault(
                 None, f"expected documents named *{DOCUMENT} in the directory, found none"
             )
 
-    def fault(self, line: int | None, what: str) -> BadData:
+    def fault(self, line: int | None, message: str) -> BadData:
         """Return the error that names the document of that number."""
         if line is None:
-            return super().fault(None, what)
-        return BadData(f"{self.path / self.names[line]}: {what}")
+            return super().fault(None, message)
+        return BadData(f"{self.path / self.names[line]}: {message}")
 
     @property
     def warning(self) -> str | None:
@@ -86,7 +86,7 @@ class CorpusDirectory(DataFile):
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
         """Yield the lines of a file, by number; the digest goes on. Raises BadData."""
-        file = DataFile(path, after=self)
+        file = DataFile(path, previous=self)
         size = 0
         for number, line in text_lines(file):
             size += len(line)

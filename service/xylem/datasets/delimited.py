@@ -44,8 +44,8 @@ def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[s
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            known = (fault for start, fault in _FAULTS.items() if start in str(error))
-            raise file.fault(first, next(known, f"expected cells, found: {error}")) from None
+            explanations = (fault for start, fault in _FAULTS.items() if start in str(error))
+            raise file.fault(first, next(explanations, f"expected cells, found: {error}")) from None
         if cells is None:
             return
         if cells:
@@ -93,11 +93,11 @@ class _Lines:
         return line
 
 
-def _place(block: bytes, at: int, first: int) -> tuple[int, int]:
-    """Return the line of byte `at` of a block whose first line is
+def _place(block: bytes, offset: int, first: int) -> tuple[int, int]:
+    """Return the line of byte `offset` of a block whose first line is
     `first`, and its place there, from 1.
     """
-    return first + block.count(b"\n", 0, at), at - block.rfind(b"\n", 0, at)
+    return first + block.count(b"\n", 0, offset), offset - block.rfind(b"\n", 0, offset)
 
 
 def _decoded(file: DataFile) -> Iterator[str]:

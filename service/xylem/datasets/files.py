@@ -14,8 +14,8 @@ from xylem.base import (
     is_directory,
     is_pattern,
     plain_name,
+    reason_of,
     refuse_special,
-    said_by,
 )
 from xylem.datasets.annif import DOCUMENT, CorpusDirectory
 from xylem.datasets.stream import DataFile, Progress
@@ -51,33 +51,33 @@ class DataFiles(DataFile):
         self.kind = kind_of(files[0].path)
         self._files = files
 
-    def each(self) -> Iterator[DataFile]:
+    def files(self) -> Iterator[DataFile]:
         """Yield the files; the digest goes on when the next one is asked for."""
-        whole = self.path
-        done = 0
+        data_path = self.path
+        n_bytes_done = 0
         total = sum(file.n_bytes for file in self._files)
-        for at, n_bytes in self._files:
+        for file_path, n_bytes in self._files:
 
-            def move(place: int, _: int, before: int = done) -> None:
+            def move(n_bytes_read: int, _: int, n_bytes_before: int = n_bytes_done) -> None:
                 if self._on_progress:
-                    self._on_progress(before + place, total)
+                    self._on_progress(n_bytes_before + n_bytes_read, total)
 
-            file = DataFile(at, move, after=self)
-            self.path = at
+            file = DataFile(file_path, move, previous=self)
+            self.path = file_path
             self.line = 1
             yield file
             self._digest = file._digest
-            done += n_bytes
-        self.path = whole
+            n_bytes_done += n_bytes
+        self.path = data_path
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes of all files."""
-        for file in self.each():
+        for file in self.files():
             yield from file.blocks()
 
     def lines(self) -> Iterator[bytes]:
         """Yield blocks of whole lines, each of one file, whose `line` they begin at."""
-        for file in self.each():
+        for file in self.files():
             for block in file.lines():
                 self.line = file.line
                 yield block
@@ -123,21 +123,21 @@ def find_files(path: Path) -> list[FoundFile]:
             not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())
         ):
             return [FoundFile(path, 0)]
-        found = _listed(path, is_dir=is_dir)
+        files = _list_files(path, is_dir=is_dir)
     except (XylemError, MemoryError):
         raise
     except faults_of(path) as error:
-        raise BadData(f"{path}: expected files to read, found: {said_by(error)}") from None
-    if not found:
+        raise BadData(f"{path}: expected files to read, found: {reason_of(error)}") from None
+    if not files:
         where = (
             f"data files, or documents named *{DOCUMENT} in the directory"
             if is_dir
             else "such files"
         )
         raise BadData(f"{path}: expected {where}, found none")
-    if len(found) > FILES_MAX:
-        raise BadData(f"{path}: expected at most {FILES_MAX} files, found {len(found)}")
-    return sorted(found, key=lambda file: str(file.path))
+    if len(files) > FILES_MAX:
+        raise BadData(f"{path}: expected at most {FILES_MAX} files, found {len(files)}")
+    return sorted(files, key=lambda file: str(file.path))
 
 
 def kind_of(path: Path) -> str:
@@ -151,27 +151,27 @@ def kind_of(path: Path) -> str:
 
 def source_of(path: Path) -> str:
     """Return the base name of a file or directory; of a pattern that of the directory."""
-    named = path.parent if is_pattern(path) and path.parent.name else path
-    return named.name or named.absolute().name
+    source = path.parent if is_pattern(path) and path.parent.name else path
+    return source.name or source.absolute().name
 
 
-def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
+def _list_files(path: Path, *, is_dir: bool) -> list[FoundFile]:
     if isinstance(path, RemotePath):
-        listed = (
+        entries = (
             path.fs.ls(path.key, detail=True)
             if is_dir
             else path.fs.glob(path.key, detail=True).values()
         )
-        there = [
-            FoundFile(RemotePath(path.fs.unstrip_protocol(one["name"])), int(one["size"] or 0))
-            for one in listed
-            if one["type"] == "file"
+        files = [
+            FoundFile(RemotePath(path.fs.unstrip_protocol(entry["name"])), int(entry["size"] or 0))
+            for entry in entries
+            if entry["type"] == "file"
         ]
     else:
         matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207
         names = path.iterdir() if is_dir else map(Path, matches)
-        there = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
-    return [one for one in there if not is_dir or _is_data(one.path)]
+        files = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
+    return [file for file in files if not is_dir or _is_data(file.path)]
 
 
 def _is_data(path: Path) -> bool:
@@ -191,10 +191,10 @@ def _has_documents(path: Path) -> bool:
     kinds = {Path(plain_name(file)).suffix for file in files}
     if DOCUMENT not in kinds or not any(file.suffix == DOCUMENT for file in files):
         return False
-    if others := sorted(kinds - {DOCUMENT, ".tsv"}):
+    if other_kinds := sorted(kinds - {DOCUMENT, ".tsv"}):
         fault = (
             f"expected documents (*{DOCUMENT}) or files of data, found "
-            f"*{', *'.join(others)} among them"
+            f"*{', *'.join(other_kinds)} among them"
         )
         raise BadData(f"{path}: {fault}: name them by a pattern")
     return True

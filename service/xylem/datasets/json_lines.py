@@ -72,37 +72,37 @@ class RowCollector:
         self.file = file
         self.kind = ""
         self.texts: list[str] = []
-        self.named: list[dict[str, float]] = []
+        self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
         self.labels, self.counts = array("i"), array("i")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
         try:
-            found = orjson.loads(line)
+            row = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
             raise self.file.fault(number, fault) from error
-        if not isinstance(found, dict):
-            raise self.file.fault(number, f"expected a JSON object, found {what_is(found)}")
-        kinds = [kind for kind in ("text", "features") if kind in found]
-        if "subjects" in found and "labels" not in found:
-            found["labels"] = self._subjects(number, found["subjects"])
-        if len(kinds) != 1 or "labels" not in found:
-            keys = ", ".join(repr(key[:40]) for key in list(found)[:10]) or "none"
+        if not isinstance(row, dict):
+            raise self.file.fault(number, f"expected a JSON object, found {what_is(row)}")
+        kinds = [kind for kind in ("text", "features") if kind in row]
+        if "subjects" in row and "labels" not in row:
+            row["labels"] = self._subjects(number, row["subjects"])
+        if len(kinds) != 1 or "labels" not in row:
+            keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
             expected = "expected keys `labels` and one of `text` and `features`"
             raise self.file.fault(number, f"{expected}, found {keys}")
         if self.kind and kinds[0] != self.kind:
             fault = f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
             raise self.file.fault(number, fault)
         if kinds[0] == "text":
-            if not isinstance(found["text"], str):
+            if not isinstance(row["text"], str):
                 raise self.file.fault(
-                    number, f"expected a string as `text`, found {what_is(found['text'])}"
+                    number, f"expected a string as `text`, found {what_is(row['text'])}"
                 )
-            self.add_text(number, found["text"], found["labels"])
+            self.add_text(number, row["text"], row["labels"])
         else:
-            self.add_named(number, found["features"], found["labels"])
+            self.add_named(number, row["features"], row["labels"])
 
     def _subjects(self, number: int, subjects: object) -> list[object]:
         """Return the URI of each of Annif's subjects, or its label where it has none."""
@@ -128,7 +128,7 @@ class RowCollector:
     def add_named(self, number: int, features: object, labels: object) -> None:
         """Add an instance of values by feature name, with its labels."""
         self.kind = "features"
-        self.named.append(self._features(number, features))
+        self.named_features.append(self._features(number, features))
         self._add_labels(number, labels)
 
     def refuse_empty(self) -> None:
@@ -170,14 +170,14 @@ class RowCollector:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
         self.counts.append(len(labels))
 
-    def taken(self) -> Dataset:
+    def take_rows(self) -> Dataset:
         """Return the rows so far, their labels with provisional ids, and forget them."""
         labels = self._provisional()
-        found = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
+        dataset = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
         self.texts = []
-        self.named = []
+        self.named_features = []
         self.labels, self.counts = array("i"), array("i")
-        return found
+        return dataset
 
     def finish(self, model: NameTable | None) -> Dataset:
         """Return the rows with their final label ids; their
@@ -192,10 +192,10 @@ class RowCollector:
         if model is None:
             new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
             return self._dataset(*renumber_labels(labels, new_ids, len(names)), label_names=names)
-        known = find_all(model, self.ids)
-        unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
+        model_ids = find_all(model, self.ids)
+        unknown_names = [name for name, i in zip(self.ids, model_ids, strict=True) if i < 0]
         return self._dataset(
-            *renumber_labels(labels, known, model.n_names), unknown_names=unknown_names
+            *renumber_labels(labels, model_ids, model.n_names), unknown_names=unknown_names
         )
 
     def _provisional(self) -> LabelRows:
@@ -204,5 +204,9 @@ class RowCollector:
         return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
 
     def _dataset(self, labels: LabelRows, unknown: I32, **names: Any) -> Dataset:
-        texts, named = (self.texts, None) if self.kind == "text" else (None, self.named)
-        return Dataset("", "", labels.n_rows, labels, unknown, texts=texts, named=named, **names)
+        texts, named_features = (
+            (self.texts, None) if self.kind == "text" else (None, self.named_features)
+        )
+        return Dataset(
+            "", "", labels.n_rows, labels, unknown, texts=texts, named_rows=named_features, **names
+        )

@@ -76,29 +76,29 @@ def read_dataset(
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     if suffix == ".npz":
-        rows, found, sha256 = read_npz(file.path, n_named, n_features, on_progress)
+        rows, row_labels, sha256 = read_npz(file.path, n_named, n_features, on_progress)
     else:
         if suffix == ".txt":
-            rows, found = read_rows(file, n_named, n_features, has_header=True)
+            rows, row_labels = read_rows(file, n_named, n_features, has_header=True)
         else:
-            rows, found = read_rows(file, n_named, None, has_header=False)
+            rows, row_labels = read_rows(file, n_named, None, has_header=False)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
-    unknown = np.zeros(found.n_rows, np.int32)
+    unknown = np.zeros(row_labels.n_rows, np.int32)
     unknown_names = []
     if labels is not None:
         if names is not None:
-            carried = np.unique(found.indices).tolist()
-            known = find_all(labels, names)
-            found, unknown = renumber_labels(found, known, labels.n_names)
-            unknown_names = [names[i] for i in carried if known[i] < 0]
+            used_labels = np.unique(row_labels.indices).tolist()
+            model_ids = find_all(labels, names)
+            row_labels, unknown = renumber_labels(row_labels, model_ids, labels.n_names)
+            unknown_names = [names[i] for i in used_labels if model_ids[i] < 0]
         else:
-            found, unknown, unknown_names = first_labels(found, labels.n_names)
+            row_labels, unknown, unknown_names = first_labels(row_labels, labels.n_names)
     return Dataset(
         source=source_of(path),
         sha256=sha256,
         n_rows=rows.n_rows,
-        labels=found,
+        labels=row_labels,
         unknown_labels=unknown,
         rows=rows,
         label_names=names if labels is None else None,
@@ -112,13 +112,13 @@ def check_readable(path: Path) -> None:
 
     Of many files each. Raises BadParameter for a Parquet file where its reader is not installed.
     """
-    found = open_data(path)
-    suffix = found.kind
+    data_file = open_data(path)
+    suffix = data_file.kind
     if suffix == ".parquet":
         check_installed()
     if suffix == DIRECTORY:
         return
-    for file in found.each():
+    for file in data_file.files():
         next(file.blocks(), None)
         if suffix == ".npz":
             next(DataFile(partner(file.path)).blocks(), None)
@@ -144,7 +144,7 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
     if file.kind == ".txt":
         return text_blocks(collector, fasttext_lines(file))
     if file.kind in TABLES:
-        rows = (row for each in file.each() for row in table_rows(each, columns))
+        rows = (row for table in file.files() for row in table_rows(table, columns))
         return text_blocks(collector, rows)
     return json_blocks(collector)
 
@@ -181,11 +181,11 @@ def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:
 
 def _text_of(file: DataFile, number: int, line: bytes) -> str:
     try:
-        found = orjson.loads(line)
+        row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         message = f"expected a JSON object, found {error.msg} at byte {error.pos}"
         raise file.fault(number, message) from error
-    text = found.get("text") if isinstance(found, dict) else None
+    text = row.get("text") if isinstance(row, dict) else None
     if not isinstance(text, str):
         raise file.fault(number, "expected an object with a string `text`, found none")
     return text
@@ -217,12 +217,12 @@ class DataStream:
         path: Path,
         label_names_file: Path | None = None,
         columns: TableColumns = DEFAULT_COLUMNS,
-        known: Sequence[str] = (),
+        earlier_labels: Sequence[str] = (),
     ) -> None:
         """Read the names file, if any; raises BadData, and
         BadParameter for a format that has no order.
 
-        known  labels that rows before had, in the order of their provisional ids; of formats with
+        earlier_labels  labels that rows before had, in the order of their provisional ids; of formats with
                names
         """
         self.path = path
@@ -241,7 +241,7 @@ class DataStream:
         self.sha256 = ""
         self.warning: str | None = None
         self._columns = columns
-        self._ids = {name: number for number, name in enumerate(known)}
+        self._ids = {name: number for number, name in enumerate(earlier_labels)}
         self._final: I32 | None = None
 
     def settle(self) -> I32 | None:
@@ -276,8 +276,8 @@ class DataStream:
         n_named = None if self.label_names is None else len(self.label_names)
         has_sizes = self._suffix == ".txt"
         for rows, labels in parts_of(file, n_named, has_header=has_sizes):
-            known = has_sizes or n_named is not None
-            n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
+            has_n_labels = has_sizes or n_named is not None
+            n_labels = labels.n_labels if has_n_labels else int(labels.indices.max(initial=-1)) + 1
             n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
             self.n_labels, self.n_features = (
                 max(self.n_labels, n_labels),
@@ -291,8 +291,8 @@ class DataStream:
         for _ in named_blocks(file, self._columns, collector):
             if not collector.counts:
                 continue
-            found = collector.taken()
-            labels = found.labels
+            part = collector.take_rows()
+            labels = part.labels
             self.n_labels = len(self._ids)
             if self.is_read_once and self.n_labels > LABELS_MAX:
                 raise file.fault(
@@ -304,5 +304,5 @@ class DataStream:
                         None, "expected the labels that were read at first, found others too"
                     )
                 labels, _ = renumber_labels(labels, self._final, self.n_labels)
-            yield replace(found, source=self.source, labels=labels)
+            yield replace(part, source=self.source, labels=labels)
         collector.refuse_empty()

@@ -41,19 +41,19 @@ def read_subject_table(file: DataFile, language: str | None) -> SubjectList:
     naming the line.
     """
     subjects = []
-    first = dict[str, int]()
+    line_of_uri = dict[str, int]()
     for line, subject in (
         _tsv_subjects(file, language) if file.kind == ".tsv" else _csv_subjects(file)
     ):
-        before = first.setdefault(subject.uri, line)
-        if before != line:
+        first_line = line_of_uri.setdefault(subject.uri, line)
+        if first_line != line:
             raise file.fault(
-                line, f"expected each URI once, found {subject.uri[:120]!r} of line {before}"
+                line, f"expected each URI once, found {subject.uri[:120]!r} of line {first_line}"
             )
         subjects.append(subject)
     if not subjects:
         raise file.fault(None, "expected subjects, found none")
-    return SubjectList(subjects, list(first.values()))
+    return SubjectList(subjects, list(line_of_uri.values()))
 
 
 def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, Subject]]:
@@ -77,17 +77,17 @@ def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
             raise file.fault(
                 number, f"expected {len(header)} cells, as the header has, found {len(cells)}"
             )
-        has = {
+        texts = {
             column: text
             for column, cell in zip(columns, cells, strict=True)
             if (text := tidy(cell))
         }
-        has.pop("", None)
-        uri = _uri(has.pop(URI, ""))
-        notation = has.pop(NOTATION, None)
+        texts.pop("", None)
+        uri = _uri(texts.pop(URI, ""))
+        notation = texts.pop(NOTATION, None)
         if not uri:
             raise file.fault(number, "expected a URI, found an empty cell")
-        names = {column.removeprefix(NAME): text for column, text in has.items()}
+        names = {column.removeprefix(NAME): text for column, text in texts.items()}
         yield number, Subject(uri, notation, names)
 
 
@@ -109,9 +109,9 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
             raise file.fault(line, f"expected each column once, found {name!r} twice")
         columns.append(column)
     if URI not in columns or not any(column.startswith(NAME) for column in columns):
-        found = ", ".join(header)[:120] or "an empty file"
+        header_text = ", ".join(header)[:120] or "an empty file"
         raise file.fault(
-            line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {found}"
+            line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {header_text}"
         )
     return columns
 
@@ -235,7 +235,7 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
         expected = "expected rdflib, which reads RDF, found none"
         raise BadParameter(f"{expected}: pip install 'xylem-serve[rdf]'") from None
 
-    class Passing(Store):
+    class TripleStore(Store):
         """Hands on what a parser adds."""
 
         context_aware = formula_aware = True  # of a parser of Turtle, which asks before it begins
@@ -248,13 +248,13 @@ def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any]
 
     (check_entities if kind == "xml" else check_literals)(file, data)
     try:
-        Graph(store=Passing()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
+        Graph(store=TripleStore()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
     except (BadData, MemoryError):
         raise
     except Exception as error:  # of a dozen classes, most of them rdflib's own
-        found = " ".join(str(error).split())[:200] or type(error).__name__
+        message = " ".join(str(error).split())[:200] or type(error).__name__
         raise file.fault(
-            None, f"expected RDF ({kind}), found what does not parse: {found}"
+            None, f"expected RDF ({kind}), found what does not parse: {message}"
         ) from None
 
 
@@ -276,11 +276,11 @@ class _Concepts:
         self._readers: dict[str, Callable[[str, Any], None]] = {
             _TYPE: self._add_type,
             _LABEL: self._add_label,
-            f"{_SKOSXL}literalForm": lambda one, form: self._forms[one].append(form),
+            f"{_SKOSXL}literalForm": lambda subject, form: self._forms[subject].append(form),
             f"{_SKOS}notation": self._add_notation,
-            f"{_SKOS}broader": lambda one, other: self._broader[one].append(str(other)),
-            f"{_SKOS}narrower": lambda one, other: self._broader[str(other)].append(one),
-            f"{_SKOS}related": lambda one, other: self._add_related(one, str(other)),
+            f"{_SKOS}broader": lambda subject, other: self._broader[subject].append(str(other)),
+            f"{_SKOS}narrower": lambda subject, other: self._broader[str(other)].append(subject),
+            f"{_SKOS}related": lambda subject, other: self._add_related(subject, str(other)),
             _DEPRECATED: self._add_deprecated,
         }
         for kind in _KINDS:
@@ -305,7 +305,7 @@ class _Concepts:
                 names={**self._labels.get(uri, {}), **self._names.get(uri, {})},
                 broader=self._broader.get(uri, ()),
                 related=self._related.get(uri, ()),
-                others=list(self._others.get(uri, ())),
+                other_names=list(self._others.get(uri, ())),
                 deprecated=uri in self._deprecated,
             )
 
@@ -325,10 +325,10 @@ class _Concepts:
                 self._others[subject][language, kind == _KINDS[2], name] = None
             return
         language, name = self._text(subject, value)
-        before = self._names[subject].setdefault(language, name)
-        if before != name:
+        first_name = self._names[subject].setdefault(language, name)
+        if first_name != name:
             expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
-            raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
+            raise self._file.fault(None, f"{expected}, found {first_name[:60]!r} and {name[:60]!r}")
 
     def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
         self._label_resources[subject].append((kind, str(value)))
@@ -342,9 +342,9 @@ class _Concepts:
         if notation:
             self._notations.setdefault(subject, notation)
 
-    def _add_related(self, one: str, other: str) -> None:
-        self._related[one].append(other)
-        self._related[other].append(one)
+    def _add_related(self, subject: str, other: str) -> None:
+        self._related[subject].append(other)
+        self._related[other].append(subject)
 
     def _add_deprecated(self, subject: str, value: Any) -> None:
         if str(value).lower() in ("true", "1"):
@@ -357,9 +357,9 @@ class _Concepts:
         """
         language, name = _literal(value)
         if not name or not is_language(language):
-            found = f"{str(value)[:60]!r} in {language!r}"
+            literal = f"{str(value)[:60]!r} in {language!r}"
             raise self._file.fault(
-                None, f"<{subject[:120]}>: expected a name in a language, found {found}"
+                None, f"<{subject[:120]}>: expected a name in a language, found {literal}"
             )
         return language, name
 

@@ -22,8 +22,8 @@ from xylem.base import (
     XylemError,
     faults_of,
     plain_name,
+    reason_of,
     refuse_special,
-    said_by,
 )
 
 BLOCK_BYTES = 1 << 20
@@ -52,7 +52,7 @@ class Unpacked(io.RawIOBase):
         """Open the file. Raises BadData where it cannot be, or is not packed as its name says."""
         self.path = path
         self._faults: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
-        with self._telling():
+        with self._reporting_damage():
             refuse_special(path)
             self.packed: BinaryIO = path.open("rb")
             self.n_bytes = self.packed.seek(0, 2)
@@ -61,24 +61,24 @@ class Unpacked(io.RawIOBase):
             self.packed.seek(0)
         try:
             self._refuse_disguise(magic)
-            self._stream: Any = self._opened()
+            self._stream: Any = self._open_stream()
         except BaseException:
             self.packed.close()
             raise
 
     def _refuse_disguise(self, magic: bytes) -> None:
         suffix = self.path.suffix
-        found = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
-        if suffix in _MAGICS and suffix not in found:
+        packings = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
+        if suffix in _MAGICS and suffix not in packings:
             other = "other data" if magic else "an empty file"
             raise self.fault(
                 f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}"
             )
-        if suffix not in _MAGICS and found:
-            hint = f"let the file's name end in {found[0]}"
-            raise self.fault(f"expected no compression, found {_KINDS[found[0]]} data: {hint}")
+        if suffix not in _MAGICS and packings:
+            hint = f"let the file's name end in {packings[0]}"
+            raise self.fault(f"expected no compression, found {_KINDS[packings[0]]} data: {hint}")
 
-    def _opened(self) -> Any:
+    def _open_stream(self) -> Any:
         if self.path.suffix == ".gz":
             return gzip.GzipFile(fileobj=self.packed, mode="rb")
         if self.path.suffix != ".zst":
@@ -93,9 +93,9 @@ class Unpacked(io.RawIOBase):
         self._faults = (pa.ArrowException, OSError)
         return pa.CompressedInputStream(pa.PythonFile(self.packed, "r"), "zstd")
 
-    def fault(self, what: str) -> BadData:
+    def fault(self, message: str) -> BadData:
         """Return the error that names the file."""
-        return BadData(f"{self.path}: {what}")
+        return BadData(f"{self.path}: {message}")
 
     def readable(self) -> bool:
         """Return True."""
@@ -103,7 +103,7 @@ class Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer; return how many bytes, 0 at the end. Raises BadData."""
-        with self._telling():
+        with self._reporting_damage():
             return int(self._stream.readinto(buffer))
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class Unpacked(io.RawIOBase):
         super().close()
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _reporting_damage(self) -> Iterator[None]:
         """Raise BadData for damage, and where the disk or an object store does not
         give the bytes.
         """
@@ -126,7 +126,7 @@ class Unpacked(io.RawIOBase):
             kind = _KINDS[self.path.suffix]
             raise self.fault(f"expected whole {kind} data, found damage: {error}") from error
         except faults_of(self.path) as error:
-            raise self.fault(f"expected a readable file, found: {said_by(error)}") from error
+            raise self.fault(f"expected a readable file, found: {reason_of(error)}") from error
 
 
 def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
@@ -147,24 +147,24 @@ class DataFile:
     """
 
     def __init__(
-        self, path: Path, on_progress: Progress | None = None, after: DataFile | None = None
+        self, path: Path, on_progress: Progress | None = None, previous: DataFile | None = None
     ) -> None:
-        """Open nothing yet; the digest goes on from that of the file `after`, when there is one."""
+        """Open nothing yet; the digest goes on from that of the file `previous`, when there is one."""
         self.path = path
         self.kind = Path(plain_name(path)).suffix
         self.line = 1
         self._on_progress = on_progress
-        self._digest: hashlib._Hash = after._digest.copy() if after else hashlib.sha256()
+        self._digest: hashlib._Hash = previous._digest.copy() if previous else hashlib.sha256()
 
     @property
     def sha256(self) -> str:
         """Return the digest, in hexadecimal, of the bytes read so far."""
         return self._digest.hexdigest()
 
-    def fault(self, line: int | None, what: str) -> BadData:
-        """Return the error that names the file and the line; `what` says expected and found."""
+    def fault(self, line: int | None, message: str) -> BadData:
+        """Return the error that names the file and the line; `message` says expected and found."""
         place = str(self.path) if line is None else f"{self.path}:{line}"
-        return BadData(f"{place}: {what}")
+        return BadData(f"{place}: {message}")
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes in blocks of BLOCK_BYTES. Raises BadData as `Unpacked`."""
@@ -176,7 +176,7 @@ class DataFile:
                     self._on_progress(raw.packed.tell(), raw.n_bytes)
                 yield block
 
-    def each(self) -> Iterator[DataFile]:
+    def files(self) -> Iterator[DataFile]:
         """Yield the files that this is: itself."""
         yield self
 
@@ -187,23 +187,23 @@ class DataFile:
         A byte order mark in front is left out. Raises BadData for a line of more than
         LINE_BYTES_MAX bytes. `line` is that of the block given out.
         """
-        rest = b""
+        remainder = b""
         mark = codecs.BOM_UTF8
         for block in self.blocks():
             cut = block.rfind(b"\n") + 1
-            if len(rest) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
-                found = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
-                raise self.fault(self.line, found)
+            if len(remainder) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
+                message = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                raise self.fault(self.line, message)
             if cut:
-                whole = rest + block[:cut]
-                yield whole.removeprefix(mark)
-                self.line += whole.count(b"\n")
-                rest = block[cut:]
+                block_lines = remainder + block[:cut]
+                yield block_lines.removeprefix(mark)
+                self.line += block_lines.count(b"\n")
+                remainder = block[cut:]
                 mark = b""
             else:
-                rest += block
-        if rest:
-            yield rest.removeprefix(mark) + b"\n"
+                remainder += block
+        if remainder:
+            yield remainder.removeprefix(mark) + b"\n"
 
 
 class StandardInput(DataFile):

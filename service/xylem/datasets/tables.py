@@ -22,8 +22,8 @@ from xylem.base import (
     columns_of,
     faults_of,
     n_bytes_of,
+    reason_of,
     refuse_without_table,
-    said_by,
 )
 from xylem.datasets.annif import CorpusDirectory, corpus_lines, is_corpus, uris_in
 from xylem.datasets.delimited import DELIMITERS, delimited_rows
@@ -76,17 +76,17 @@ class ParquetTable:
         self._faults = (pa.ArrowException, UnicodeDecodeError, *faults_of(file.path))
         try:
             with ExitStack() as stack:
-                opened = stack.enter_context(file.path.open("rb"))
-                self._table = ParquetFile(opened)
+                open_file = stack.enter_context(file.path.open("rb"))
+                self._table = ParquetFile(open_file)
                 self._schema = self._table.schema_arrow
-                self._opened = stack.pop_all()
+                self._open_file = stack.pop_all()
         except self._faults as error:
             raise self._damage(error) from None
         self.columns: list[str] = list(self._schema.names)
 
     def close(self) -> None:
         """Close the file."""
-        self._opened.close()
+        self._open_file.close()
 
     def check_types(self, texts: Sequence[str], labels: str | None) -> None:
         """Raise BadData unless the columns hold text, and labels:
@@ -95,22 +95,24 @@ class ParquetTable:
         from pyarrow import types
 
         for name in texts:
-            found = _value_type(self._schema.field(name).type)
-            if not _is_text(found):
+            value_type = _value_type(self._schema.field(name).type)
+            if not _is_text(value_type):
                 raise self._file.fault(
-                    None, f"column {name[:40]!r}: expected text, found {str(found)[:60]}"
+                    None, f"column {name[:40]!r}: expected text, found {str(value_type)[:60]}"
                 )
         if labels is not None:
-            found = _value_type(self._schema.field(labels).type)
+            value_type = _value_type(self._schema.field(labels).type)
             is_list = (
-                types.is_list(found)
-                or types.is_large_list(found)
-                or types.is_fixed_size_list(found)
+                types.is_list(value_type)
+                or types.is_large_list(value_type)
+                or types.is_fixed_size_list(value_type)
             )
-            is_simple = _is_text(found) or types.is_integer(found) or types.is_null(found)
-            if not is_simple and not (is_list and _is_text(_value_type(found.value_type))):
+            is_simple = (
+                _is_text(value_type) or types.is_integer(value_type) or types.is_null(value_type)
+            )
+            if not is_simple and not (is_list and _is_text(_value_type(value_type.value_type))):
                 expected = "expected text, whole numbers, or lists of text"
-                fault = f"column {labels[:40]!r}: {expected}, found {str(found)[:60]}"
+                fault = f"column {labels[:40]!r}: {expected}, found {str(value_type)[:60]}"
                 raise self._file.fault(None, fault)
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
@@ -187,7 +189,7 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-_SHOWN_MAX = 10
+_COLUMNS_QUOTED_MAX = 10
 
 _URIS = "subject_uris"  # a column of URIs with blanks between, as Annif has it
 
@@ -206,14 +208,14 @@ def table_rows(
     if suffix == ".tsv" and columns == DEFAULT_COLUMNS and is_corpus(file.path):
         yield from corpus_lines(file)
         return
-    wanted = [column.name for column in columns.texts]
+    column_names = [column.name for column in columns.texts]
     label_column = _label_column(file.path, suffix, columns) if with_labels else ""
     if with_labels:
-        wanted.append(label_column)
+        column_names.append(label_column)
     is_uris = label_column == _URIS and columns.separator == DEFAULT_COLUMNS.separator
-    rows = _parquet_rows(file, wanted, with_labels) if suffix == ".parquet" else None
+    rows = _parquet_rows(file, column_names, with_labels) if suffix == ".parquet" else None
     for line, cells in rows or _delimited_rows(
-        file, columns.delimiter or DELIMITERS[suffix], wanted
+        file, columns.delimiter or DELIMITERS[suffix], column_names
     ):
         labels = _labels(cells.pop(), columns.separator, is_uris) if with_labels else []
         # a text counts as often as its column weighs
@@ -235,19 +237,19 @@ def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
         _, header = next(
             delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, [])
         )
-    found = [name for name in (columns.labels, _URIS, "subjects") if name in header]
-    return found[0] if found else columns.labels
+    candidates = [name for name in (columns.labels, _URIS, "subjects") if name in header]
+    return candidates[0] if candidates else columns.labels
 
 
 def _delimited_rows(
-    file: DataFile, delimiter: str, wanted: Sequence[str]
+    file: DataFile, delimiter: str, column_names: Sequence[str]
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield the cells of some columns, named by the header, of each row. Raises BadData."""
     rows = delimited_rows(file, delimiter)
     line, header = next(rows, (1, []))
     if not header:
         raise file.fault(1, "expected a header with the names of columns, found an empty file")
-    places = _places(file, line, header, wanted)
+    places = _places(file, line, header, column_names)
     for line, cells in rows:
         if len(cells) != len(header):
             raise file.fault(
@@ -257,27 +259,33 @@ def _delimited_rows(
 
 
 def _parquet_rows(
-    file: DataFile, wanted: Sequence[str], with_labels: bool
+    file: DataFile, column_names: Sequence[str], with_labels: bool
 ) -> Iterator[tuple[int, list[Any]]]:
     with closing(ParquetTable(file)) as table:
-        _places(file, None, table.columns, wanted)
-        texts, labels = (wanted[:-1], wanted[-1]) if with_labels else (wanted, None)
+        _places(file, None, table.columns, column_names)
+        texts, labels = (
+            (column_names[:-1], column_names[-1]) if with_labels else (column_names, None)
+        )
         table.check_types(texts, labels)
-        yield from table.rows(wanted)
+        yield from table.rows(column_names)
 
 
 def _places(
-    file: DataFile, line: int | None, header: Sequence[str], wanted: Sequence[str]
+    file: DataFile, line: int | None, header: Sequence[str], column_names: Sequence[str]
 ) -> list[int]:
     """Return the place of each wanted column. Raises BadData, naming the columns that there are."""
-    for name in wanted:
+    for name in column_names:
         if header.count(name) != 1:
-            shown = ", ".join(repr(column[:40]) for column in header[:_SHOWN_MAX])
-            more = f" and {len(header) - _SHOWN_MAX} more" if len(header) > _SHOWN_MAX else ""
-            raise file.fault(
-                line, f"expected one column {name[:80]!r}, found columns {shown}{more}"
+            listing = ", ".join(repr(column[:40]) for column in header[:_COLUMNS_QUOTED_MAX])
+            suffix = (
+                f" and {len(header) - _COLUMNS_QUOTED_MAX} more"
+                if len(header) > _COLUMNS_QUOTED_MAX
+                else ""
             )
-    return [header.index(name) for name in wanted]
+            raise file.fault(
+                line, f"expected one column {name[:80]!r}, found columns {listing}{suffix}"
+            )
+    return [header.index(name) for name in column_names]
 
 
 def _labels(cell: Any, separator: str, is_uris: bool) -> list[str]:
@@ -303,7 +311,7 @@ class TableLines:
             self.n_bytes = n_bytes_of(path)
         except faults_of(path) as error:
             raise BadData(
-                f"{path}: expected a file that can be read, found {said_by(error)}"
+                f"{path}: expected a file that can be read, found {reason_of(error)}"
             ) from None
         self._place = 0
         self._rows: Iterator[TextRow]
@@ -391,46 +399,56 @@ def guess_columns(
     their names; else the one with the most words is the text, and the one whose cells repeat the
     most, but are not all equal, has the labels. Raises BadData, and BadParameter.
     """
-    found = columns_of(texts, labels, separator, delimiter)
-    file = next(open_data(path).each())
+    guess = columns_of(texts, labels, separator, delimiter)
+    file = next(open_data(path).files())
     path = file.path
     if file.kind not in TABLES:
-        refuse_without_table(found, path)
-        return found
+        refuse_without_table(guess, path)
+        return guess
     if file.kind == ".tsv" and is_corpus(path):
-        return found
+        return guess
     if file.kind == ".parquet":
         with closing(ParquetTable(DataFile(path))) as table:
             rows = [row for _, row in islice(table.rows(table.columns), ROWS)]
-            mark = ""
+            cell_delimiter = ""
             cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
     else:
-        mark, cells = _delimited(path, found.delimiter)
-    known = {name.lower(): name for name in cells}
-    chosen = labels or next((known[name] for name in LABELS if name in known), None)
-    others = [name for name in cells if name and name != chosen]
-    if not texts and others:
-        named = [name for name in others if name.lower() in TEXTS]
-        named = named or [
-            max(others, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))
+        cell_delimiter, cells = _delimited(path, guess.delimiter)
+    names_by_lowercase = {name.lower(): name for name in cells}
+    chosen = labels or next(
+        (names_by_lowercase[name] for name in LABELS if name in names_by_lowercase), None
+    )
+    candidates = [name for name in cells if name and name != chosen]
+    if not texts and candidates:
+        text_names = [name for name in candidates if name.lower() in TEXTS]
+        text_names = text_names or [
+            max(candidates, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))
         ]
-        found = found._replace(texts=tuple(map(TextColumn, named)))
-    others = [name for name in others if name not in [column.name for column in found.texts]]
-    if chosen is None and others:
-        n_values = {name: len(set(map(str, cells[name]))) for name in others}
-        chosen = min(others, key=lambda name: n_values[name] if n_values[name] > 1 else math.inf)
-    chosen = chosen or found.labels
-    between = separator or _separator(path, cells.get(chosen, []))
-    return found._replace(labels=chosen, separator=between, delimiter=mark)
+        guess = guess._replace(texts=tuple(map(TextColumn, text_names)))
+    candidates = [
+        name for name in candidates if name not in [column.name for column in guess.texts]
+    ]
+    if chosen is None and candidates:
+        n_values = {name: len(set(map(str, cells[name]))) for name in candidates}
+        chosen = min(
+            candidates, key=lambda name: n_values[name] if n_values[name] > 1 else math.inf
+        )
+    chosen = chosen or guess.labels
+    label_separator = separator or _separator(path, cells.get(chosen, []))
+    return guess._replace(labels=chosen, separator=label_separator, delimiter=cell_delimiter)
 
 
-def _delimited(path: Path, said: str) -> tuple[str, dict[str, list[Any]]]:
+def _delimited(path: Path, delimiter: str) -> tuple[str, dict[str, list[Any]]]:
     """Return the delimiter, and the cells of each column. Raises BadData."""
     if next(DataFile(path).blocks(), None) is None:
         raise BadData(f"{path}: expected a header with the names of columns, found an empty file")
-    own = DELIMITERS[DataFile(path).kind]
-    best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, said or own, [[]])
-    for mark in [said] if said else dict.fromkeys((own, *DELIMITERS.values(), ";", "|")):
+    usual_delimiter = DELIMITERS[DataFile(path).kind]
+    best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, delimiter or usual_delimiter, [[]])
+    for mark in (
+        [delimiter]
+        if delimiter
+        else dict.fromkeys((usual_delimiter, *DELIMITERS.values(), ";", "|"))
+    ):
         try:
             rows = [
                 cells for _, cells in islice(delimited_rows(DataFile(path), mark), ROWS + 1)
@@ -439,7 +457,7 @@ def _delimited(path: Path, said: str) -> tuple[str, dict[str, list[Any]]]:
             continue  # a quote that is none with this delimiter; who reads all of the file is told
         width = len(rows[0])
         fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
-        best = max(best, (fit, width, mark, rows), key=lambda each: each[:2])
+        best = max(best, (fit, width, mark, rows), key=lambda candidate: candidate[:2])
     _, width, mark, (header, *rows) = best
     rows = [row for row in rows if len(row) == width]
     return mark, {name: [row[i] for row in rows] for i, name in enumerate(header)}

@@ -57,7 +57,7 @@ class ScoredLabel(NamedTuple):
     score: float
 
 
-class AskedModel:
+class PredictingModel:
     """A model that answers in this process; any number of threads may ask it. It never changes.
 
     It is pickled as its arrays, held against their digests when it is restored; a copy is the model
@@ -69,17 +69,17 @@ class AskedModel:
         opened: Opened,
         home: Path | None = None,
         tuned: Tuned | None = None,
-        found: Mapping[str, Any] | None = None,
+        extra_report: Mapping[str, Any] | None = None,
     ) -> None:
         """Take an opened version with its store, or a model that was trained here: it has none.
 
         tuned  its thresholds, if they are at hand
-        found  what its report has beside what the version keeps
+        extra_report  what its report has beside what the version keeps
         """
         self._opened = opened
         self._home = home
         self._tuned = tuned
-        self._found = dict(found or {})
+        self._extra_report = dict(extra_report or {})
         self._featurizer = featurizer_of(opened)
         self._predictor = make_predictor(opened)
         self._served: ServedVersion | None = None
@@ -90,12 +90,12 @@ class AskedModel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what restores it in any process: nothing that leads to this one's memory."""
-        return self._restored, (pack(self._opened), self._home, self._tuned, self._found)
+        return self._restored, (pack(self._opened), self._home, self._tuned, self._extra_report)
 
     @classmethod
-    def _restored(cls, packed: Packed, *more: Any) -> Self:
+    def _restored(cls, packed: Packed, *arguments: Any) -> Self:
         """Return a model that was pickled. Raises StoreError for one that is damaged."""
-        return cls(unpack(packed), *more)
+        return cls(unpack(packed), *arguments)
 
     def __deepcopy__(self, memo: object) -> Self:
         """Return the model itself."""
@@ -121,7 +121,7 @@ class AskedModel:
         """Return what was found when it was made or tuned: `warnings`,
         `combined`, `trials`, `thresholds`.
         """
-        return {**read_report(self._opened.arrays), **self._found}
+        return {**read_report(self._opened.arrays), **self._extra_report}
 
     def predict(
         self,
@@ -149,13 +149,19 @@ class AskedModel:
         Raises `xylem.errors.NotTuned` for a model without tuned thresholds.
         """
         instances, _ = columns_from_memory(instances, None, text_column, None)
-        found = self._search(instances, _top(top_r, top_k), threshold, threads, chunk_characters)
-        names = {label: name_of(self._opened.labels, label) for label in set(found.labels.tolist())}
+        predictions = self._search(
+            instances, _top(top_r, top_k), threshold, threads, chunk_characters
+        )
+        names = {
+            label: name_of(self._opened.labels, label) for label in set(predictions.labels.tolist())
+        }
         pairs = [
             ScoredLabel(names[label], score)
-            for label, score in zip(found.labels.tolist(), found.scores.tolist(), strict=True)
+            for label, score in zip(
+                predictions.labels.tolist(), predictions.scores.tolist(), strict=True
+            )
         ]
-        return [pairs[first:last] for first, last in pairwise(found.ptr.tolist())]
+        return [pairs[first:last] for first, last in pairwise(predictions.ptr.tolist())]
 
     def score(
         self, instances: Any, labels: Any = None, *, text_column: TextColumn = None
@@ -183,9 +189,9 @@ class AskedModel:
         if len(ids) and ids.min() < 0:
             place = int(np.argmin(ids))
             row = int(np.searchsorted(ptr, place, "right")) - 1
-            found = rows[row][place - ptr[row]]
+            unknown_label = rows[row][place - ptr[row]]
             raise UnknownLabel(
-                f"labels: row {row}: expected a label of the model, found {found!r:.80}"
+                f"labels: row {row}: expected a label of the model, found {unknown_label!r:.80}"
             )
         pairs = self._scored(self._rows(checked), ptr, ids.astype(np.int32))
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
@@ -210,14 +216,16 @@ class AskedModel:
         checked = self._instances(instance if has_row else [instance])
         if checked.n_rows != 1:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
-        one: dict[str, Any]
+        encoded_instance: dict[str, Any]
         if checked.matrix is None:
-            one = {checked.kind: checked.rows[0]}
+            encoded_instance = {checked.kind: checked.rows[0]}
         else:
-            one = {name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")}
+            encoded_instance = {
+                name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")
+            }
         limits = Limits()
         body = json.dumps(
-            {"instances": [one], "top_r": _top(top_r, top_k), "explain": True}
+            {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
         ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
@@ -240,37 +248,37 @@ class AskedModel:
         """
         if type(top_r) is not int or top_r < 1:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
-        least = self._threshold(threshold)
-        at = (
-            least
-            if least is None or isinstance(least, float)
-            else self._predictor.node_thresholds(least)
+        label_thresholds = self._threshold(threshold)
+        node_thresholds = (
+            label_thresholds
+            if label_thresholds is None or isinstance(label_thresholds, float)
+            else self._predictor.node_thresholds(label_thresholds)
         )
         n_labels = self._opened.manifest.n_labels
         checked = self._instances(instances)
-        options = PredictOptions(top_r=min(top_r, n_labels), threshold=at)
+        options = PredictOptions(top_r=min(top_r, n_labels), threshold=node_thresholds)
         ptr = None
         if chunk_characters is not None:
-            most = check_chunk_characters(chunk_characters, "chunk_characters")
+            n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
             if checked.kind != "text":
                 raise BadParameter(
                     f"chunk_characters: expected texts to divide, found {checked.kind}"
                 )
-            chunks, ptr = divide(checked.rows, most)
+            chunks, ptr = divide(checked.rows, n_characters_max)
             checked = checked._replace(rows=chunks)
         rows = self._rows(checked)
 
-        def search(rows: SparseRows, wanted: PredictOptions) -> Predictions:
-            return self._predictor.predict(rows, wanted, threads_for(threads, rows.n_rows))
+        def search(rows: SparseRows, search_options: PredictOptions) -> Predictions:
+            return self._predictor.predict(rows, search_options, threads_for(threads, rows.n_rows))
 
         if ptr is None:
             return search(rows, options)
-        return search_chunks(search, rows, ptr, options, n_labels, least)
+        return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
 
     def _scored(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
-        found = self._predictor.score_labels(rows, ptr, labels)
+        predictions = self._predictor.score_labels(rows, ptr, labels)
         names = (name_of(self._opened.labels, label) for label in labels.tolist())
-        return list(map(ScoredLabel, names, found.scores.tolist()))
+        return list(map(ScoredLabel, names, predictions.scores.tolist()))
 
     def _threshold(self, threshold: object) -> float | F32 | None:
         """Return a threshold, or each label's, float32[K].
@@ -278,18 +286,18 @@ class AskedModel:
         Raises BadInput and DatabaseUnavailable.
         """
         if threshold == TUNED:
-            if (found := self._thresholds()) is None:
-                shown = (
+            if (thresholds := self._thresholds()) is None:
+                model_name = (
                     "a model that was trained here"
                     if self._home is None
                     else self._opened.manifest.shown
                 )
                 raise NotTuned(
-                    f"threshold: expected tuned thresholds, found none of {shown}: call "
+                    f"threshold: expected tuned thresholds, found none of {model_name}: call "
                     "tune_thresholds, "
                     "or ask for a number"
                 )
-            return found
+            return thresholds
         if threshold is None:
             return None
         if isinstance(threshold, int | float) and 0 <= threshold <= 1:
@@ -323,9 +331,9 @@ class AskedModel:
                 f"instances: expected {expected}, which this model makes its own features "
                 "of, found a matrix"
             )
-        if (found := np.shape(instances)[-1]) != n_features:
+        if (n_columns := np.shape(instances)[-1]) != n_features:
             expected = f"{n_features} columns, as this model was trained on"
-            raise BadData(f"matrix: expected {expected}, found {found}")
+            raise BadData(f"matrix: expected {expected}, found {n_columns}")
 
     def _rows(self, checked: InMemoryInstances) -> SparseRows:
         if checked.kind == "text":
@@ -346,4 +354,4 @@ def threads_for(threads: int | None, n_rows: int) -> int:
 def _top(top_r: int | None, top_k: int | None) -> int:
     if top_r is not None and top_k is not None:
         raise TypeError("expected top_r or top_k, which are the same, found both")
-    return next((most for most in (top_r, top_k) if most is not None), TOP_R)
+    return next((limit for limit in (top_r, top_k) if limit is not None), TOP_R)

@@ -88,28 +88,32 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.threshold_ = (
                 self._threshold(matrix, labels) if self.threshold == AUTO else self.threshold
             )
-        self._model = self._trained(matrix, labels)
+        self._model = self._train(matrix, labels)
         return self
 
-    def _trained(self, matrix: csr_matrix, labels: csr_matrix) -> Model:
+    def _train(self, matrix: csr_matrix, labels: csr_matrix) -> Model:
         from xylem.python.making import train
 
         names = ("trees", "leaf_size", "arity", "clustering", "cost")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        parameters = {
+            name: getattr(self, name) for name in names if getattr(self, name) is not None
+        }
         seed = int(self.random_state)
         threads = self._threads()
-        return train(matrix, labels, seed=seed, threads=threads, progress=False, **given)
+        return train(matrix, labels, seed=seed, threads=threads, progress=False, **parameters)
 
     def _threshold(self, matrix: csr_matrix, labels: csr_matrix) -> float:
         """Return the threshold of the most micro-F on rows that are held out of a training."""
         n_rows = matrix.shape[0]
         order = np.random.default_rng(int(self.random_state)).permutation(n_rows)
-        held = np.sort(order[: n_rows // HELD_OUT_PARTS])
-        rest = np.sort(order[n_rows // HELD_OUT_PARTS :])
-        if n_rows < ROWS_MIN or not labels[held].nnz or not labels[rest].nnz:
+        held_out_rows = np.sort(order[: n_rows // HELD_OUT_PARTS])
+        training_rows = np.sort(order[n_rows // HELD_OUT_PARTS :])
+        if n_rows < ROWS_MIN or not labels[held_out_rows].nnz or not labels[training_rows].nnz:
             return THRESHOLD
-        trial = self._trained(matrix[rest], labels[rest])
-        return trial._best_threshold(matrix[held], labels[held], self.top_r, self._threads())
+        trial = self._train(matrix[training_rows], labels[training_rows])
+        return trial._best_threshold(
+            matrix[held_out_rows], labels[held_out_rows], self.top_r, self._threads()
+        )
 
     def predict(self, X: Any) -> Any:
         """Return an indicator matrix of the labels that reach
@@ -119,20 +123,20 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not self._is_multilabel:
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
         scores = self._scores(X, self.threshold_)
-        found = csr_matrix(
+        indicator = csr_matrix(
             (np.ones(len(scores.data), np.int64), scores.indices, scores.indptr), scores.shape
         )
-        return found if self._is_sparse else found.toarray()
+        return indicator if self._is_sparse else indicator.toarray()
 
     def predict_proba(self, X: Any) -> Any:
         """Return the scores: the best `top_r` labels a row, others 0; of classes all,
         their sum 1.
         """
         check_is_fitted(self)
-        found = self._scores(X, None)
+        scores = self._scores(X, None)
         if self._is_multilabel:
-            return found if self._is_sparse else found.toarray()
-        dense = found.toarray().astype(np.float64)
+            return scores if self._is_sparse else scores.toarray()
+        dense = scores.toarray().astype(np.float64)
         sums = dense.sum(axis=1, keepdims=True)
         return np.where(sums > 0, dense / np.where(sums > 0, sums, 1), 1 / len(self.classes_))
 
@@ -141,8 +145,10 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         n_labels = len(self.classes_)
         top_r = self.top_r if self._is_multilabel else n_labels
-        found = self._model._search(csr_matrix(X), top_r, threshold, self._threads())
-        return csr_matrix((found.scores, found.labels, found.ptr), shape=(X.shape[0], n_labels))
+        predictions = self._model._search(csr_matrix(X), top_r, threshold, self._threads())
+        return csr_matrix(
+            (predictions.scores, predictions.labels, predictions.ptr), shape=(X.shape[0], n_labels)
+        )
 
     def _threads(self) -> int | None:
         return self.n_jobs if self.n_jobs is not None and self.n_jobs > 0 else None

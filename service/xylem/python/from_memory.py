@@ -46,9 +46,9 @@ class _FromMemory(DataFile):
     def __init__(self) -> None:
         super().__init__(Path(SOURCE))
 
-    def fault(self, line: int | None, what: str) -> BadData:
+    def fault(self, line: int | None, message: str) -> BadData:
         """Return the error that names the row."""
-        return BadData(what if line is None else f"row {line}: {what}")
+        return BadData(message if line is None else f"row {line}: {message}")
 
 
 def instances_from_memory(instances: object, n_features: int | None = None) -> InMemoryInstances:
@@ -77,11 +77,11 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
             try:
                 row.encode()
             except UnicodeEncodeError:
-                wanted = "text that UTF-8 has bytes for"
-                raise BadData(f"row {i}: expected {wanted}, found a lone surrogate") from None
+                row_kind = "text that UTF-8 has bytes for"
+                raise BadData(f"row {i}: expected {row_kind}, found a lone surrogate") from None
         else:
-            wanted = "a mapping as the rows before" if kind == "features" else "a string"
-            raise BadData(f"row {i}: expected {wanted}, found {_shown(row)}")
+            row_kind = "a mapping as the rows before" if kind == "features" else "a string"
+            raise BadData(f"row {i}: expected {row_kind}, found {_described(row)}")
     return InMemoryInstances(kind, rows, None)
 
 
@@ -101,35 +101,35 @@ def dataset_from_memory(
     checked = instances_from_memory(instances, n_features)
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
-    said: Any
+    checked_labels: Any
     unknown = np.zeros(checked.n_rows, np.int32)
     unknown_names = list[str]()
     if is_matrix(labels):
-        said = true = _indicated(labels, checked.n_rows)
-        names = [str(i) for i in range(true.n_labels)] if model is None else None
+        checked_labels = row_labels = _indicated(labels, checked.n_rows)
+        names = [str(i) for i in range(row_labels.n_labels)] if model is None else None
         if model is not None:
-            true, unknown, unknown_names = first_labels(true, model.n_names)
+            row_labels, unknown, unknown_names = first_labels(row_labels, model.n_names)
     else:
-        said = label_lists(labels, checked.n_rows)
+        checked_labels = label_lists(labels, checked.n_rows)
         collector = RowCollector(_FromMemory())
-        for number, row in enumerate(said):
+        for number, row in enumerate(checked_labels):
             if checked.kind == "features":
                 collector.add_named(number, checked.rows[number], row)
             else:  # rows of a matrix have no text
                 collector.add_text(number, checked.rows[number] if checked.rows else "", row)
-        found = collector.finish(model)
-        true = found.labels
-        unknown = found.unknown_labels
-        names = found.label_names
-        unknown_names = list(found.unknown_names)
+        collected_rows = collector.finish(model)
+        row_labels = collected_rows.labels
+        unknown = collected_rows.unknown_labels
+        names = collected_rows.label_names
+        unknown_names = list(collected_rows.unknown_names)
     return Dataset(
         source=SOURCE,
-        sha256=_digest(checked, said),
+        sha256=_digest(checked, checked_labels),
         n_rows=checked.n_rows,
         rows=checked.matrix,
         texts=checked.rows if checked.kind == "text" else None,
-        named=checked.rows if checked.kind == "features" else None,
-        labels=true,
+        named_rows=checked.rows if checked.kind == "features" else None,
+        labels=row_labels,
         unknown_labels=unknown,
         label_names=names,
         unknown_names=unknown_names,
@@ -163,12 +163,12 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
     rows: list[list[str]] = []
     for i, row in enumerate(labels):
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
-            raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(row)}")
+            raise BadData(f"labels: row {i}: expected a list of strings, found {_described(row)}")
         names = list(row)
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
                 raise BadData(
-                    f"labels: row {i}: expected a list of strings, found {_shown(name)} in it"
+                    f"labels: row {i}: expected a list of strings, found {_described(name)} in it"
                 )
         rows.append([str(name) for name in names])
     if len(rows) != n_rows:
@@ -215,7 +215,7 @@ def _digest(checked: InMemoryInstances, labels: object) -> str:
     return digest.hexdigest()
 
 
-def _shown(value: object) -> str:
+def _described(value: object) -> str:
     """Return a value as a message says it."""
     is_nan = isinstance(value, float) and math.isnan(value)
     # pandas has one of its own
@@ -243,7 +243,7 @@ def columns_from_memory(
                 raise BadParameter(
                     f"{name}: expected a frame with columns, found {type(instances).__name__}"
                 )
-        return _listed(instances), _labels(labels)
+        return _as_list(instances), _labels(labels)
     if text_column is None or isinstance(text_column, str):
         texts = _column(instances, "text_column", text_column)
     else:
@@ -252,7 +252,7 @@ def columns_from_memory(
         for number, cells in enumerate(zip(*columns, strict=True)):
             for cell in cells:
                 if not isinstance(cell, str):
-                    raise BadData(f"row {number}: expected a string, found {_shown(cell)}")
+                    raise BadData(f"row {number}: expected a string, found {_described(cell)}")
             texts.append("\n".join(cells))
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
@@ -270,7 +270,7 @@ def _labels(labels: Any) -> Any:
         raise BadData(
             f"labels: expected a list, or a column of a frame, found {type(labels).__name__}"
         )
-    return _listed(labels)
+    return _as_list(labels)
 
 
 def _is_frame(value: Any) -> bool:
@@ -290,21 +290,21 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
     # those of pyarrow's `columns` are values
     names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    shown = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    listing = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
+    suffix = f" and {len(names) - 10} more" if len(names) > 10 else ""
     if name is None:
         raise BadParameter(
             f"{parameter}: expected the name of a column, for {kind} is a frame, found none: "
-            f"there are {shown}{more}"
+            f"there are {listing}{suffix}"
         )
     if names.count(name) != 1:
         raise BadData(
-            f"{parameter}: expected one column {name[:80]!r}, found columns {shown}{more}"
+            f"{parameter}: expected one column {name[:80]!r}, found columns {listing}{suffix}"
         )
-    return list(_listed(frame[name]))
+    return list(_as_list(frame[name]))
 
 
-def _listed(values: Any) -> Any:
+def _as_list(values: Any) -> Any:
     """Return a series as a list of Python's values; all else as it is."""
     for method in ("to_list", "to_pylist"):
         if hasattr(values, method):

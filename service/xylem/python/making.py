@@ -97,27 +97,30 @@ def tune(
     `report["trials"]` of the model has what was tried, the best first. These figures are too good,
     because they are the best of many trials. Needs the extra tune. Raises `xylem.errors.BadInput`.
     """
-    searched = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
+    search_options = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
     for name, kind in (("trainers", tuple), ("study", Path)):
-        if name in searched:
-            searched[name] = kind(searched[name])
-    given = _parameters(options).items()
-    fixed = [f"{name}={value if isinstance(value, str) else dumps(value)}" for name, value in given]
-    request = SearchRequest(Path(), **searched, fixed=fixed, threads=_cores(threads))
+        if name in search_options:
+            search_options[name] = kind(search_options[name])
+    fixed_parameters = _parameters(options).items()
+    fixed = [
+        f"{name}={value if isinstance(value, str) else dumps(value)}"
+        for name, value in fixed_parameters
+    ]
+    request = SearchRequest(Path(), **search_options, fixed=fixed, threads=_cores(threads))
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
-    held = None
+    validation = None
     if valid is not None:
         n_features = None if dataset.rows is None else dataset.rows.n_features
         rows = columns_from_memory(*valid, text_column, label_column)
-        held = dataset_from_memory(*rows, build_names(dataset.names), n_features)
+        validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
     with shown_progress(progress) as show:
-        found = search(request, show, (dataset, held))
-        draft = train_dataset(dataset, request.training(found[0]), show)
+        trials = search(request, show, (dataset, validation))
+        draft = train_dataset(dataset, request.training(trials[0]), show)
     return Model(
         model_of(draft),
-        found={"metric": request.metric, "trials": [each._asdict() for each in found]},
+        extra_report={"metric": request.metric, "trials": [trial._asdict() for trial in trials]},
     )
 
 
@@ -150,8 +153,10 @@ def combine(
     `report["combined"]` of the model has the figures by folds of the rows, beside those of each
     member. Raises `xylem.errors.BadInput` for what cannot be combined. Needs the extra sklearn.
     """
-    if wrong := [name for name in options if name not in COMBINE_OPTIONS]:
-        raise BadParameter(f"{wrong[0]}: {unknown(wrong[0], COMBINE_OPTIONS, 'name')}")
+    if unknown_options := [name for name in options if name not in COMBINE_OPTIONS]:
+        raise BadParameter(
+            f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"
+        )
     request = CombineRequest([], Path(), language=language, key_kind=by, **options)
     concepts = None
     if vocabulary is not None:
@@ -159,11 +164,11 @@ def combine(
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
-    near = None if rerank is None else dataset_from_memory(*rerank)
+    rerank_rows = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     check_members(parts, language, concepts is not None)
     with shown_progress(progress) as show:
-        draft, _ = combine_dataset(parts, concepts, dataset, near, request, show)
+        draft, _ = combine_dataset(parts, concepts, dataset, rerank_rows, request, show)
         return Model(model_of(draft))
 
 
@@ -173,17 +178,18 @@ def load(store: str | PathLike[str], name: str) -> Model:
 
     Raises `xylem.errors.StoreError`.
     """
-    model, at, version = name.partition("@")
+    model, separator, version = name.partition("@")
     return Model(
-        store_of(Path(store)).open(model, version if at else "latest"), Path(store).absolute()
+        store_of(Path(store)).open(model, version if separator else "latest"),
+        Path(store).absolute(),
     )
 
 
-def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters by the names that the command line has for them."""
     return {
         f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
-        for name, value in given.items()
+        for name, value in keywords.items()
     }
 
 

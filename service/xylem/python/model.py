@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_processors, ready_database, shown_progress
 from xylem.evaluation import LEAST_THRESHOLD, empty_convention
-from xylem.python.asked import AskedModel, threads_for
+from xylem.python.asked import PredictingModel, threads_for
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase
@@ -51,7 +51,7 @@ class ThresholdOptions(TypedDict, total=False):
     start: tuple[float, float] | None
 
 
-class Model(AskedModel):
+class Model(PredictingModel):
     """A model that answers in this process: what `train` and `load` return. Threads may share it.
 
     It never changes. Instances are what it was trained on: a list of texts, of mappings from
@@ -81,11 +81,11 @@ class Model(AskedModel):
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
         labelled = self._labelled(*rows)
-        at = self._thresholds()
+        thresholds = self._thresholds()
         n_threads = threads_for(threads, labelled.rows.n_rows)
         with shown_progress(progress) as show:
             return evaluate_rows(
-                self._opened, labelled, n_threads, show, thresholds=at, empty=empty
+                self._opened, labelled, n_threads, show, thresholds=thresholds, empty=empty
             ).report
 
     def compare(
@@ -111,8 +111,8 @@ class Model(AskedModel):
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=threads or n_processors(), **resampling)
         rows = columns_from_memory(instances, labels, text_column, label_column)
-        named = (("a", self), ("b", other))
-        sides = [Contender(model._as_member(name), model._thresholds()) for name, model in named]
+        models = (("a", self), ("b", other))
+        sides = [Contender(model._as_member(name), model._thresholds()) for name, model in models]
         with shown_progress(progress) as show:
             return compare(
                 sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
@@ -176,8 +176,8 @@ class Model(AskedModel):
         if self._home is not None:
             with ready_database(self._home) as database:
                 keep(self._opened, database, outcomes)
-        found = {**self._found, "thresholds": facts_of(outcomes[0])}
-        return Model(self._opened, self._home, outcomes[0].tuned, found)
+        extra_report = {**self._extra_report, "thresholds": facts_of(outcomes[0])}
+        return Model(self._opened, self._home, outcomes[0].tuned, extra_report)
 
     def _best_threshold(
         self, instances: Any, labels: Any, top_r: int, threads: int | None
@@ -186,8 +186,8 @@ class Model(AskedModel):
 
         top_r  at most so many labels a row are predicted
         """
-        found = self._search(instances, top_r, LEAST_THRESHOLD, threads)
-        return best_threshold(self._labelled(instances, labels), found)
+        predictions = self._search(instances, top_r, LEAST_THRESHOLD, threads)
+        return best_threshold(self._labelled(instances, labels), predictions)
 
     def _as_member(self, name: str) -> Opened:
         """Return the version to be combined or compared; one without a name gets this."""

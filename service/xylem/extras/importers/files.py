@@ -19,25 +19,25 @@ class ModelFile:
         self.path = path
         self.data = data
 
-    def fault(self, expected: str, found: object) -> BadModel:
+    def fault(self, expected: str, actual: object) -> BadModel:
         """Return the error that names the file, what it should hold and what it holds."""
-        return BadModel(f"{self.path}: expected {expected}, found {found!s:.200}")
+        return BadModel(f"{self.path}: expected {expected}, found {actual!s:.200}")
 
-    def expect(self, holds: bool, expected: str, found: object) -> None:
+    def expect(self, holds: bool, expected: str, actual: object) -> None:
         """Raise the fault unless `holds`."""
         if not holds:
-            raise self.fault(expected, found)
+            raise self.fault(expected, actual)
 
     def json_object(self, text: bytes, place: str = "") -> dict[str, Any]:
         """Return the JSON object that a text of the file is;
         `place` says which text. Raises BadModel.
         """
         try:
-            found = orjson.loads(text)
+            value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             raise self.fault(f"JSON{place}", f"other text: {error}") from error
-        self.expect(type(found) is dict, f"a JSON object{place}", what_is(found))
-        return dict(found)
+        self.expect(type(value) is dict, f"a JSON object{place}", what_is(value))
+        return dict(value)
 
 
 class ModelFiles:
@@ -94,26 +94,26 @@ class SavedSettings:
 
     def integer(self, name: str, low: int, high: int) -> int:
         """Return an integer field; raise BadModel unless it is there and within the range."""
-        found = self.fields.get(name)
-        fits = type(found) is int and low <= found <= high
-        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", found)
+        value = self.fields.get(name)
+        fits = type(value) is int and low <= value <= high
+        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", value)
         return int(self.fields[name])
 
     def number(self, name: str) -> float:
         """Return a number; raise BadModel for another value."""
-        found = self.fields.get(name)
-        is_number = type(found) in (int, float)
-        self.file.expect(is_number, f"{name} to be a finite number", found)
+        value = self.fields.get(name)
+        is_number = type(value) in (int, float)
+        self.file.expect(is_number, f"{name} to be a finite number", value)
         return float(self.fields[name])
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
         """Return a text field; raise BadModel unless it is one of `choices`."""
-        found = self.fields.get(name)
-        self.file.expect(found in choices, f"{name} to be one of {', '.join(choices)}", found)
-        return str(found)
+        value = self.fields.get(name)
+        self.file.expect(value in choices, f"{name} to be one of {', '.join(choices)}", value)
+        return str(value)
 
     def inner(self, name: str) -> SavedSettings:
         """Return the object that is a field. Raises BadModel for another value."""
-        found = self.fields.get(name)
-        self.file.expect(type(found) is dict, f"{name} to be an object", found)
+        value = self.fields.get(name)
+        self.file.expect(type(value) is dict, f"{name} to be an object", value)
         return SavedSettings(self.file, self.fields[name])

@@ -76,12 +76,14 @@ def check_columns(
     """Raise BadModel unless these are the arrays of a sparse matrix by columns, of
     `n_rows` rows.
     """
-    ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
-    file.expect(ascending, "offsets of columns that ascend from 0", "others")
-    same = int(indptr[-1]) == len(indices) == len(values)
-    file.expect(same, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}")
-    within = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
-    file.expect(within, f"row ids from 0 to {n_rows - 1}", "others")
+    is_ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
+    file.expect(is_ascending, "offsets of columns that ascend from 0", "others")
+    has_same_lengths = int(indptr[-1]) == len(indices) == len(values)
+    file.expect(
+        has_same_lengths, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}"
+    )
+    is_in_range = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
+    file.expect(is_in_range, f"row ids from 0 to {n_rows - 1}", "others")
 
 
 def finite_weights(file: ModelFile, values: NDArray[Any]) -> F32:
@@ -106,16 +108,16 @@ def split_bias(
     factor  by which all margins are multiplied
     """
     indptr, indices, values = matrix
-    column = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    column_ids = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     is_bias = indices == n_features
     constant = np.zeros(len(indptr) - 1)
-    kept = offsets(~is_bias)
+    weight_offsets = offsets(~is_bias)
     with np.errstate(over="ignore", invalid="ignore"):
-        np.add.at(constant, column[is_bias], values[is_bias].astype(np.float64) * bias)
+        np.add.at(constant, column_ids[is_bias], values[is_bias].astype(np.float64) * bias)
         weights = values[~is_bias].astype(np.float64) * factor
         constant = constant * factor
     return ForeignColumns(
-        kept[indptr],
+        weight_offsets[indptr],
         indices[~is_bias].astype(np.int64),
         finite_weights(file, weights),
         finite_weights(file, constant),
@@ -134,22 +136,22 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Ch
     """
     order, parent = _breadth_first(file, branches)
     n_nodes = len(branches.label)
-    keep = branches.label >= 0
+    is_needed = branches.label >= 0
     for nodes in reversed(order[1:]):
-        above = parent[nodes[keep[nodes]]]
+        parents = parent[nodes[is_needed[nodes]]]
         file.expect(
-            not bool((branches.label[above] >= 0).any()), "labels at leaves only", "an inner one"
+            not bool((branches.label[parents] >= 0).any()), "labels at leaves only", "an inner one"
         )
-        keep[above] = True
-    root_is_inner = len(order) > 1 and bool(keep[branches.root])
+        is_needed[parents] = True
+    root_is_inner = len(order) > 1 and bool(is_needed[branches.root])
     file.expect(root_is_inner, "a tree of at least one label below its root", "none")
-    nodes = np.concatenate([level[keep[level]] for level in order])
+    nodes = np.concatenate([level[is_needed[level]] for level in order])
     n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
     child_ptr = 1 + offsets(n_children)
     labels = branches.label[nodes]
-    used = labels[labels >= 0]
-    file.expect(len(np.unique(used)) == len(used), "at most one leaf a label", "more")
-    file.expect(int(used.max()) < IDS_MAX, f"labels below {IDS_MAX}", int(used.max()))
+    leaf_labels = labels[labels >= 0]
+    file.expect(len(np.unique(leaf_labels)) == len(leaf_labels), "at most one leaf a label", "more")
+    file.expect(int(leaf_labels.max()) < IDS_MAX, f"labels below {IDS_MAX}", int(leaf_labels.max()))
     chunks: list[Chunk | None] = [None] * len(nodes)
     for i in np.flatnonzero(n_children).tolist():
         chunks[i] = chunk_of(int(nodes[i]), nodes[child_ptr[i] : child_ptr[i + 1]])
@@ -162,8 +164,8 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]
     n_nodes = len(label)
     file.expect(0 < n_nodes < IDS_MAX, f"1 to {IDS_MAX} nodes", n_nodes)
     file.expect(0 <= root < n_nodes, f"a root below {n_nodes}", root)
-    within = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
-    file.expect(within, f"children below {n_nodes}", "others")
+    is_in_range = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
+    file.expect(is_in_range, f"children below {n_nodes}", "others")
     parent = np.full(n_nodes, -1)
     reached = np.zeros(n_nodes, np.bool_)
     level = np.array([root])
@@ -177,33 +179,33 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]
         reached[level] = True
         order.append(level)
         counts = child_ptr[level + 1] - child_ptr[level]
-        below = child[ranges(child_ptr[level], counts)]
-        parent[below] = np.repeat(level, counts)
-        level = below
+        children = child[ranges(child_ptr[level], counts)]
+        parent[children] = np.repeat(level, counts)
+        level = children
     return order, parent
 
 
-def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: I64) -> Chunk:
-    """Return the chunk whose children's scorers are the columns `which`, in that order.
+def chunk_of_columns(file: ModelFile, columns: ForeignColumns, column_ids: I64) -> Chunk:
+    """Return the chunk whose children's scorers are the columns `column_ids`, in that order.
 
     Weights of zero are left out. Raises BadModel for a feature that stands twice in a column.
     """
-    lengths = columns.indptr[which + 1] - columns.indptr[which]
-    places = ranges(columns.indptr[which], lengths)
-    child = np.repeat(np.arange(len(which), dtype=np.int32), lengths)
+    lengths = columns.indptr[column_ids + 1] - columns.indptr[column_ids]
+    places = ranges(columns.indptr[column_ids], lengths)
+    child = np.repeat(np.arange(len(column_ids), dtype=np.int32), lengths)
     features = columns.indices[places]
     weights = columns.weights[places]
-    used = weights != 0
-    features = features[used]
-    weights = weights[used]
-    child = child[used]
+    is_nonzero = weights != 0
+    features = features[is_nonzero]
+    weights = weights[is_nonzero]
+    child = child[is_nonzero]
     order = np.argsort(features, kind="stable")
     features = features[order]
     weights = weights[order]
     child = child[order]
-    twice = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
-    file.expect(not bool(twice.any()), "a feature once in a column", "one twice")
-    return Chunk.of(features, child, weights, columns.bias[which])
+    is_repeated = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
+    file.expect(not bool(is_repeated.any()), "a feature once in a column", "one twice")
+    return Chunk.of(features, child, weights, columns.bias[column_ids])
 
 
 class Nested:

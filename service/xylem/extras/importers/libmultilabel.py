@@ -23,7 +23,7 @@ from xylem.extras.importers.foreign import (
     plant,
     split_bias,
 )
-from xylem.extras.importers.pickled import Noted, read_pickle, shown
+from xylem.extras.importers.pickled import Stub, describe, read_pickle
 from xylem_store import I64, Tree
 
 # libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
@@ -47,24 +47,24 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
     file.expect(is_pipeline, "a dict of preprocessor and model", type(pipeline).__name__)
     model = pipeline["model"]
     models = [model]
-    if type(model) is Noted and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
+    if type(model) is Stub and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
         models = _state(file, model, model.name, ("tree_models",))["tree_models"]
         fits = type(models) is list and 0 < len(models) <= TREES_MAX
         file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
-    found = []
+    tree_facts = []
     n_bytes = 0
     for item in models:
         tree_model = _state(
             file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr")
         )
-        columns, n_known = _read_weights(file, tree_model["flat_model"])
+        columns, n_tree_features = _read_weights(file, tree_model["flat_model"])
         n_bytes += columns.weights.nbytes + columns.bias.nbytes
         # no library writes trees that share their arrays: a small file could hold any number
         file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
-        found.append(_read_tree(file, tree_model, columns, n_known))
-    trees, n_features, n_labels = zip(*found, strict=True)
-    alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
-    file.expect(alike, "trees of the same features and labels", "others")
+        tree_facts.append(_read_tree(file, tree_model, columns, n_tree_features))
+    trees, n_features, n_labels = zip(*tree_facts, strict=True)
+    are_alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
+    file.expect(are_alike, "trees of the same features and labels", "others")
     settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
     return Imported(
         trees=list(trees),
@@ -79,8 +79,8 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
 
 def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the attributes of an instance of a class; all of `keys` are among them."""
-    fits = type(item) is Noted and item.made and item.name == name and type(item.state) is dict
-    file.expect(fits, f"an instance of {name}", shown(item))
+    fits = type(item) is Stub and item.is_call and item.name == name and type(item.state) is dict
+    file.expect(fits, f"an instance of {name}", describe(item))
     missing = [key for key in keys if key not in item.state]
     file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
     state: dict[str, Any] = item.state
@@ -92,9 +92,11 @@ def _read_tree(
 ) -> tuple[Tree, int, int]:
     """Return the tree of these scorers, its number of features and its number of labels."""
     starts = _array(file, model["node_ptr"], "i").astype(np.int64)
-    ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
+    is_ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
     n_columns = len(columns.bias)
-    file.expect(ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others")
+    file.expect(
+        is_ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others"
+    )
     collector = _Collector(file, starts)
     n_labels = collector.add_all(model["root"])
     branches = collector.branches
@@ -102,8 +104,8 @@ def _read_tree(
     tree = plant(
         file, branches, lambda _, children: chunk_of_columns(file, columns, column[children])
     )
-    most = int(branches.label.max())
-    file.expect(most < n_labels, f"labels below {n_labels}", most)
+    label_max = int(branches.label.max())
+    file.expect(label_max < n_labels, f"labels below {n_labels}", label_max)
     return tree, n_features, n_labels
 
 
@@ -118,15 +120,15 @@ class _Collector(Nested):
 
     def add_all(self, root: Any) -> int:
         """Add the root and all below it; return the root's number of labels."""
-        waiting = [(root, self.new(-1))]
+        unvisited = [(root, self.new(-1))]
         n_labels = len(self._labels_of(root))
-        while waiting:
-            item, node = waiting.pop()
+        while unvisited:
+            item, node = unvisited.pop()
             self.file.expect(
                 id(item) not in self._seen, "every node below one node", "one below two"
             )
             self._seen.add(id(item))
-            waiting += self._add_below(item, node)
+            unvisited += self._add_below(item, node)
         return n_labels
 
     def _add_below(self, item: Any, node: int) -> list[tuple[Any, int]]:
@@ -134,22 +136,24 @@ class _Collector(Nested):
         state = self._node(item)
         index = state["index"]
         children = state["children"]
-        known = type(index) is int and 0 <= index < len(self._starts) - 1
-        self.file.expect(known and type(children) is list, "an index and children", shown(index))
+        is_valid_index = type(index) is int and 0 <= index < len(self._starts) - 1
+        self.file.expect(
+            is_valid_index and type(children) is list, "an index and children", describe(index)
+        )
         first = int(self._starts[index])
         last = int(self._starts[index + 1])
         labels = [-1] * len(children) if children else self._labels_of(item).tolist()
         self.file.expect(
             len(labels) == last - first, f"{len(labels)} columns of a node", last - first
         )
-        self.children[node] = below = [self.new(label) for label in labels]
+        self.children[node] = child_nodes = [self.new(label) for label in labels]
         self.columns += range(first, last)
-        return list(zip(children, below, strict=True)) if children else []
+        return list(zip(children, child_nodes, strict=True)) if children else []
 
     def _labels_of(self, item: Any) -> NDArray[Any]:
         labels = _array(self.file, self._node(item)["label_map"], "i")
-        within = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
-        self.file.expect(within, f"labels from 0 to {IDS_MAX}", "others")
+        is_in_range = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
+        self.file.expect(is_in_range, f"labels from 0 to {IDS_MAX}", "others")
         return labels
 
     def _node(self, item: Any) -> dict[str, Any]:
@@ -158,15 +162,21 @@ class _Collector(Nested):
 
 def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
-    flat = _state(file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds"))
-    bias = flat["bias"]
-    moderate = type(bias) in (int, float) and abs(bias) <= BIAS_MAX
-    file.expect(moderate, f"a bias from {-BIAS_MAX} to {BIAS_MAX}", shown(bias))
-    thresholds = flat["thresholds"]
-    file.expect(type(thresholds) is int and thresholds == 0, "thresholds of 0", shown(thresholds))
-    weights = flat["weights"]
-    named = type(weights) is Noted and re.fullmatch(r"scipy\.sparse\..*\.csc_matrix", weights.name)
-    name = weights.name if named else "scipy.sparse.csc_matrix"
+    flat_model = _state(
+        file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds")
+    )
+    bias = flat_model["bias"]
+    is_bias = type(bias) in (int, float) and abs(bias) <= BIAS_MAX
+    file.expect(is_bias, f"a bias from {-BIAS_MAX} to {BIAS_MAX}", describe(bias))
+    thresholds = flat_model["thresholds"]
+    file.expect(
+        type(thresholds) is int and thresholds == 0, "thresholds of 0", describe(thresholds)
+    )
+    weights = flat_model["weights"]
+    is_matrix = type(weights) is Stub and re.fullmatch(
+        r"scipy\.sparse\..*\.csc_matrix", weights.name
+    )
+    name = weights.name if is_matrix else "scipy.sparse.csc_matrix"
     matrix = _state(file, weights, name, ("_shape", "indptr", "indices", "data"))
     shape = matrix["_shape"]
     fits = type(shape) is tuple and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
@@ -188,21 +198,25 @@ def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
     """Return an array in one dimension, of integers or floats, as numpy pickles it by
     protocol 5.
     """
-    made = type(item) is Noted and item.made and item.name.endswith(".numeric._frombuffer")
+    is_array = type(item) is Stub and item.is_call and item.name.endswith(".numeric._frombuffer")
     file.expect(
-        made and type(item.args) is tuple and len(item.args) == 4, "an array of numpy", shown(item)
+        is_array and type(item.args) is tuple and len(item.args) == 4,
+        "an array of numpy",
+        describe(item),
     )
     data, dtype, shape, order = item.args
-    typed = type(dtype) is Noted and dtype.made and dtype.name == "numpy.dtype"
+    is_dtype = type(dtype) is Stub and dtype.is_call and dtype.name == "numpy.dtype"
     file.expect(
-        typed and type(dtype.args) is tuple and len(dtype.args) > 0, "a type of numpy", shown(dtype)
+        is_dtype and type(dtype.args) is tuple and len(dtype.args) > 0,
+        "a type of numpy",
+        describe(dtype),
     )
     code = dtype.args[0]
     state = dtype.state
-    little = type(state) is tuple and len(state) > 1 and state[1] == "<"
-    known = type(code) is str and code in _DTYPES and code[0] == kind and little
-    file.expect(known, f"numbers of type {kind}4 or {kind}8, little-endian", shown(code))
-    whole = type(data) in (bytes, bytearray) and len(data) % int(code[1]) == 0
-    fits = whole and order in ("C", "F") and shape == (len(data) // int(code[1]),)
+    is_little_endian = type(state) is tuple and len(state) > 1 and state[1] == "<"
+    is_known_type = type(code) is str and code in _DTYPES and code[0] == kind and is_little_endian
+    file.expect(is_known_type, f"numbers of type {kind}4 or {kind}8, little-endian", describe(code))
+    is_divisible = type(data) in (bytes, bytearray) and len(data) % int(code[1]) == 0
+    fits = is_divisible and order in ("C", "F") and shape == (len(data) // int(code[1]),)
     file.expect(fits, "an array in one dimension", "another")
     return np.frombuffer(data, _DTYPES[code])

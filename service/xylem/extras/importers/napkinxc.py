@@ -86,20 +86,20 @@ class _Reader:
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
-        self.at = 0
+        self.offset = 0
 
     def take(self, form: str) -> tuple[int | float, ...]:
         """Return values of a struct format."""
         self._check_left(struct.calcsize(form))
-        found = struct.unpack_from(form, self.file.data, self.at)
-        self.at += struct.calcsize(form)
-        return found
+        values = struct.unpack_from(form, self.file.data, self.offset)
+        self.offset += struct.calcsize(form)
+        return values
 
-    def integer(self, low: int, high: int, what: str) -> int:
+    def integer(self, low: int, high: int, quantity: str) -> int:
         """Return an int32, checked."""
-        (found,) = self.take("<i")
-        self.file.expect(low <= found <= high, f"{what} from {low} to {high}", found)
-        return int(found)
+        (value,) = self.take("<i")
+        self.file.expect(low <= value <= high, f"{quantity} from {low} to {high}", value)
+        return int(value)
 
     def text(self) -> str:
         """Return a text; bytes that are not ASCII become others."""
@@ -109,18 +109,22 @@ class _Reader:
     def array(self, dtype: np.dtype[Any] | str, count: int) -> NDArray[Any]:
         """Return an array, a view of the file's bytes."""
         self._check_left(count * np.dtype(dtype).itemsize)
-        found = np.frombuffer(self.file.data, dtype, count, self.at)
-        self.at += found.nbytes
-        return found
+        values = np.frombuffer(self.file.data, dtype, count, self.offset)
+        self.offset += values.nbytes
+        return values
 
     def done(self) -> None:
         """Raise BadModel when bytes are left."""
-        left = len(self.file.data) - self.at
-        self.file.expect(left == 0, f"the end at byte {self.at}", f"{left} more bytes")
+        n_bytes_left = len(self.file.data) - self.offset
+        self.file.expect(
+            n_bytes_left == 0, f"the end at byte {self.offset}", f"{n_bytes_left} more bytes"
+        )
 
     def _check_left(self, n_bytes: int) -> None:
-        left = len(self.file.data) - self.at
-        self.file.expect(n_bytes <= left, f"{n_bytes} bytes behind byte {self.at}", left)
+        n_bytes_left = len(self.file.data) - self.offset
+        self.file.expect(
+            n_bytes <= n_bytes_left, f"{n_bytes} bytes behind byte {self.offset}", n_bytes_left
+        )
 
 
 def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
@@ -158,8 +162,10 @@ def _read_tree(file: ModelFile) -> Branches:
     file.expect(labels.min() >= -1, "labels from 0, or -1", int(labels.min()))
     n_leaves = int(np.count_nonzero(labels >= 0))
     file.expect(n_leaves == n_labels, f"{n_labels} labels", n_leaves)
-    rooted = parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1
-    file.expect(rooted and parent.max() < n_nodes, "a parent for each node but the root", "others")
+    has_one_root = parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1
+    file.expect(
+        has_one_root and parent.max() < n_nodes, "a parent for each node but the root", "others"
+    )
     child_ptr = offsets(np.bincount(parent[parent >= 0], minlength=n_nodes))
     child = np.argsort(parent, kind="stable")[1:]
     return Branches(child_ptr, child, labels, root)
@@ -187,8 +193,8 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignCo
             constant[node] = CONSTANT if first_class else -CONSTANT
         else:
             losses.add(loss)
-            index, weight, n_known = _read_vector(reader)
-            n_features = max(n_features, n_known)
+            index, weight, n_vector_features = _read_vector(reader)
+            n_features = max(n_features, n_vector_features)
             weight = weight if first_class else -weight
         indices.append(index)
         weights.append(weight)
@@ -210,17 +216,19 @@ def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:
     number of features that they are of.
     """
     file = reader.file
-    size, n_used, again, n_used_again = (int(value) for value in reader.take("<QQQQ"))
-    file.expect((size, n_used) == (again, n_used_again), "sizes that are the same twice", "others")
+    size, n_nonzero, size_copy, n_nonzero_copy = (int(value) for value in reader.take("<QQQQ"))
+    file.expect(
+        (size, n_nonzero) == (size_copy, n_nonzero_copy), "sizes that are the same twice", "others"
+    )
     file.expect(size < IDS_MAX, f"a size below {IDS_MAX}", size)
     (is_sparse,) = reader.take("<B")
     file.expect(is_sparse in (0, 1), "sparse or dense weights", is_sparse)
     if is_sparse:
-        pairs = reader.array(_PAIR, n_used)
+        pairs = reader.array(_PAIR, n_nonzero)
         index = pairs["index"].astype(np.int64)
         weight = pairs["weight"].astype(np.float32)
-        within = n_used == 0 or (index.min() >= _BIAS_INDEX and index.max() < size)
-        file.expect(within, f"indices from {_BIAS_INDEX} to {size - 1}", "others")
+        is_in_range = n_nonzero == 0 or (index.min() >= _BIAS_INDEX and index.max() < size)
+        file.expect(is_in_range, f"indices from {_BIAS_INDEX} to {size - 1}", "others")
         n_features = size - _FIRST_INDEX
     else:
         dense = reader.array("<f4", size)

@@ -41,8 +41,8 @@ class _Level(NamedTuple):
 
     file: ModelFile
     columns: ForeignColumns
-    above: I64
-    n_above: int
+    parent: I64
+    n_parents: int
     n_features: int
     post_processor: str
     bias: float
@@ -55,22 +55,27 @@ def read_pecos(files: ModelFiles) -> Imported:
     """
     kind = "pecos.xmc.xlinear.model###XLinearModel"
     files.read_settings("param.json").inner("__meta__").choice("class_fullname", (kind,))
-    top = files.read_settings("ranker/param.json")
-    top.choice("model", ("HierarchicalMLModel",))
-    depth = top.integer("depth", 1, LEVELS_MAX)
+    ranker = files.read_settings("ranker/param.json")
+    ranker.choice("model", ("HierarchicalMLModel",))
+    depth = ranker.integer("depth", 1, LEVELS_MAX)
     levels = [_read_level(files, f"ranker/{i}.model") for i in range(depth)]
     first = levels[0]
     last = levels[-1]
-    above = 1
+    n_parents = 1
     for i, level in enumerate(levels):
-        where = f"ranker/{i}.model"
-        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
-        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
+        folder = f"ranker/{i}.model"
+        ranker.file.expect(
+            level.n_parents == n_parents, f"{folder} below {n_parents} nodes", level.n_parents
+        )
+        is_alike = (level.n_features, level.post_processor) == (
+            first.n_features,
+            first.post_processor,
+        )
         fault = "one number of features and one post_processor for all levels"
-        top.file.expect(alike, fault, f"another in {where}")
-        above = len(level.above)
-    n_labels = len(last.above)
-    starts = np.cumsum([1] + [len(level.above) for level in levels])
+        ranker.file.expect(is_alike, fault, f"another in {folder}")
+        n_parents = len(level.parent)
+    n_labels = len(last.parent)
+    starts = np.cumsum([1] + [len(level.parent) for level in levels])
     labels = np.full(starts[-1], -1)
     labels[starts[-2] :] = np.arange(n_labels)
 
@@ -79,7 +84,7 @@ def read_pecos(files: ModelFiles) -> Imported:
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
     parent = np.concatenate(
-        [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
+        [level.parent + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
     )
     child_ptr = offsets(np.bincount(parent, minlength=starts[-1]))
     branches = Branches(child_ptr, np.argsort(parent, kind="stable") + 1, labels, 0)
@@ -103,22 +108,24 @@ def read_pecos(files: ModelFiles) -> Imported:
 def _read_level(files: ModelFiles, folder: str) -> _Level:
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
-    compiled = settings.fields.get("is_mmap") is True
-    settings.file.expect(not compiled, "the folder that it was compiled from", "is_mmap true")
+    is_compiled = settings.fields.get("is_mmap") is True
+    settings.file.expect(not is_compiled, "the folder that it was compiled from", "is_mmap true")
     post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
     bias = settings.number("bias")
     n_nodes = settings.integer("nr_labels", 1, IDS_MAX)
-    n_above = settings.integer("nr_codes", 1, IDS_MAX)
+    n_parents = settings.integer("nr_codes", 1, IDS_MAX)
     n_features = settings.integer("nr_features", 1, IDS_MAX)
     weights_file, weights = _read_matrix(files, f"{folder}/W.npz", n_features + (bias > 0), n_nodes)
-    tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_above)
-    above = np.full(n_nodes, -1)
-    above[tree.indices] = np.repeat(np.arange(n_above), np.diff(tree.indptr))
-    one_each = len(tree.indices) == n_nodes and bool((above >= 0).all())
-    tree_file.expect(one_each, f"each of {n_nodes} nodes below one node", "none or more for some")
+    tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_parents)
+    parent = np.full(n_nodes, -1)
+    parent[tree.indices] = np.repeat(np.arange(n_parents), np.diff(tree.indptr))
+    has_one_parent = len(tree.indices) == n_nodes and bool((parent >= 0).all())
+    tree_file.expect(
+        has_one_parent, f"each of {n_nodes} nodes below one node", "none or more for some"
+    )
     arrays = weights.indptr, weights.indices, weights.data
     columns = split_bias(weights_file, arrays, n_features, max(bias, 0.0))
-    return _Level(weights_file, columns, above, n_above, n_features, post_processor, bias)
+    return _Level(weights_file, columns, parent, n_parents, n_features, post_processor, bias)
 
 
 def _read_matrix(
@@ -141,9 +148,11 @@ def _load(file: ModelFile) -> Any:
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
             infos = archive.infolist()
-        stored = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
+        is_uncompressed = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
         n_bytes = sum(info.file_size for info in infos)
-        file.expect(stored and n_bytes <= len(file.data), "arrays without compression", "others")
+        file.expect(
+            is_uncompressed and n_bytes <= len(file.data), "arrays without compression", "others"
+        )
         return load_npz(io.BytesIO(file.data))
     except (BadModel, MemoryError):
         raise

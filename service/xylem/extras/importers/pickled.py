@@ -3,7 +3,7 @@ dicts, lists, tuples, text and numbers.
 
 A pickle is a program for a stack machine. This machine knows the operations that Python writes for
 protocols 4 and 5, and where Python's would import a name, make an instance or call a function, it
-notes the name, the arguments and the state in a `Noted` object: a hostile pickle gives a strange
+notes the name, the arguments and the state in a `Stub` object: a hostile pickle gives a strange
 tree of notes, no more. Every operation takes bytes of the file and makes at most one object, so
 memory stays within a multiple of the file's size. What is read may be a maze of shared items: never
 compare or print it as a whole.
@@ -21,7 +21,7 @@ NAME_MAX = 200
 
 
 @dataclass(slots=True, eq=False)
-class Noted:
+class Stub:
     """A name that the pickle would import, or what it would make with one.
 
     name   module and name
@@ -30,17 +30,17 @@ class Noted:
     """
 
     name: str
-    made: bool = False
+    is_call: bool = False
     args: object = ()
     state: object = None
 
     def __repr__(self) -> str:
-        return f"{'an instance of ' if self.made else ''}{self.name}"
+        return f"{'an instance of ' if self.is_call else ''}{self.name}"
 
 
-def shown(item: object) -> str:
+def describe(item: object) -> str:
     """Return a number, text or note as a message shows it, the type of anything else."""
-    return f"{item!r:.80}" if type(item) in (bool, float, str, Noted) else type(item).__name__
+    return f"{item!r:.80}" if type(item) in (bool, float, str, Stub) else type(item).__name__
 
 
 _MARK = object()  # stands on the stack where a group of items begins
@@ -59,7 +59,7 @@ class _Machine:
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
-        self._at = 0
+        self._offset = 0
         self.stack: list[Any] = []
         self._memo: list[Any] = []
 
@@ -67,10 +67,10 @@ class _Machine:
         """Run the whole program, which pickletools divides into operations and their arguments."""
         operations = pickletools.genops(self._file.data)
         first, protocol, _ = next(operations)
-        known = first.name == "PROTO" and protocol in (4, 5)
-        self._file.expect(known, "a pickle of protocol 4 or 5", f"{self._file.data[:2]!r}")
+        is_supported = first.name == "PROTO" and protocol in (4, 5)
+        self._file.expect(is_supported, "a pickle of protocol 4 or 5", f"{self._file.data[:2]!r}")
         for operation, argument, place in operations:
-            self._at = place or 0
+            self._offset = place or 0
             if operation.name in _ARGUMENTS:
                 self.stack.append(argument)
             elif operation.name in _OPERATIONS:
@@ -79,11 +79,13 @@ class _Machine:
                 raise self._file.fault(
                     "operations that a model needs", f"{operation.name}{self._place()}"
                 )
-        self._file.expect(self._at + 1 == len(self._file.data), "the end", f"more{self._place()}")
+        self._file.expect(
+            self._offset + 1 == len(self._file.data), "the end", f"more{self._place()}"
+        )
         return self._pop()
 
     def _place(self) -> str:
-        return f" at byte {self._at}"
+        return f" at byte {self._offset}"
 
     def _pop(self) -> Any:
         item = self.stack.pop() if self.stack else _MARK
@@ -129,31 +131,31 @@ class _Machine:
 
     def update(self, items: list[Any]) -> None:
         """Put keys and values, one after the other, into a dict."""
-        found = self._top(dict)
+        target = self._top(dict)
         for key, value in zip(items[::2], items[1::2], strict=False):
             self._file.expect(
                 type(key) in (str, int), "keys of text or integers", type(key).__name__
             )
-            found[key] = value
+            target[key] = value
 
     def note_name(self) -> None:
         """Note a name that would be imported."""
         module, name = self.last(2)
         is_text = type(name) is str and type(module) is str and len(name) + len(module) <= NAME_MAX
         self._file.expect(is_text, "a name to import", f"{type(name).__name__}{self._place()}")
-        self.stack.append(Noted(f"{module}.{name}"))
+        self.stack.append(Stub(f"{module}.{name}"))
 
-    def note_made(self) -> None:
+    def note_call(self) -> None:
         """Note what would be made by a call."""
         name, args = self.last(2)
-        is_name = type(name) is Noted and not name.made
+        is_name = type(name) is Stub and not name.is_call
         self._file.expect(is_name, "a name to call", f"{type(name).__name__}{self._place()}")
-        self.stack.append(Noted(name.name, True, args))
+        self.stack.append(Stub(name.name, True, args))
 
     def note_state(self) -> None:
         """Note the state that something made would be given."""
         state = self._pop()
-        self._top(Noted).state = state
+        self._top(Stub).state = state
 
 
 _ARGUMENTS = frozenset(
@@ -186,8 +188,8 @@ _OPERATIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "SETITEM": lambda machine, _: machine.update(machine.last(2)),
     "SETITEMS": lambda machine, _: machine.update(machine.group()),
     "STACK_GLOBAL": lambda machine, _: machine.note_name(),
-    "REDUCE": lambda machine, _: machine.note_made(),
-    "NEWOBJ": lambda machine, _: machine.note_made(),
+    "REDUCE": lambda machine, _: machine.note_call(),
+    "NEWOBJ": lambda machine, _: machine.note_call(),
     "BUILD": lambda machine, _: machine.note_state(),
 }
 """By its name in pickletools, what each other operation does."""

@@ -91,56 +91,62 @@ def import_model(
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
-    stored = weight_type(weights)
+    stored_type = weight_type(weights)
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
     try:
-        found = IMPORTERS[system](files)
+        foreign_model = IMPORTERS[system](files)
     except (MemoryError, RecursionError) as error:
         raise BadModel(
             f"{path}: expected a model that fits the memory, found a larger one"
         ) from error
     if n_features is not None:
-        if not found.n_features <= n_features <= N_FEATURES_MAX:
-            fault = f"expected {found.n_features}, which {path} has, to {N_FEATURES_MAX}"
+        if not foreign_model.n_features <= n_features <= N_FEATURES_MAX:
+            fault = f"expected {foreign_model.n_features}, which {path} has, to {N_FEATURES_MAX}"
             raise BadParameter(f"--features: {fault}, found {n_features}")
-        found = found._replace(n_features=n_features)
-    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
+        foreign_model = foreign_model._replace(n_features=n_features)
+    n_chunks = sum(chunk is not None for tree in foreign_model.trees for chunk in tree.chunks)
     n_bytes = (
-        8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
+        8 * n_chunks * n_groups(foreign_model.n_features)
+        + _LABEL_BYTES * len(foreign_model.trees) * foreign_model.n_labels
     )
     # each id costs what it counts to
     if n_bytes > max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes):
         raise BadModel(
             f"{path}: expected ids that fit {files.n_bytes} bytes of files, "
-            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
+            f"found {foreign_model.n_labels} labels and {foreign_model.n_features} features in {n_chunks} nodes"
         )
-    labels = _label_table(found, path, label_names)
+    labels = _label_table(foreign_model, path, label_names)
     draft = Draft(
         kind="label-tree",
-        link=found.link,
-        weights=stored,
-        n_features=found.n_features,
-        trainer=TrainerInfo(f"import-{system}", found.settings),
+        link=foreign_model.link,
+        weights=stored_type,
+        n_features=foreign_model.n_features,
+        trainer=TrainerInfo(f"import-{system}", foreign_model.settings),
         seed=0,
         data=DataInfo(path.resolve().name, 0, files.sha256),
         metrics={},
-        features=as_config(RawParameters(norm=found.norm)),
-        ensemble=store_as(build_ensemble(found.trees, labels.n_names, found.n_features), stored),
+        features=as_config(RawParameters(norm=foreign_model.norm)),
+        ensemble=store_as(
+            build_ensemble(foreign_model.trees, labels.n_names, foreign_model.n_features),
+            stored_type,
+        ),
         labels=labels,
     )
     return store.publish(name, draft)
 
 
-def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:
+def _label_table(foreign_model: Imported, path: Path, label_names: Path | None) -> NameTable:
     if label_names is None:
-        return build_names(map(str, range(found.n_labels)))
+        return build_names(map(str, range(foreign_model.n_labels)))
     names = read_label_names(label_names)
-    if len(names) < found.n_labels or (found.all_labels and len(names) > found.n_labels):
-        least = "" if found.all_labels else "at least "
+    if len(names) < foreign_model.n_labels or (
+        foreign_model.all_labels and len(names) > foreign_model.n_labels
+    ):
+        least = "" if foreign_model.all_labels else "at least "
         raise BadData(
-            f"{label_names}: expected {least}{found.n_labels} names, one for each label of {path}, "
+            f"{label_names}: expected {least}{foreign_model.n_labels} names, one for each label of {path}, "
             f"found {len(names)}"
         )
     return build_names(names)
@@ -158,10 +164,12 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
         raise BadModel(
             f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
         )
-    trained = parameters_of(manifest.features)
-    featurizer = featurizer_of(vectorizer, trained.norm)
-    more = featurizer.n_features - manifest.n_features
-    if more < 0 or (more and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)):
+    trained_parameters = parameters_of(manifest.features)
+    featurizer = featurizer_of(vectorizer, trained_parameters.norm)
+    n_added = featurizer.n_features - manifest.n_features
+    if n_added < 0 or (
+        n_added and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)
+    ):
         raise BadModel(
             f"{file}: expected the vocabulary of the {manifest.n_features} features of "
             f"{place}, found "
@@ -174,7 +182,7 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
         draft,
         n_features=featurizer.n_features,
         features=featurizer.config(),
-        ensemble=widened(model.ensemble, featurizer.n_features) if more else model.ensemble,
+        ensemble=widen(model.ensemble, featurizer.n_features) if n_added else model.ensemble,
         extra={**draft.extra, **featurizer.arrays(), ORIGIN: json_array(ORIGIN, origin)},
     )
 
@@ -196,13 +204,13 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
     return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)
 
 
-def widened(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
+def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     """Return an ensemble whose rows may have features up to
     n_features - 1: no node has a weight there.
     """
     directory = ensemble.directory
-    more = n_groups(n_features) - directory.shape[1]
-    added: U32 = np.zeros((len(directory), more, 2), np.uint32)
+    n_added = n_groups(n_features) - directory.shape[1]
+    added_groups: U32 = np.zeros((len(directory), n_added, 2), np.uint32)
     # all of a chunk's blocks stand before them
-    added[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
-    return ensemble._replace(directory=np.concatenate([directory, added], axis=1))
+    added_groups[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
+    return ensemble._replace(directory=np.concatenate([directory, added_groups], axis=1))

@@ -110,9 +110,9 @@ class _Skops:
         self._file.expect(
             info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size
         )
-        packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        is_supported = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         self._file.expect(
-            packed, f"{name} to be stored or deflated", f"method {info.compress_type}"
+            is_supported, f"{name} to be stored or deflated", f"method {info.compress_type}"
         )
         return self._archive.read(info)
 
@@ -124,20 +124,24 @@ class _Skops:
         """
         self._file.expect(type(node) is dict, f"{place} to be a node", what_is(node))
         loader = node.get("__loader__")
-        named = f"{node.get('__module__')}.{node.get('__class__')}"
+        type_name = f"{node.get('__module__')}.{node.get('__class__')}"
         kind, types = _NODES[loader if loader in loaders else loaders[0]]
         expected = f"{place} to be {' or '.join(loaders)} of a type that is read"
-        self._file.expect(loader in loaders and named in types, expected, f"{loader} of {named}")
-        key = "file" if loader == "NdArrayNode" else "content"
-        found = node.get(key)
         self._file.expect(
-            type(found) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(found)
+            loader in loaders and type_name in types, expected, f"{loader} of {type_name}"
         )
-        return found
+        key = "file" if loader == "NdArrayNode" else "content"
+        content = node.get(key)
+        self._file.expect(
+            type(content) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(content)
+        )
+        return content
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
-        held = self._content(node, place, "ObjectNode")
-        fields: dict[str, Any] = self._content(held, f"the fields of {place}", "DictNode")
+        attributes_node = self._content(node, place, "ObjectNode")
+        fields: dict[str, Any] = self._content(
+            attributes_node, f"the fields of {place}", "DictNode"
+        )
         return fields
 
     def _value(self, node: object, place: str) -> Any:
@@ -145,13 +149,13 @@ class _Skops:
         loader = node.get("__loader__") if isinstance(node, dict) else None
         if loader in ("ListNode", "TupleNode"):
             return [
-                self._scalar(each, place)
-                for each in self._content(node, place, "ListNode", "TupleNode")
+                self._scalar(element, place)
+                for element in self._content(node, place, "ListNode", "TupleNode")
             ]
         if loader == "DictNode":
             return {
-                key: self._scalar(each, place)
-                for key, each in self._content(node, place, "DictNode").items()
+                key: self._scalar(element, place)
+                for key, element in self._content(node, place, "DictNode").items()
             }
         return self._scalar(node, place)
 
@@ -164,14 +168,14 @@ class _Skops:
                 fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}"
             )
             return int(array)
-        found = self._content(node, place, "JsonNode")
+        text = self._content(node, place, "JsonNode")
         try:
-            value = orjson.loads(found)
+            value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise self._file.fault(f"{place} to be JSON", what_is(found)) from error
-        plain = value is None or type(value) in (bool, int, float, str)
+            raise self._file.fault(f"{place} to be JSON", what_is(text)) from error
+        is_scalar = value is None or type(value) in (bool, int, float, str)
         self._file.expect(
-            plain, f"{place} to be a text, number, truth value or null", what_is(value)
+            is_scalar, f"{place} to be a text, number, truth value or null", what_is(value)
         )
         return value
 
@@ -179,40 +183,42 @@ class _Skops:
         name = self._content(node, place, "NdArrayNode")
         data = io.BytesIO(self._member(name, bytes_max))
         try:
-            found: NDArray[Any] = np.lib.format.read_array(data, allow_pickle=False)
+            array: NDArray[Any] = np.lib.format.read_array(data, allow_pickle=False)
         except (ValueError, MemoryError) as error:
             raise self._file.fault(f"{name} to be a .npy file of numbers", error) from error
-        return found
+        return array
 
     def _idf(self, fields: dict[str, Any]) -> list[float]:
         """Return the weights of the transformer in a TfidfVectorizer."""
-        inner = self._fields(fields.get("_tfidf"), "_tfidf")
-        self._file.expect("idf_" in inner, "idf_, as scikit-learn 1.5 and newer write it", "none")
-        array = self._array(inner["idf_"], "idf_", MEMBER_BYTES_MAX)
+        transformer = self._fields(fields.get("_tfidf"), "_tfidf")
+        self._file.expect(
+            "idf_" in transformer, "idf_, as scikit-learn 1.5 and newer write it", "none"
+        )
+        array = self._array(transformer["idf_"], "idf_", MEMBER_BYTES_MAX)
         fits = array.ndim == 1 and array.dtype.kind == "f"
         self._file.expect(
             fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}"
         )
-        found: list[float] = array.tolist()
-        return found
+        weights: list[float] = array.tolist()
+        return weights
 
     def _stop_words(self, fields: dict[str, Any], params: dict[str, Any]) -> list[Any]:
         """Return the list of stop words; scikit-learn's own list is not in the file,
         only its name.
         """
-        found = self._value(fields.get("stop_words"), "stop_words")
-        if found is None:
+        value = self._value(fields.get("stop_words"), "stop_words")
+        if value is None:
             return []
-        if isinstance(found, list):
-            return found
+        if isinstance(value, list):
+            return value
         is_word = params.get("analyzer") == "word"
         is_fixed = self._value(fields.get("fixed_vocabulary_"), "fixed_vocabulary_")
-        said = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
+        is_redundant = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
         self._file.expect(
-            said,
+            is_redundant,
             "stop_words to be a list where they part n-grams or a vocabulary was given "
             "(docs/importing.md: "
             "JSON has them)",
-            what_is(found),
+            what_is(value),
         )
         return []
