@@ -78,14 +78,14 @@ class Alias(NamedTuple):
     serial: int = 0
 
     @property
-    def others(self) -> tuple[int, ...]:
+    def split_versions(self) -> tuple[int, ...]:
         """Return the versions beside the one that it names."""
         return tuple(beside.version for beside in (self.canary, self.shadow) if beside is not None)
 
     @property
     def versions(self) -> tuple[int, ...]:
         """Return all versions that answer its requests."""
-        return (self.version, *self.others)
+        return (self.version, *self.split_versions)
 
     def roles_of(self, version: int) -> list[str]:
         """Return what a version is besides the one that is named: `canary`, `shadow`."""
@@ -114,13 +114,13 @@ class Alias(NamedTuple):
         """Raise BadSplit unless versions and parts fit together,
         BadNames for more than it may hold.
         """
-        for role, most in _ROLES.items():
+        for role, parts_max in _ROLES.items():
             beside: Beside | None = getattr(self, role)
             if beside is None:
                 continue
-            if not 1 <= beside.parts <= most:
+            if not 1 <= beside.parts <= parts_max:
                 raise BadSplit(
-                    f"{role}: expected 1 to {most} of {PARTS} parts, found {beside.parts}"
+                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {beside.parts}"
                 )
             if beside.version == self.version:
                 expected = "another version than the alias names"
@@ -132,7 +132,7 @@ class Alias(NamedTuple):
 
     def fields(self) -> dict[str, Any]:
         """Return the document for JSON; `alias_of` takes it back."""
-        beside = {role: (found := getattr(self, role)) and found._asdict() for role in _ROLES}
+        beside = {role: (entry := getattr(self, role)) and entry._asdict() for role in _ROLES}
         return {**self._asdict(), **beside}
 
 
@@ -159,9 +159,9 @@ _ALIAS = record(
 )
 
 
-def alias_of(found: object, where: str) -> Alias:
+def alias_of(document: object, where: str) -> Alias:
     """Return the alias that a document holds; raise Corrupt naming `where` for anything else."""
-    alias: Alias = _ALIAS(found, where)
+    alias: Alias = _ALIAS(document, where)
     try:
         if denied_labels(alias.denied) != alias.denied:
             raise BadNames("expected names in ascending order, each once, found others")
@@ -198,22 +198,22 @@ def apply(change: Change, alias: Alias, place: str) -> Alias | None:
     Raises what the change does, BadSplit and BadNames for what does not fit, and AliasNotFound for
     an alias that is not there and is not made.
     """
-    after = change(alias)
-    if after is not None:
-        if after.version == 0:
+    next_alias = change(alias)
+    if next_alias is not None:
+        if next_alias.version == 0:
             raise AliasNotFound(f"{place}: expected an alias, found none of this name")
-        after.check()
-    return after
+        next_alias.check()
+    return next_alias
 
 
 def promoted(version: int) -> Change:
     """Return the change that makes an alias name a version; its canary and its shadow end."""
 
     def change(alias: Alias) -> Alias:
-        before = alias.before
+        earlier_versions = alias.before
         if alias.version not in (0, version):
-            before = (*before, alias.version)[-BEFORE_MAX:]
-        return alias._replace(version=version, before=before, canary=None, shadow=None)
+            earlier_versions = (*earlier_versions, alias.version)[-BEFORE_MAX:]
+        return alias._replace(version=version, before=earlier_versions, canary=None, shadow=None)
 
     return change
 
@@ -246,12 +246,16 @@ def rolled_back(model: str, name: str, versions: Container[int], to: int | None 
         alone = alias._replace(canary=None, shadow=None)
         if to == alias.version or (to is None and alias.canary is not None):
             return alone
-        there = [found for found in alias.before if found in versions and found != alias.version]
-        places = [i for i, found in enumerate(there) if to in (None, found)]
-        if not places:
+        earlier_versions = [
+            version for version in alias.before if version in versions and version != alias.version
+        ]
+        positions = [i for i, version in enumerate(earlier_versions) if to in (None, version)]
+        if not positions:
             which = "an earlier version" if to is None else f"version {to} among the earlier ones"
             raise NothingToRollBack(f"{model}: expected {which} of {name}, found none")
-        return alone._replace(version=there[places[-1]], before=tuple(there[: places[-1]]))
+        return alone._replace(
+            version=earlier_versions[positions[-1]], before=tuple(earlier_versions[: positions[-1]])
+        )
 
     return change
 

@@ -35,13 +35,13 @@ class AliasChange(NamedTuple):
 
     model: str
     alias: str
-    before: Alias
-    after: Alias | None
+    old_alias: Alias
+    new_alias: Alias | None
 
     @property
-    def now(self) -> int | None:
+    def version(self) -> int | None:
         """Return what it names now."""
-        return None if self.after is None else self.after.version
+        return None if self.new_alias is None else self.new_alias.version
 
 
 class AliasWriter(StoreWriter):
@@ -55,35 +55,37 @@ class AliasWriter(StoreWriter):
         change: Change,
         cause: Cause | None = None,
         *,
-        anew: bool = False,
+        create: bool = False,
     ) -> AliasChange:
         """Change an alias; the versions that it comes to name are verified and checked first.
 
         action  the word for it in the moves of the model
-        anew    whether an alias that is not there, or is damaged, begins as `Alias(0)`
+        create  whether an alias that is not there, or is damaged, begins as `Alias(0)`
 
         When this returns, the change survives a loss of power; when it raises, or the process dies,
         the alias is what it was. Raises what the change does, BadSplit, BadNames, NotFound,
         Corrupt, StoreUnwritable, and Conflict when others change it all the time.
         """
         for _ in range(_ATTEMPTS):
-            before = self._before(name, alias, anew=anew)
-            after = apply(change, before, f"{name}@{alias}")
-            if after == before and before.serial > 0:
-                return AliasChange(name, alias, before, after)
+            old_alias = self._alias_or_new(name, alias, create=create)
+            new_alias = apply(change, old_alias, f"{name}@{alias}")
+            if new_alias == old_alias and old_alias.serial > 0:
+                return AliasChange(name, alias, old_alias, new_alias)
             for version in (
-                {*after.versions}.difference(before.versions) if after is not None else ()
+                {*new_alias.versions}.difference(old_alias.versions)
+                if new_alias is not None
+                else ()
             ):
                 self._open(name, version, verify=True, check=True)
             with self._writing(0), self._stage() as stage, self._locked(name):
-                if self._before(name, alias, anew=anew) != before:
+                if self._alias_or_new(name, alias, create=create) != old_alias:
                     continue
-                for version in () if after is None else after.versions:
+                for version in () if new_alias is None else new_alias.versions:
                     if version not in self.versions(name):
                         raise no_version(name, version)
-                move = move_of(alias, action, before, after, cause or self._by)
+                move = move_of(alias, action, old_alias, new_alias, cause or self._cause)
                 return AliasChange(
-                    name, alias, before, self._replace(name, alias, stage, move, after)
+                    name, alias, old_alias, self._replace(name, alias, stage, move, new_alias)
                 )
         raise Conflict(f"{name}: expected to change {alias}, found it changed {_ATTEMPTS} times")
 
@@ -96,7 +98,7 @@ class AliasWriter(StoreWriter):
         Raises as `change_alias`.
         """
         change = promoted(check_version(version))
-        return self.change_alias(name, alias, PROMOTED, change, cause, anew=True)
+        return self.change_alias(name, alias, PROMOTED, change, cause, create=True)
 
     def rollback(
         self, name: str, alias: str = LATEST, to: int | None = None, cause: Cause | None = None
@@ -110,8 +112,8 @@ class AliasWriter(StoreWriter):
         none is left, and as `change_alias`.
         """
 
-        def change(now: Alias) -> Alias | None:
-            return rolled_back(name, alias, self.versions(name), to)(now)
+        def change(current_alias: Alias) -> Alias | None:
+            return rolled_back(name, alias, self.versions(name), to)(current_alias)
 
         return self.change_alias(name, alias, ROLLED_BACK, change, cause)
 
@@ -124,19 +126,21 @@ class AliasWriter(StoreWriter):
             raise Conflict(f"{name}: expected an alias that a model can be without, found {LATEST}")
         if alias not in self._alias_names(name):
             raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
-        return self.change_alias(name, alias, REMOVED, removed, cause, anew=True)
+        return self.change_alias(name, alias, REMOVED, removed, cause, create=True)
 
     def note_refusal(self, name: str, alias: str, version: int, cause: Cause) -> None:
         """Write down that a promotion rule left an alias where it is. Raises as `change_alias`."""
         self._require_model(name)
-        now = self._before(name, alias, anew=True)
-        move = move_of(alias, REFUSED, now, now, cause)._replace(to_version=version)
+        current_alias = self._alias_or_new(name, alias, create=True)
+        move = move_of(alias, REFUSED, current_alias, current_alias, cause)._replace(
+            to_version=version
+        )
         with self._writing(0), self._locked(name), self._stage() as stage:
             self._append_moves(name, stage, [move])
 
     # --- parts
 
-    def _before(self, name: str, alias: str, *, anew: bool) -> Alias:
+    def _alias_or_new(self, name: str, alias: str, *, create: bool) -> Alias:
         """Return an alias as a change finds it.
 
         Raises NotFound and Corrupt, unless it may begin anew.
@@ -144,34 +148,36 @@ class AliasWriter(StoreWriter):
         try:
             return self.alias(name, alias)
         except (NotFound, Corrupt):
-            if not anew:
+            if not create:
                 raise
             return Alias(0)
 
     def _replace(
-        self, name: str, alias: str, stage: Path, move: Move, after: Alias | None
+        self, name: str, alias: str, stage: Path, move: Move, new_alias: Alias | None
     ) -> Alias | None:
         """Tell of a move, put the document that it makes in its
         place, and return it; under the lock.
         """
-        after = self._stage_alias(name, stage, move, after)
-        self._put_alias(name, alias, stage, after)
-        return after
+        new_alias = self._stage_alias(name, stage, move, new_alias)
+        self._put_alias(name, alias, stage, new_alias)
+        return new_alias
 
-    def _stage_alias(self, name: str, stage: Path, move: Move, after: Alias | None) -> Alias | None:
+    def _stage_alias(
+        self, name: str, stage: Path, move: Move, new_alias: Alias | None
+    ) -> Alias | None:
         """Write all that a move takes space for: its line, and the
         document that makes it come about.
         """
         number = self._append_moves(name, stage, [move])
-        if after is not None:
-            after = after._replace(serial=number)
-            write_file(self._fs, stage / "alias", [render_alias(after)])
-        return after
+        if new_alias is not None:
+            new_alias = new_alias._replace(serial=number)
+            write_file(self._fs, stage / "alias", [render_alias(new_alias)])
+        return new_alias
 
-    def _put_alias(self, name: str, alias: str, stage: Path, after: Alias | None) -> None:
+    def _put_alias(self, name: str, alias: str, stage: Path, new_alias: Alias | None) -> None:
         """Put the staged document in its place, or remove the one that is there, and sync."""
         directory = self._home(name) / ALIASES
-        if after is not None:
+        if new_alias is not None:
             self._fs.rename(stage / "alias", directory / alias_file(alias))
         elif alias in self._alias_files(name):
             self._fs.rename(directory / alias_file(alias), stage / "removed")

@@ -178,10 +178,10 @@ def _read_member(file: Readable, name: str, size: int) -> Iterator[bytes]:
 
 def _read(file: Readable, size: int) -> bytes:
     """Return the next `size` bytes, fewer only at the end."""
-    found = b""
+    content = b""
     try:
-        while len(found) < size and (piece := file.read(size - len(found))):
-            found += piece
+        while len(content) < size and (piece := file.read(size - len(content))):
+            content += piece
     except OSError as error:
         raise StoreUnreadable(f"archive: expected to read it, found {error}") from error
-    return found
+    return content

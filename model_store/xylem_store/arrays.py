@@ -143,9 +143,9 @@ def map_array(
 
 def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:
     """Raise Corrupt unless the file's bytes have the digest of the manifest; one pass over them."""
-    found = hashlib.sha256(mapped.data).hexdigest()
-    if found != info.sha256:
-        raise Corrupt(file_name(name), f"sha256 {info.sha256}", found)
+    digest = hashlib.sha256(mapped.data).hexdigest()
+    if digest != info.sha256:
+        raise Corrupt(file_name(name), f"sha256 {info.sha256}", digest)
 
 
 def take(
@@ -157,7 +157,7 @@ def take(
     """
     array = array_named(arrays, name)
     fits = array.ndim == len(shape) and all(
-        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
+        size is None or size == length for size, length in zip(shape, array.shape, strict=True)
     )
     if array.dtype != dtype or not fits or not array.flags.c_contiguous:
         sizes = ", ".join("*" if size is None else str(size) for size in shape)
@@ -188,27 +188,27 @@ def take_group(
     sizes  of the first dimension, where it is known: a number, or the field that has as many, or
            one less ("field+1")
     """
-    found = []
+    views = []
     for field, kind in kinds_of(struct).items():
         size = sizes.get(field)
         if isinstance(size, str):
-            other, _, more = size.partition("+")
-            size = array_named(arrays, f"{group}/{other}").size + int(more or 0)
+            other, _, addend = size.partition("+")
+            size = array_named(arrays, f"{group}/{other}").size + int(addend or 0)
         shape = (size, *(None,) * (kind.dims - 1))
-        found.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
-    return struct(*found)
+        views.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
+    return struct(*views)
 
 
-def empty_group(struct: Callable[..., T], **others: NDArray[Any]) -> T:
+def empty_group(struct: Callable[..., T], **arrays: NDArray[Any]) -> T:
     """Return a struct of kernels whose arrays are empty but for
     these; read-only, as those of a version.
     """
     empty = {
         name: np.empty((0,) * kind.dims, kind.dtype)
         for name, kind in kinds_of(struct).items()
-        if name not in others
+        if name not in arrays
     }
-    return struct(**{name: read_only(array) for name, array in {**empty, **others}.items()})
+    return struct(**{name: read_only(array) for name, array in {**empty, **arrays}.items()})
 
 
 def group_of(group: str, struct: Any) -> dict[str, NDArray[Any]]:
@@ -227,13 +227,15 @@ def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: in
     check_offsets(f"{group}/{ptr_name}", ptr, len(ids))
     if (index := _id_fault(ptr, ids, n_ids)) >= 0:
         expected = f"{ids_name} below {n_ids}, ascending in its list"
-        raise Corrupt(at(f"{group}/{ids_name}", index), expected, int(ids[index]))
+        raise Corrupt(element_name(f"{group}/{ids_name}", index), expected, int(ids[index]))
 
 
 def check_offsets(name: str, offsets: I64, last: int) -> None:
     """Raise Corrupt unless the array of this name, one or more, ascends from 0 to `last`."""
     if (index := offset_fault(offsets, last)) >= 0:
-        raise Corrupt(at(name, index), f"ascending offsets from 0 to {last}", int(offsets[index]))
+        raise Corrupt(
+            element_name(name, index), f"ascending offsets from 0 to {last}", int(offsets[index])
+        )
 
 
 def check_all(name: str, fits: NDArray[np.bool_], expected: str, values: NDArray[Any]) -> None:
@@ -243,7 +245,7 @@ def check_all(name: str, fits: NDArray[np.bool_], expected: str, values: NDArray
     """
     if not fits.all():
         index = int(fits.argmin())
-        raise Corrupt(at(name, index), expected, values.reshape(-1)[index])
+        raise Corrupt(element_name(name, index), expected, values.reshape(-1)[index])
 
 
 def offset_fault(offsets: NDArray[np.int64], last: int) -> int:
@@ -261,14 +263,14 @@ def _id_fault(ptr: I64, ids: I32, n_ids: int) -> int:
     not ascend in its list; -1: none is.
     """
     for row in range(len(ptr) - 1):
-        before = -1
+        previous_id = -1
         for i in range(ptr[row], ptr[row + 1]):
-            if ids[i] <= before or ids[i] >= n_ids:
+            if ids[i] <= previous_id or ids[i] >= n_ids:
                 return i
-            before = ids[i]
+            previous_id = ids[i]
     return -1
 
 
-def at(name: str, index: int) -> str:
+def element_name(name: str, index: int) -> str:
     """Return how a refusal names an element of an array."""
     return f"{file_name(name)}[{index}]"

@@ -22,12 +22,12 @@ class Bound(NamedTuple):
     sized_by  what has the size: an array (its first dimension); "n_features", those of the
               version's rows; "n_columns", those of the rows that the first member of a combined
               version takes
-    more      is added to that size
+    size_offset  is added to that size
     least     the least number: -1 where it stands for none
     """
 
     sized_by: str
-    more: int = 0
+    size_offset: int = 0
     least: int = 0
     ascends: bool = False
 
@@ -108,7 +108,7 @@ def check_bounds(
         size = sizes.get(bound.sized_by)
         if size is None:
             size = len(array_named(arrays, bound.sized_by))
-        size += bound.more
+        size += bound.size_offset
         if not bound.ascends:
             fits = (flat >= bound.least) & (flat < size)
             check_all(name, fits, f"a number from {bound.least} to {size - 1}", flat)

@@ -17,7 +17,7 @@ CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 1
 """A sparse word has so many positions of children."""
 
 # int8 weights go from -127 to 127: a child's largest weight is stored as one of these
-INT8_MOST = 127
+INT8_MAX = 127
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)
 
@@ -32,11 +32,12 @@ def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
     if weights not in CHILDREN_MAX:
         raise ValueError(f"expected weights of {', '.join(CHILDREN_MAX)}, found {weights!r}")
     n_children = np.diff(ensemble.child_ptr)
-    most = CHILDREN_MAX[weights]
+    children_max = CHILDREN_MAX[weights]
     node = int(n_children.argmax())
-    if n_children[node] > most:
+    if n_children[node] > children_max:
         raise ValueError(
-            f"node {node}: expected at most {most} children for {weights}, found {n_children[node]}"
+            f"node {node}: expected at most {children_max} children for {weights}, "
+            f"found {n_children[node]}"
         )
     if weights == "float32":
         return ensemble
@@ -86,7 +87,7 @@ def _to_int8(
             for j in range(n_children):
                 scale[j] = max(scale[j], abs(ensemble.dense[row + j]))
         for j in range(n_children):
-            scale[j] /= np.float32(INT8_MOST)
+            scale[j] /= np.float32(INT8_MAX)
         for i in words:
             bits_out[i] = np.uint8(_units(sparse[i], scale[children[i]]))
         for row in rows:
@@ -99,13 +100,13 @@ def _units(weight: np.float32, scale: np.float32) -> np.int8:
     """Return the whole number of steps that is nearest to a weight, ties to even."""
     if scale <= 0:
         return np.int8(0)
-    return np.int8(min(max(np.rint(weight / scale), -INT8_MOST), INT8_MOST))
+    return np.int8(min(max(np.rint(weight / scale), -INT8_MAX), INT8_MAX))
 
 
 DENSE_SHARE = 6
 """A row is dense when one in this many of its (padded) children has a weight."""
 
-_RIGHT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
+_NO_FAULT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
 
 
 def padded(n_children: int) -> int:
@@ -138,9 +139,9 @@ def build_ensemble(
     n_children = np.empty(n_nodes, np.int64)
     node_label = np.empty(n_nodes, np.int32)
     for t, tree in enumerate(trees):
-        here = tree_of == t
-        n_children[here] = np.diff(tree.child_ptr)[local_of[here]]
-        node_label[here] = tree.node_label[local_of[here]]
+        is_in_tree = tree_of == t
+        n_children[is_in_tree] = np.diff(tree.child_ptr)[local_of[is_in_tree]]
+        node_label[is_in_tree] = tree.node_label[local_of[is_in_tree]]
     child_ptr = np.concatenate([[0], np.cumsum(n_children)]) + len(trees)
     parent = np.full(n_nodes, -1, np.int32)
     parent[len(trees) :] = np.repeat(np.arange(n_nodes, dtype=np.int32), n_children)
@@ -166,28 +167,30 @@ def build_ensemble(
     return store_weights(ensemble, weights)
 
 
-def put_chunks(made: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:
+def put_chunks(new: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:
     """Return an ensemble whose chunk c is to the bit chunk source[c]
     of another one, unless that is -1.
 
     Biases stay. The two have the same features and type of weights, and a chunk as many children in
     both. Cost: a copy of what is kept.
     """
-    stays = source >= 0
+    has_source = source >= 0
     arrays: dict[str, NDArray[Any]] = {
-        "directory": np.where(stays[:, None, None], old.directory[source], made.directory)
+        "directory": np.where(has_source[:, None, None], old.directory[source], new.directory)
     }
     for ptr, name in PARTS.items():
-        ptrs = getattr(made, ptr), getattr(old, ptr)
+        ptrs = getattr(new, ptr), getattr(old, ptr)
         parts = [
-            getattr(old if kept else made, name)[ptrs[kept][chunk] : ptrs[kept][chunk + 1]]
-            for chunk, kept in zip(
-                np.where(stays, source, np.arange(len(source))), stays.tolist(), strict=True
+            getattr(old if is_old else new, name)[ptrs[is_old][chunk] : ptrs[is_old][chunk + 1]]
+            for chunk, is_old in zip(
+                np.where(has_source, source, np.arange(len(source))),
+                has_source.tolist(),
+                strict=True,
             )
         ]
         arrays[ptr] = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-        arrays[name] = np.concatenate([*parts, getattr(made, name)[ptrs[0][-1] :]])
-    return made._replace(**arrays)
+        arrays[name] = np.concatenate([*parts, getattr(new, name)[ptrs[0][-1] :]])
+    return new._replace(**arrays)
 
 
 def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
@@ -310,16 +313,16 @@ def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, size
         raise ValueError(
             f"node {node}: expected a bias for each of {n_children} children, a row a feature"
         )
-    wrong = _measure_chunk(
+    fault = _measure_chunk(
         chunk.features, chunk.row_ptr, chunk.child, chunk.weight, chunk.bias, n_features, sizes_out
     )
-    if wrong != _RIGHT:
+    if fault != _NO_FAULT:
         expected = {
             _UNORDERED: f"ascending features below {n_features}",
             _NO_CHILD: f"children below {n_children}",
             _NOT_FINITE: "finite weights",
         }
-        raise ValueError(f"node {node}: expected {expected[wrong]}")
+        raise ValueError(f"node {node}: expected {expected[fault]}")
 
 
 @kernel
@@ -328,20 +331,20 @@ def _measure_chunk(
 ) -> int:
     """Write how many blocks, row offsets, sparse words and dense weights a chunk takes.
 
-    Returns what is wrong with the chunk, or _RIGHT.
+    Returns what is wrong with the chunk, or _NO_FAULT.
     """
     width = padded_width(len(bias))
     n_blocks = 0
     n_sparse = 0
     n_words = 0
     n_dense = 0
-    before = -1
+    previous_feature = -1
     for row in range(len(features)):
         feature = features[row]
-        if feature <= before or feature >= n_features:
+        if feature <= previous_feature or feature >= n_features:
             return _UNORDERED
-        n_blocks += before < 0 or before >> BLOCK_BITS != feature >> BLOCK_BITS
-        before = feature
+        n_blocks += previous_feature < 0 or previous_feature >> BLOCK_BITS != feature >> BLOCK_BITS
+        previous_feature = feature
         count = row_ptr[row + 1] - row_ptr[row]
         is_dense = count * DENSE_SHARE >= width
         n_dense += is_dense
@@ -360,7 +363,7 @@ def _measure_chunk(
     sizes_out[1] = n_sparse + 1
     sizes_out[2] = n_words
     sizes_out[3] = n_dense * width
-    return _RIGHT
+    return _NO_FAULT
 
 
 @kernel
@@ -382,7 +385,7 @@ def _pack_chunk(
     high half.
     """
     shift = np.uint64(32)
-    one = np.uint32(1)
+    low_bit = np.uint32(1)
     n_words = 0
     n_sparse = 0
     n_dense = 0
@@ -393,15 +396,15 @@ def _pack_chunk(
             block += 1
             blocks_out[block, 2] = n_sparse
             blocks_out[block, 3] = n_dense
-            directory_out[feature >> GROUP_BITS, 0] |= one << np.uint32(
+            directory_out[feature >> GROUP_BITS, 0] |= low_bit << np.uint32(
                 (feature >> BLOCK_BITS) & 31
             )
-        here = one << np.uint32(feature & 31)
-        blocks_out[block, 0] |= here
+        feature_bit = low_bit << np.uint32(feature & 31)
+        blocks_out[block, 0] |= feature_bit
         first = row_ptr[row]
         last = row_ptr[row + 1]
         if (last - first) * DENSE_SHARE >= width:
-            blocks_out[block, 1] |= here
+            blocks_out[block, 1] |= feature_bit
             for i in range(first, last):
                 dense_out[n_dense * width + child[i]] = bits[i]
             n_dense += 1

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.arrays import at, check_all, check_lists, check_offsets, file_name, has_group, take
+from xylem_store.arrays import (
+    check_all,
+    check_lists,
+    check_offsets,
+    element_name,
+    file_name,
+    has_group,
+    take,
+)
 from xylem_store.bounds import check_bounds
 from xylem_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from xylem_store.compiled.bits import n_groups
@@ -91,15 +99,19 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
             check_version(member, member_arrays(number, arrays))
         except Corrupt as error:
             raise error.within(f"member {number}") from error
-    of_members = tuple(map(member_prefix, range(len(manifest.members))))
-    own = {name: array for name, array in arrays.items() if not name.startswith(of_members)}
-    for name, array in own.items():
+    member_prefixes = tuple(map(member_prefix, range(len(manifest.members))))
+    direct_arrays = {
+        name: array for name, array in arrays.items() if not name.startswith(member_prefixes)
+    }
+    for name, array in direct_arrays.items():
         # `_check_dense` sees those of ensemble/dense, in any type
         if array.dtype.kind == "f" and name != "ensemble/dense" and not name.startswith(AT_REST):
             check_all(name, np.isfinite(array.reshape(-1)), "a finite number", array)
     if labels.n_names != manifest.n_labels:
         raise Corrupt(file_name("labels/offsets"), f"{manifest.n_labels} names", labels.n_names)
-    for group in sorted(name.rpartition("/")[0] for name in own if name.endswith("/utf8")):
+    for group in sorted(
+        name.rpartition("/")[0] for name in direct_arrays if name.endswith("/utf8")
+    ):
         names_in(arrays, group)
     if LABEL_COUNTS in arrays:
         check_all(LABEL_COUNTS, arrays[LABEL_COUNTS] >= 0, "a count of rows", arrays[LABEL_COUNTS])
@@ -115,8 +127,10 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     if has_rerank(arrays):
         check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
     check_calibration(assemble_calibration(manifest, arrays))
-    read = {name: array for name, array in own.items() if not name.startswith(AT_REST)}
-    check_bounds(read, {"n_features": manifest.n_features, "n_columns": n_columns})
+    bounded_arrays = {
+        name: array for name, array in direct_arrays.items() if not name.startswith(AT_REST)
+    }
+    check_bounds(bounded_arrays, {"n_features": manifest.n_features, "n_columns": n_columns})
     read_report(arrays)
 
 
@@ -227,10 +241,10 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
 
 
 def _refuse(fault: Fault) -> None:
-    number, index, found = fault
+    number, index, value = fault
     if number:
         name, expected = FAULTS[number]
-        raise Corrupt(at(f"{ENSEMBLE}/{name}", index), expected, found)
+        raise Corrupt(element_name(f"{ENSEMBLE}/{name}", index), expected, value)
 
 
 def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
@@ -245,7 +259,7 @@ def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
     nodes = np.arange(n_nodes, dtype=np.int32)
     if ptr[0] != n_trees or ptr[-1] != n_nodes:
         expected = f"the number of trees, {n_trees}, first, the number of nodes, {n_nodes}, last"
-        raise Corrupt(at(f"{ENSEMBLE}/child_ptr", 0), expected, f"{ptr[0]} and {ptr[-1]}")
+        raise Corrupt(element_name(f"{ENSEMBLE}/child_ptr", 0), expected, f"{ptr[0]} and {ptr[-1]}")
     follows = (end == first) | ((end > first) & (first > nodes))
     check_all(
         f"{ENSEMBLE}/child_ptr", follows, "ascending offsets, each child after its parent", first
@@ -260,7 +274,9 @@ def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
     check_all(f"{ENSEMBLE}/node_chunk", e.node_chunk == chunk, expected, e.node_chunk)
     if (n_inner := int(is_inner.sum())) != n_chunks:
         raise Corrupt(
-            at(f"{ENSEMBLE}/node_chunk", 0), f"{n_chunks} inner nodes, one a chunk", n_inner
+            element_name(f"{ENSEMBLE}/node_chunk", 0),
+            f"{n_chunks} inner nodes, one a chunk",
+            n_inner,
         )
     if len(e.leaf_ptr) > 1:
         is_empty = e.leaf_ptr[1:] == e.leaf_ptr[:-1]

@@ -49,21 +49,21 @@ def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
             return 16, c, len(sparse)
         if len(dense) % width != 0:
             return 17, c, len(dense)
-        fault, index, found = _check_directory(e.directory[c], len(blocks), n_features)
+        fault, index, value = _check_directory(e.directory[c], len(blocks), n_features)
         if fault != 0:
-            return fault, c if fault == 20 else 2 * len(e.directory[c]) * c + index, found
+            return fault, c if fault == 20 else 2 * len(e.directory[c]) * c + index, value
         last_features = _last_features(e.directory[c], n_features)
-        fault, index, found = _check_blocks(
+        fault, index, value = _check_blocks(
             blocks, last_features, len(row_ptr) - 1, len(dense) // width
         )
         if fault != 0:
-            return fault, c if fault > 25 else 4 * block + index, found
-        fault, index, found = _check_rows(row_ptr, sparse, n_children)
+            return fault, c if fault > 25 else 4 * block + index, value
+        fault, index, value = _check_rows(row_ptr, sparse, n_children)
         if fault != 0:
-            return fault, (row if fault == 28 else word) + index, found
-        fault, index, found = _check_dense(dense, n_children, width)
+            return fault, (row if fault == 28 else word) + index, value
+        fault, index, value = _check_dense(dense, n_children, width)
         if fault != 0:
-            return fault, weight + index, found
+            return fault, weight + index, value
     return 0, 0, 0
 
 
@@ -151,12 +151,12 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
         end = row_ptr[row + 1]
         if end < first or end > len(sparse):
             return 28, row + 1, end
-        before = -1
+        previous_child = -1
         for i in range(first, end):
             child, bits = split_word(sparse[i], sparse.itemsize)
-            if child <= before or child >= n_children:
+            if child <= previous_child or child >= n_children:
                 return 29, i, int(child)
-            before = int(child)
+            previous_child = int(child)
             if exponent != 0 and (bits & exponent) == exponent:
                 return 30, i, int(bits)
     return 0, 0, 0

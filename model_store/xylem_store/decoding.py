@@ -30,15 +30,15 @@ def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
     n_trees = int(ensemble.child_ptr[0])
     parent = ensemble.parent
     tree_of = np.arange(len(parent))
-    while (above := parent[tree_of]).max() >= 0:
-        tree_of = np.where(above >= 0, above, tree_of)
+    while (parents := parent[tree_of]).max() >= 0:
+        tree_of = np.where(parents >= 0, parents, tree_of)
     counts = np.diff(ensemble.child_ptr)
-    found = []
+    trees = []
     for tree in range(n_trees):
         nodes = np.flatnonzero(tree_of == tree)
         child_ptr = (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32)
-        found.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
-    return found
+        trees.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
+    return trees
 
 
 def tree_digest(ensemble: TreeEnsemble) -> str:
@@ -75,19 +75,21 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     )
     ends = ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]]
     row_ptr = np.zeros(len(features) + 1, np.int64)
-    most = len(words) + (last - first) * len(dense)
-    child = np.empty(most, np.int32)
-    weights = np.empty(most, f"u{half}")
+    n_max = len(words) + (last - first) * len(dense)
+    child = np.empty(n_max, np.int32)
+    weights = np.empty(n_max, f"u{half}")
     n = _unpack(
         is_dense, words, ends, dense.view(weights.dtype), last - first, row_ptr, child, weights
     )
     weight = as_float(weights[:n].view(dense.dtype))
     child = child[:n]
-    kept = np.diff(row_ptr) > 0
+    is_nonempty = np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
     bias = ensemble.node_bias[first:last].copy()
-    return Chunk(features[kept], np.append(row_ptr[:-1][kept], n), child, weight, bias)
+    return Chunk(
+        features[is_nonempty], np.append(row_ptr[:-1][is_nonempty], n), child, weight, bias
+    )
 
 
 @kernel

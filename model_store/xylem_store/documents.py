@@ -30,10 +30,10 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     """
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) != len(items):
+        fields = dict(items)
+        if len(fields) != len(items):
             raise ValueError("a repeated key")
-        return found
+        return fields
 
     def constant(name: str) -> None:
         raise ValueError(name)
@@ -65,10 +65,10 @@ value as it is kept, or raises Corrupt.
 def checked(expected: str, fits: Callable[[Any], object]) -> Check:
     """Return the check of a value that is kept as it is, if it fits."""
 
-    def check(found: Any, where: str) -> Any:
-        if not fits(found):
-            raise refusal(where, expected, found)
-        return found
+    def check(value: Any, where: str) -> Any:
+        if not fits(value):
+            raise refusal(where, expected, value)
+        return value
 
     return check
 
@@ -82,9 +82,9 @@ def integer(low: int, high: int) -> Check:
 
 def text(pattern: str) -> Check:
     """Return the check of a string that matches `pattern` wholly."""
-    wanted = re.compile(pattern, re.ASCII)
+    expression = re.compile(pattern, re.ASCII)
     return checked(
-        f"a string of {pattern}", lambda found: type(found) is str and wanted.fullmatch(found)
+        f"a string of {pattern}", lambda value: type(value) is str and expression.fullmatch(value)
     )
 
 
@@ -93,22 +93,22 @@ DIGEST = text("[0-9a-f]{64}")
 
 def choice(*allowed: str) -> Check:
     """Return the check of one of these strings."""
-    return checked(" or ".join(allowed), lambda found: type(found) is str and found in allowed)
+    return checked(" or ".join(allowed), lambda value: type(value) is str and value in allowed)
 
 
 def optional(check: Check) -> Check:
     """Return the check of a value that may be null."""
-    return lambda found, where: None if found is None else check(found, where)
+    return lambda value, where: None if value is None else check(value, where)
 
 
 def list_of(check: Check, n_min: int, n_max: int) -> Check:
     """Return the check of a list of so many values, which is kept as a tuple."""
     is_list = checked(
         f"a list of {n_min} to {n_max}",
-        lambda found: type(found) is list and n_min <= len(found) <= n_max,
+        lambda value: type(value) is list and n_min <= len(value) <= n_max,
     )
-    return lambda found, where: tuple(
-        check(item, f"{where}[{i}]") for i, item in enumerate(is_list(found, where))
+    return lambda value, where: tuple(
+        check(item, f"{where}[{i}]") for i, item in enumerate(is_list(value, where))
     )
 
 
@@ -118,14 +118,14 @@ def object_of(check: Check, n_max: int, names: str = "(?s:.*)") -> Check:
     """
     is_object = checked(
         f"an object of at most {n_max} fields",
-        lambda found: type(found) is dict and len(found) <= n_max,
+        lambda document: type(document) is dict and len(document) <= n_max,
     )
 
-    def check_all(found: Any, where: str) -> dict[str, Any]:
-        for name in is_object(found, where):
+    def check_all(document: Any, where: str) -> dict[str, Any]:
+        for name in is_object(document, where):
             if not re.fullmatch(names, name, re.ASCII):
                 raise refusal(where, f"names of {names}", name)
-        return {name: check(value, f"{where}.{name}") for name, value in found.items()}
+        return {name: check(value, f"{where}.{name}") for name, value in document.items()}
 
     return check_all
 
@@ -133,25 +133,25 @@ def object_of(check: Check, n_max: int, names: str = "(?s:.*)") -> Check:
 def record(kind: Callable[..., Any], /, **checks: Check) -> Check:
     """Return the check of an object that has these fields and no other: they make one of `kind`."""
 
-    def check_all(found: Any, where: str) -> Any:
-        if type(found) is not dict:
-            raise refusal(where, "an object", found)
+    def check_all(document: Any, where: str) -> Any:
+        if type(document) is not dict:
+            raise refusal(where, "an object", document)
         fields = {}
         for name, check in checks.items():
-            if name not in found:
+            if name not in document:
                 raise Corrupt(where, f"a field {name!r}", "none")
-            fields[name] = check(found[name], f"{where}: {name}")
-        if len(found) > len(fields):
-            raise refusal(where, "no further field", min(found.keys() - fields.keys()))
+            fields[name] = check(document[name], f"{where}: {name}")
+        if len(document) > len(fields):
+            raise refusal(where, "no further field", min(document.keys() - fields.keys()))
         return kind(**fields)
 
     return check_all
 
 
-def refusal(where: str, expected: str, found: object) -> Corrupt:
+def refusal(where: str, expected: str, value: object) -> Corrupt:
     """Return the error of a value, which is shown in short."""
-    shown = ascii(found)
-    return Corrupt(where, expected, shown if len(shown) <= 80 else f"{shown[:80]}...")
+    excerpt = ascii(value)
+    return Corrupt(where, expected, excerpt if len(excerpt) <= 80 else f"{excerpt[:80]}...")
 
 
 def render_sealed(document: Mapping[str, Any]) -> bytes:

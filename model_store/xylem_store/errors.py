@@ -24,7 +24,7 @@ class StoreError(Exception):
 
     code = "store-error"
 
-    told: str | None = None
+    public_message: str | None = None
     """What clients are told instead of the message, where that names paths of the machine."""
 
     def __init_subclass__(cls, code: str | None = None) -> None:
@@ -90,20 +90,20 @@ class Corrupt(StoreError, code="model-corrupt"):
 
     where     the file, and the field or the index within it
     expected  what a correct file holds there
-    found     what it holds
+    actual    what it holds
     """
 
-    def __init__(self, where: str, expected: str, found: object) -> None:
-        super().__init__(f"{where}: expected {expected}, found {found}")
+    def __init__(self, where: str, expected: str, actual: object) -> None:
+        super().__init__(f"{where}: expected {expected}, found {actual}")
         self.where = where
         self.expected = expected
-        self.found = found
+        self.actual = actual
 
     def within(self, place: str) -> Corrupt:
         """Return the same error with the place (a model and version, a file) in front
         of `where`.
         """
-        return type(self)(f"{place}: {self.where}", self.expected, self.found)
+        return type(self)(f"{place}: {self.where}", self.expected, self.actual)
 
 
 class UnsupportedSchema(Corrupt, code="model-schema-unsupported"):
@@ -114,12 +114,12 @@ class StoreUnreadable(StoreError, code="store-unreadable"):
     """The file system refused or failed to read."""
 
     @classmethod
-    def of(cls, path: Path, expected: str, found: str) -> StoreUnreadable:
+    def of(cls, path: Path, expected: str, actual: str) -> StoreUnreadable:
         """Return an error that names the path to those who read the
         log, and to clients what was found.
         """
-        error = cls(f"{path}: expected {expected}, found {found}")
-        error.told = f"expected {expected}, found {found}"
+        error = cls(f"{path}: expected {expected}, found {actual}")
+        error.public_message = f"expected {expected}, found {actual}"
         return error
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem_store.arrays import (
-    at,
     check_all,
     check_lists,
+    element_name,
     empty_group,
     file_name,
     has_group,
@@ -66,10 +66,10 @@ def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]])
         raise Corrupt(
             "manifest.json: arrays", f"no array of {CALIBRATION} with link softmax", "one"
         )
-    found = take_group(arrays, CALIBRATION, Calibration, y="x")
-    if not 2 <= len(found.x) <= KNOTS_MAX:
-        raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(found.x))
-    return found
+    calibration = take_group(arrays, CALIBRATION, Calibration, y="x")
+    if not 2 <= len(calibration.x) <= KNOTS_MAX:
+        raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(calibration.x))
+    return calibration
 
 
 def check_calibration(calibration: Calibration) -> None:
@@ -81,12 +81,14 @@ def check_calibration(calibration: Calibration) -> None:
             continue
         where = f"{CALIBRATION}/{name}"
         if values[0] != 0:
-            raise Corrupt(at(where, 0), "0", values[0])
+            raise Corrupt(element_name(where, 0), "0", values[0])
         rises = np.diff(values, prepend=np.float32(-1)) > 0
         check_all(where, rises, "more than the one before", values)
         last = len(values) - 1
         if values[last] > 1 or (name == "x" and values[last] != 1):
-            raise Corrupt(at(where, last), "1" if name == "x" else "at most 1", values[last])
+            raise Corrupt(
+                element_name(where, last), "1" if name == "x" else "at most 1", values[last]
+            )
 
 
 RERANK = "tail"  # how the names of these arrays begin
@@ -177,14 +179,20 @@ def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> E
     u = take(arrays, f"{EMBEDDING}/u", "uint16" if is_bfloat16 else "float32", (None, None))
     n_words, dim = u.shape
     if not 1 <= dim <= DIM_MAX or n_words < 1:
-        raise Corrupt(at(f"{EMBEDDING}/u", 0), f"words of 1 to {DIM_MAX} dimensions", str(u.shape))
+        raise Corrupt(
+            element_name(f"{EMBEDDING}/u", 0), f"words of 1 to {DIM_MAX} dimensions", str(u.shape)
+        )
     r = take(arrays, f"{EMBEDDING}/r", "float32", (None, None, dim))
     n_places, n_turned, _ = r.shape
     if not 1 <= n_places <= PLACES_MAX or n_places * n_words != n_features:
-        raise Corrupt(at(f"{EMBEDDING}/r", 0), f"{n_features} features / {n_words} words", n_places)
+        raise Corrupt(
+            element_name(f"{EMBEDDING}/r", 0), f"{n_features} features / {n_words} words", n_places
+        )
     if n_turned not in (0, 1, dim) or (n_turned == 0 and n_places != 1):
         raise Corrupt(
-            at(f"{EMBEDDING}/r", 0), f"1 or {dim} rows a place, or none of one place", n_turned
+            element_name(f"{EMBEDDING}/r", 0),
+            f"1 or {dim} rows a place, or none of one place",
+            n_turned,
         )
     return Embedding(u, r, take(arrays, f"{EMBEDDING}/mean", "int32", (1,)))
 

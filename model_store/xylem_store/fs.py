@@ -132,8 +132,8 @@ class FileSystem:
 
     def entries(self, path: Path) -> list[Entry]:
         """Return the names in a directory, sorted."""
-        with os.scandir(path) as found:
-            return sorted(Entry(e.name, e.is_dir(follow_symlinks=False)) for e in found)
+        with os.scandir(path) as scan:
+            return sorted(Entry(e.name, e.is_dir(follow_symlinks=False)) for e in scan)
 
     def read(self, path: Path, bytes_max: int) -> bytes:
         """Return the bytes of a small file, at most `bytes_max` + 1 of them."""
@@ -143,17 +143,17 @@ class FileSystem:
     def map(self, path: Path) -> Mapped:
         """Map a file read-only."""
         with _opened(path) as fd:
-            found = os.fstat(fd)
+            status = os.fstat(fd)
             identity = (
-                found.st_dev,
-                found.st_ino,
-                found.st_size,
-                found.st_mtime_ns,
-                found.st_ctime_ns,
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
             )
-            if found.st_size == 0:  # which cannot be mapped
+            if status.st_size == 0:  # which cannot be mapped
                 return Mapped(b"", identity)
-            return Mapped(map_bytes(fd, found.st_size), identity)
+            return Mapped(map_bytes(fd, status.st_size), identity)
 
     def lock(self, path: Path) -> int | None:
         """Return a descriptor that holds the lock file, made if need
@@ -175,8 +175,8 @@ class FileSystem:
 
     def free_bytes(self, path: Path) -> int:
         """Return how many bytes may still be written on the file system of `path`."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        volume = os.statvfs(path)
+        return volume.f_bavail * volume.f_frsize
 
 
 @contextlib.contextmanager
@@ -243,8 +243,8 @@ def reading(root: Path, path: Path) -> Iterator[None]:
         if error.errno in _NO_FILE:
             name = _name_within(root, error.filename or path)
             raise Corrupt(name, "a regular file", "something else") from error
-        found = error.strerror or type(error).__name__
-        raise StoreUnreadable.of(path, f"to read {_name_within(root, path)}", found) from error
+        reason = error.strerror or type(error).__name__
+        raise StoreUnreadable.of(path, f"to read {_name_within(root, path)}", reason) from error
 
 
 def _name_within(root: Path, path: Path | str) -> str:

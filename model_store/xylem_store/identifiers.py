@@ -63,8 +63,8 @@ def parse_ref(ref: object) -> str | int:
 
 def parse_named(text: str) -> tuple[str, str | int]:
     """Return the model and the version that NAME or NAME@VERSION refers to; raise InvalidName."""
-    name, at, version = text.partition("@")
-    return check_model(name), parse_ref(version) if at else LATEST
+    name, separator, version = text.partition("@")
+    return check_model(name), parse_ref(version) if separator else LATEST
 
 
 def _shown(value: object) -> str:

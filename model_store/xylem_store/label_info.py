@@ -71,7 +71,7 @@ class Subject(NamedTuple):
     names       by language, in lower case; none is empty
     broader     URIs of the subjects above it; those that the vocabulary does not have are left out
     related     URIs of the subjects that it is related to, as those above
-    others      its other names: (language, whether it is hidden, name)
+    other_names  its other names: (language, whether it is hidden, name)
     deprecated  whether the vocabulary says that it is used no more
     """
 
@@ -80,7 +80,7 @@ class Subject(NamedTuple):
     names: Mapping[str, str]
     broader: Sequence[str] = ()
     related: Sequence[str] = ()
-    others: Sequence[tuple[str, bool, str]] = ()
+    other_names: Sequence[tuple[str, bool, str]] = ()
     deprecated: bool = False
 
 
@@ -142,9 +142,9 @@ class LabelInfo(NamedTuple):
         """
         if column not in self.head.columns:
             return None
-        at = self.head.columns.index(column) * self.head.n_subjects + subject
-        start = self.offsets[at]
-        end = self.offsets[at + 1]
+        index = self.head.columns.index(column) * self.head.n_subjects + subject
+        start = self.offsets[index]
+        end = self.offsets[index + 1]
         return self.utf8[start:end].tobytes().decode() if start < end else None
 
     def texts(self, column: str) -> I64:
@@ -165,10 +165,10 @@ class LabelInfo(NamedTuple):
 
     def above(self, subject: int) -> list[int]:
         """Return the subjects above subject i, 0 <= i < n."""
-        found: list[int] = self.broader[
+        subjects: list[int] = self.broader[
             self.broader_ptr[subject] : self.broader_ptr[subject + 1]
         ].tolist()
-        return found
+        return subjects
 
 
 def is_language(text: str) -> bool:
@@ -177,22 +177,22 @@ def is_language(text: str) -> bool:
 
 
 def build_label_info(
-    subjects: Sequence[Subject], by: str = URI, language: str | None = None
+    subjects: Sequence[Subject], key_column: str = URI, language: str | None = None
 ) -> LabelInfo:
-    """Return the table of `subjects`, in which labels are looked for by the column `by`.
+    """Return the table of `subjects`, in which labels are looked for by the column `key_column`.
 
     language  of names where a request does not say one; None: the first one that occurs
 
-    Subjects without the column come last. Raises BadNames, its index that of the subject among
-    those given: for a text that is too long or has control characters, and for one of column `by`
-    that occurs twice; and ValueError for no subjects, too many, or a column or language that none
-    of them has. Deterministic.
+    Subjects without a text in that column come last. Raises BadNames for a text that is too long
+    or has control characters, and for a key that occurs twice; its `index` is that of the subject
+    in `subjects`. Raises ValueError for no subjects, for too many, and for a column or language
+    that none of them has. Deterministic.
     """
     if not 1 <= len(subjects) <= SUBJECTS_MAX:
         raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
-    with_others = {tag for subject in subjects for tag, _, _ in subject.others}
-    columns = _columns(languages, by) + tuple(
+    with_others = {tag for subject in subjects for tag, _, _ in subject.other_names}
+    columns = _columns(languages, key_column) + tuple(
         f"{OTHERS}{tag}" for tag in languages if tag in with_others
     )
     columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
@@ -200,20 +200,20 @@ def build_label_info(
         raise ValueError(
             f"expected one of the languages {', '.join(languages)}, found {language!r}"
         )
-    first = [_text(subject, by) for subject in subjects]
-    order = [i for i, text in enumerate(first) if text] + [
-        i for i, text in enumerate(first) if not text
+    key_texts = [_text(subject, key_column) for subject in subjects]
+    order = [i for i, text in enumerate(key_texts) if text] + [
+        i for i, text in enumerate(key_texts) if not text
     ]
-    n_keys = sum(map(bool, first))
+    n_keys = sum(map(bool, key_texts))
     if not n_keys:
-        raise ValueError(f"expected subjects with {by}, found none")
+        raise ValueError(f"expected subjects with {key_column}, found none")
     try:
         offsets, utf8 = join_texts(_text(subjects[i], column) for column in columns for i in order)
         check_texts(offsets, utf8)
-        keys = build_names(first[i] for i in order[:n_keys])
+        keys = build_names(key_texts[i] for i in order[:n_keys])
     except BadNames as error:
-        at = None if error.index is None else order[error.index % len(order)]
-        raise BadNames(error.fault, at) from error
+        index = None if error.index is None else order[error.index % len(order)]
+        raise BadNames(error.fault, index) from error
     ptr, broader = _broader(subjects, order)
     digest = hashlib.sha256()
     for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
@@ -231,19 +231,20 @@ def build_label_info(
     return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
 
 
-def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
+def _columns(languages: Sequence[str], key_column: str) -> tuple[str, ...]:
     if len(languages) > LANGUAGES_MAX:
         raise ValueError(
             f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}"
         )
     columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
-    if by not in columns:
+    if key_column not in columns:
         expected = ", ".join([URI, NOTATION, *languages])
         raise ValueError(
-            f"expected one of {expected} to look for labels by, found {by.removeprefix(NAME)!r}"
+            f"expected one of {expected} to look for labels by, "
+            f"found {key_column.removeprefix(NAME)!r}"
         )
-    columns.remove(by)
-    return by, *columns
+    columns.remove(key_column)
+    return key_column, *columns
 
 
 def _text(subject: Subject, column: str) -> str:
@@ -258,7 +259,7 @@ def _text(subject: Subject, column: str) -> str:
         return DEPRECATED if subject.deprecated else ""
     if column.startswith(OTHERS):
         text = ""
-        for tag, _, name in subject.others:
+        for tag, _, name in subject.other_names:
             longer = f"{text} | {name}" if text else name
             if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
                 text = longer
@@ -268,7 +269,7 @@ def _text(subject: Subject, column: str) -> str:
 
 def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I32]:
     """Return the subjects above each, those that are there, in the order of their places."""
-    place = {subjects[i].uri: at for at, i in enumerate(order)}
+    place = {subjects[i].uri: position for position, i in enumerate(order)}
     ptr = array("q", [0])
     broader = array("i")
     for i in order:
@@ -298,7 +299,9 @@ def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
         raise ValueError(f"expected a head of at most {HEAD_BYTES} bytes, found {len(sealed)}")
     yield sealed.ljust(HEAD_BYTES, b"\n")
     for piece in _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8):
-        yield from (piece[at : at + _PIECE_BYTES] for at in range(0, len(piece), _PIECE_BYTES))
+        yield from (
+            piece[offset : offset + _PIECE_BYTES] for offset in range(0, len(piece), _PIECE_BYTES)
+        )
 
 
 _HEAD = record(
@@ -318,9 +321,9 @@ def parse_head(data: bytes, where: str) -> Head:
     """Return what the first HEAD_BYTES of a file say; raise Corrupt naming `where`."""
     if len(data) < HEAD_BYTES:
         raise Corrupt(where, f"a head of {HEAD_BYTES} bytes", f"{len(data)} bytes")
-    found = _HEAD(parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where), where)
-    del found["schema_version"]
-    head = Head(**found)
+    fields = _HEAD(parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where), where)
+    del fields["schema_version"]
+    head = Head(**fields)
     if len(set(head.columns)) < len(head.columns) or not {URI, NOTATION} <= set(head.columns):
         raise Corrupt(
             f"{where}: columns",
@@ -345,10 +348,10 @@ def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
     if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
         raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
     parts = []
-    at = HEAD_BYTES
+    offset = HEAD_BYTES
     for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), _sizes(head), strict=True):
-        parts.append(np.frombuffer(mapped.data[at : at + size], dtype))
-        at += _padded(size)
+        parts.append(np.frombuffer(mapped.data[offset : offset + size], dtype))
+        offset += _padded(size)
     try:
         return _checked(head, parts)
     except BadNames as error:
@@ -388,8 +391,8 @@ def _padded(n_bytes: int) -> int:
 def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
     """Return the bytes behind the head: the arrays, each filled up to a multiple of 64 bytes."""
     pieces: list[memoryview | bytes] = []
-    for one in arrays:
-        little = np.ascontiguousarray(one, one.dtype.newbyteorder("<"))
+    for values in arrays:
+        little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
         pieces.append(little.view(np.uint8).data)
         pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
     return pieces

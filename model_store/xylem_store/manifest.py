@@ -262,25 +262,25 @@ def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
     }
 
 
-def _schema(found: Any, where: str) -> int:
-    version: int = integer(1, VERSION_MAX)(found, where)
+def _schema(value: Any, where: str) -> int:
+    version: int = integer(1, VERSION_MAX)(value, where)
     if version > SCHEMA_VERSION:
         raise UnsupportedSchema(where, f"1 to {SCHEMA_VERSION}", version)
     return version
 
 
-def _shape(found: Any, where: str) -> tuple[int, ...]:
-    sizes: tuple[int, ...] = list_of(integer(0, ARRAY_BYTES_MAX), 0, DIMENSIONS_MAX)(found, where)
+def _shape(value: Any, where: str) -> tuple[int, ...]:
+    sizes: tuple[int, ...] = list_of(integer(0, ARRAY_BYTES_MAX), 0, DIMENSIONS_MAX)(value, where)
     if math.prod(sizes) > ARRAY_BYTES_MAX:
-        raise refusal(where, f"sizes whose product is at most {ARRAY_BYTES_MAX}", found)
+        raise refusal(where, f"sizes whose product is at most {ARRAY_BYTES_MAX}", value)
     return sizes
 
 
-def _is_parameter(found: Any) -> bool:
-    return all(map(is_scalar, found if type(found) is list else [found]))
+def _is_parameter(value: Any) -> bool:
+    return all(map(is_scalar, value if type(value) is list else [value]))
 
 
-_FINITE = checked("a finite number", lambda found: type(found) in (int, float) and is_scalar(found))
+_FINITE = checked("a finite number", lambda value: type(value) in (int, float) and is_scalar(value))
 _COUNT = integer(0, (1 << 63) - 1)
 _PARAMETERS = object_of(
     checked("a string, number, boolean, null, or a list of such", _is_parameter), ITEMS_MAX

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem_store.arrays import (
-    at,
     check_all,
     check_lists,
+    element_name,
     empty_group,
     file_name,
     group_of,
@@ -141,9 +141,11 @@ def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
 def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:
     """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
     if not has_near(arrays):
-        of_label = np.zeros(n_labels + 1, np.int64)
-        of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
-        return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
+        label_offsets = np.zeros(n_labels + 1, np.int64)
+        empty_offsets = {"feature_ptr": label_offsets[:1], "row_label_ptr": label_offsets[:1]}
+        return empty_group(
+            NearRows, label_ptr=label_offsets, other_ptr=label_offsets, **empty_offsets
+        )
     sizes: dict[str, int | str] = {
         "label_ptr": n_labels + 1,
         "other_ptr": n_labels + 1,
@@ -164,14 +166,14 @@ def check_near(near: NearRows, n_columns: int) -> None:
     check_lists(NEAR, near, "feature_ptr", "row", n_rows)
     check_lists(NEAR, near, "row_label_ptr", "row_label", n_labels)
     check_lists(NEAR, near, "other_ptr", "other_label", n_labels)
-    for name, ptr, most in (
+    for name, ptr, length_max in (
         ("label_ptr", near.label_ptr, ROWS_MAX),
         ("other_ptr", near.other_ptr, OTHERS_MAX),
         ("feature_ptr", near.feature_ptr, POSTINGS_MAX),
     ):
         longest = int(np.diff(ptr).max(initial=0))
-        if longest > most:
-            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} in a list", longest)
+        if longest > length_max:
+            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {length_max} in a list", longest)
     rises = np.diff(near.feature, prepend=np.int64(-1)) > 0
     fits = rises & (near.feature < n_columns)
     check_all(f"{NEAR}/feature", fits, f"ascending columns from 0 to {n_columns - 1}", near.feature)
@@ -246,8 +248,8 @@ def ranker_arrays(
     """Return the arrays by name; maps: of each member its labels' ids
     in the combined version, NO_LABEL.
     """
-    found = group_of(RANKER, ranker) | {f"{RANKER}/proposing": np.array(proposing, np.int32)}
-    return found | {map_name(number): labels for number, labels in enumerate(maps)}
+    arrays = group_of(RANKER, ranker) | {f"{RANKER}/proposing": np.array(proposing, np.int32)}
+    return arrays | {map_name(number): labels for number, labels in enumerate(maps)}
 
 
 def map_name(number: int) -> str:
@@ -265,25 +267,27 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
     to be finite.
     """
     proposing = proposing_of(arrays)
-    most = Proposing(CANDIDATES_MAX, BEAM_MAX, FEATURES_MAX, manifest.n_labels)
+    limits = Proposing(CANDIDATES_MAX, BEAM_MAX, FEATURES_MAX, manifest.n_labels)
     for i, (name, value) in enumerate(proposing._asdict().items()):
         least = 0 if name in ("name_features", "concepts") else 1
-        if not least <= value <= most[i]:
-            raise Corrupt(at(f"{RANKER}/proposing", i), f"{least} to {most[i]} {name}", value)
+        if not least <= value <= limits[i]:
+            raise Corrupt(
+                element_name(f"{RANKER}/proposing", i), f"{least} to {limits[i]} {name}", value
+            )
     for number in range(len(manifest.members)):
         labels = arrays[map_name(number)]
         fits = (labels >= NO_LABEL) & (labels < manifest.n_labels)
         check_all(map_name(number), fits, f"{NO_LABEL} or labels below {manifest.n_labels}", labels)
-        named = labels[labels >= 0]
-        if len(np.unique(named)) < len(named):
-            raise Corrupt(at(map_name(number), 0), "each label once", "one twice")
+        mapped_labels = labels[labels >= 0]
+        if len(np.unique(mapped_labels)) < len(mapped_labels):
+            raise Corrupt(element_name(map_name(number), 0), "each label once", "one twice")
     n_features = len(ranker.linear) - 1
     without_near = candidate_features(len(manifest.members), proposing)
     expected = without_near + near_features(arrays)
     without_context = without_near + CONTEXT if has_near(arrays) else expected
     if n_features not in (expected, without_context) or n_features > FEATURES_MAX:
         raise Corrupt(
-            at(f"{RANKER}/linear", 0),
+            element_name(f"{RANKER}/linear", 0),
             f"{expected} features, {FEATURES_MAX} at most, and a constant",
             n_features,
         )
@@ -302,7 +306,7 @@ def _check_trees(ranker: Ranker, n_features: int) -> None:
     sizes = np.diff(ptr)
     if not is_offsets or (sizes < 1).any() or (sizes > NODES_MAX).any():
         expected = f"offsets from 0 to {n_nodes} of trees of 1 to {NODES_MAX} nodes"
-        raise Corrupt(at(f"{RANKER}/tree_ptr", 0), expected, "others")
+        raise Corrupt(element_name(f"{RANKER}/tree_ptr", 0), expected, "others")
     ends = np.repeat(ptr[1:], sizes)
     nodes = np.arange(n_nodes)
     is_inner = ranker.child != nodes
@@ -310,6 +314,8 @@ def _check_trees(ranker: Ranker, n_features: int) -> None:
     check_all(f"{RANKER}/child", is_above | ~is_inner, "itself, or two nodes above", ranker.child)
     below = np.concatenate([ranker.child[is_inner], ranker.child[is_inner] + 1])
     if len(np.unique(below)) < len(below):
-        raise Corrupt(at(f"{RANKER}/child", 0), "each node below one other", "one below two")
+        raise Corrupt(
+            element_name(f"{RANKER}/child", 0), "each node below one other", "one below two"
+        )
     fits = (ranker.feature >= 0) & (ranker.feature < n_features)
     check_all(f"{RANKER}/feature", fits, f"a feature below {n_features}", ranker.feature)

@@ -35,8 +35,8 @@ MOVES_BYTES_MAX = 4 << 20
 WHO_MAX = 128
 WHY_MAX = 1024
 JOB_MAX = 64
-NAMES_TOLD = 5
-NAME_CHARACTERS_TOLD = 80
+LISTED_NAMES_MAX = 5
+LISTED_CHARACTERS_MAX = 80
 """Names of labels that came and went which a move keeps, and how much of each."""
 
 
@@ -84,15 +84,17 @@ class Move(NamedTuple):
     verdict: dict[str, Any] | None
 
 
-def move_of(name: str, action: str, before: Alias, after: Alias | None, cause: Cause) -> Move:
+def move_of(
+    name: str, action: str, old_alias: Alias, new_alias: Alias | None, cause: Cause
+) -> Move:
     """Return the move of now, without its number, that makes an alias of what it was."""
-    verdict = cause.verdict if cause.verdict is not None else _told(before, after)
+    verdict = cause.verdict if cause.verdict is not None else _details(old_alias, new_alias)
     return Move(
         id=0,
         alias=name,
         action=action,
-        from_version=before.version or None,
-        to_version=after and after.version,
+        from_version=old_alias.version or None,
+        to_version=new_alias and new_alias.version,
         at=time.time(),
         who=_printable(cause.who, WHO_MAX),
         why=_printable(cause.why, WHY_MAX),
@@ -106,10 +108,10 @@ def render_move(move: Move) -> bytes:
     return json.dumps(move._asdict(), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
-def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]:
+def parse_moves(data: bytes, find_alias: Callable[[str], Alias | None]) -> list[Move]:
     """Return the moves in the bytes of their file that came about, by ascending number.
 
-    found  returns the alias of a name as it is now, None where it is not there
+    find_alias  returns the alias of a name as it is now, None where it is not there
 
     A line that is cut off or damaged is passed over: it tells what was, and nothing rests on it.
     """
@@ -123,7 +125,7 @@ def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]
             while moves and moves[-1].id >= move.id:  # its writer died before it came about
                 moves.pop()
             moves.append(move)
-    while moves and not _came_about(moves[-1], found(moves[-1].alias)):
+    while moves and not _came_about(moves[-1], find_alias(moves[-1].alias)):
         if moves.pop().to_version is not None:  # only who removes a model appends several at once
             break
     return moves
@@ -137,23 +139,23 @@ def _came_about(move: Move, alias: Alias | None) -> bool:
     return alias.serial > move.id if move.to_version is None else alias.serial >= move.id
 
 
-def _told(before: Alias, after: Alias | None) -> dict[str, Any] | None:
+def _details(old_alias: Alias, new_alias: Alias | None) -> dict[str, Any] | None:
     """Return what a change of an alias tells besides the versions: of
     its denied labels, or of its split.
     """
-    if after is None:
+    if new_alias is None:
         return None
-    if after.denied != before.denied:
-        added = set(after.denied).difference(before.denied)
-        gone = set(before.denied).difference(after.denied)
-        return {"denied": len(after.denied), "added": _first(added), "removed": _first(gone)}
-    return after.split() if after.others else None
+    if new_alias.denied != old_alias.denied:
+        added = set(new_alias.denied).difference(old_alias.denied)
+        removed = set(old_alias.denied).difference(new_alias.denied)
+        return {"denied": len(new_alias.denied), "added": _first(added), "removed": _first(removed)}
+    return new_alias.split() if new_alias.split_versions else None
 
 
 def _first(names: Collection[str]) -> list[str]:
-    return [name[:NAME_CHARACTERS_TOLD] for name in sorted(names)[:NAMES_TOLD]]
+    return [name[:LISTED_CHARACTERS_MAX] for name in sorted(names)[:LISTED_NAMES_MAX]]
 
 
-def _printable(given: str, length: int) -> str:
+def _printable(text: str, length: int) -> str:
     """Return a text of at most `length` characters, blanks for those that cannot be shown."""
-    return "".join(c if c.isprintable() else " " for c in given[:length])
+    return "".join(c if c.isprintable() else " " for c in text[:length])

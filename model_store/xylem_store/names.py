@@ -258,10 +258,10 @@ def code_of(data: U8, i: int) -> tuple[int, int]:
         return i, NO_CODE
     code = byte & (0x7F >> size)
     for k in range(1, size):
-        more = int(np.int64(data[i + k]))
-        if more & 0xC0 != 0x80:
+        continuation = int(np.int64(data[i + k]))
+        if continuation & 0xC0 != 0x80:
             return i, NO_CODE
-        code = code << 6 | more & 0x3F
+        code = code << 6 | continuation & 0x3F
     if size_of(code) != size or HIGH_SURROGATE <= code < AFTER_SURROGATES or code >= _CODES:
         return i, NO_CODE
     return i + size, code
@@ -435,9 +435,11 @@ def names_with(offsets: I64, utf8: U8, part: str) -> Bools:
     text.
     """
     data = utf8.tobytes()
-    wanted = part.casefold()
+    folded_part = part.casefold()
     texts = (str(data[start:end], "utf-8") for start, end in pairwise(offsets.tolist()))
-    return np.fromiter((wanted in text.casefold() for text in texts), np.bool_, len(offsets) - 1)
+    return np.fromiter(
+        (folded_part in text.casefold() for text in texts), np.bool_, len(offsets) - 1
+    )
 
 
 def find_names(table: NameTable, utf8: U8, offsets: I64) -> I32:

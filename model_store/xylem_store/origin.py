@@ -37,15 +37,15 @@ from xylem_store.manifest import Manifest
 JSON_BYTES_MAX = 1 << 20
 
 
-def json_array(name: str, found: Mapping[str, Any]) -> NDArray[np.uint8]:
+def json_array(name: str, document: Mapping[str, Any]) -> NDArray[np.uint8]:
     """Return the array `name`, as `report/json`, of an object; raise
     Corrupt for one no reader would take.
     """
-    what = name.partition("/")[0]
+    group = name.partition("/")[0]
     try:
-        text = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise Corrupt(what, "a JSON object, all numbers finite", str(error)) from error
+        raise Corrupt(group, "a JSON object, all numbers finite", str(error)) from error
     array = np.frombuffer(text.encode("ascii"), np.uint8)
     read_json_array({name: array}, name)
     return array
@@ -61,12 +61,12 @@ def read_json_array(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, 
     where = file_name(name)
     if len(array) > JSON_BYTES_MAX:
         raise Corrupt(where, f"at most {JSON_BYTES_MAX} bytes", len(array))
-    found = parse(array.tobytes(), where)
+    document = parse(array.tobytes(), where)
     try:
-        json.dumps(found, allow_nan=False)
+        json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise Corrupt(where, "finite numbers", str(error)) from error
-    return found
+    return document
 
 
 REPORT = "report/json"
@@ -137,12 +137,12 @@ def origin_arrays(origin: Mapping[str, Any], made_for: str | None) -> dict[str, 
     """Return the arrays of an origin, if it says anything, and of what
     a version was made for, if that is.
     """
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     if any(value is not None for value in origin.values()):
-        found[ORIGIN] = json_array(ORIGIN, origin)
+        arrays[ORIGIN] = json_array(ORIGIN, origin)
     if made_for is not None:
-        found[MADE_FOR] = made_for_array(made_for)
-    return found
+        arrays[MADE_FOR] = made_for_array(made_for)
+    return arrays
 
 
 def read_origin(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:

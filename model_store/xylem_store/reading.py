@@ -128,16 +128,16 @@ class StoreReader:
         """
         numbers = [0, *self.versions(name)]
         if (data := self._read(self._home(name) / LAST, 4096)) is not None:
-            found = parse_sealed(data, f"{name}: {LAST}")
+            document = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(
-                integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version")
+                integer(1, VERSION_MAX)(document.get("version"), f"{name}: {LAST}: version")
             )
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a model's versions, ascending; none when there is no such model."""
-        found = self._entries(self._home(name) / VERSIONS)
-        return tuple(sorted(int(e.name) for e in found if e.is_dir and is_version(e.name)))
+        entries = self._entries(self._home(name) / VERSIONS)
+        return tuple(sorted(int(e.name) for e in entries if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
         """Return an alias: what it names, what stands beside that, what
@@ -146,9 +146,9 @@ class StoreReader:
         `latest` without a document names the highest version: its first publisher died at the last
         step.
         """
-        found = self._document(name, check_alias(alias))
-        if found is not None:
-            return found
+        document = self._document(name, check_alias(alias))
+        if document is not None:
+            return document
         versions = self.versions(name)
         if alias == LATEST and versions:
             return Alias(versions[-1])
@@ -160,24 +160,24 @@ class StoreReader:
         Cost: a read of up to MOVES_BYTES_MAX. Raises StoreUnreadable.
         """
 
-        def found(alias: str) -> Alias | None:
+        def find_alias(alias: str) -> Alias | None:
             try:
                 return self._document(name, check_alias(alias))
             except Corrupt:  # it is taken to be the newest
                 return Alias(0, serial=SERIAL_MAX)
 
-        return parse_moves(self._moves_bytes(name), found)
+        return parse_moves(self._moves_bytes(name), find_alias)
 
     def users_of(self, name: str, version: int) -> list[str]:
         """Return what names a version: aliases, `canary of ALIAS`,
         `shadow of ALIAS`. Raises Corrupt.
         """
         users = []
-        for name_of, alias in (
-            (found, self.alias(name, found)) for found in self._alias_names(name)
+        for alias_name, alias in (
+            (alias_name, self.alias(name, alias_name)) for alias_name in self._alias_names(name)
         ):
-            users += [name_of] if alias.version == version else []
-            users += [f"{role} of {name_of}" for role in alias.roles_of(version)]
+            users += [alias_name] if alias.version == version else []
+            users += [f"{role} of {alias_name}" for role in alias.roles_of(version)]
         return users
 
     def resolve(self, name: str, ref: str | int = LATEST) -> int:
@@ -195,8 +195,8 @@ class StoreReader:
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                found = manifest.shown
-                raise Corrupt("manifest.json: model and version", f"{name}@{version}", found)
+                full_name = manifest.shown
+                raise Corrupt("manifest.json: model and version", f"{name}@{version}", full_name)
             return manifest
 
     def open(self, name: str, ref: str | int = LATEST, *, verify: bool = True) -> Model:
@@ -344,8 +344,8 @@ class StoreReader:
             self._fs.entries(self.root)
         except OSError as error:
             kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
-            found = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
-            raise StoreUnreadable.of(self.root, "the directory of the models", found) from error
+            reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
+            raise StoreUnreadable.of(self.root, "the directory of the models", reason) from error
 
     def _read(self, path: Path, bytes_max: int) -> bytes | None:
         """Return what a small file holds, None where there is none.
@@ -404,7 +404,7 @@ class StoreReader:
         if self.versions(name):
             return error
         missing = ModelNotFound(f"{self.root}: expected a model, found none named {name!r}")
-        missing.told = f"expected a model, found none named {name!r}"
+        missing.public_message = f"expected a model, found none named {name!r}"
         return missing
 
     def _reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
@@ -420,8 +420,8 @@ class StoreReader:
             raise error.within(f"{name}@{version}") from error
         except (FileNotFoundError, NotADirectoryError) as error:
             if version in self.versions(name):
-                found = Path(str(error.filename)).name
-                raise Corrupt(f"{name}@{version}: {found}", "a file", "none") from error
+                missing_file = Path(str(error.filename)).name
+                raise Corrupt(f"{name}@{version}: {missing_file}", "a file", "none") from error
             raise self._missing(name, no_version(name, version)) from None
 
 

@@ -121,9 +121,9 @@ class Store(AliasWriter):
         with self._writing(0), self._stage() as stage:
             self._fs.mkdir(stage / "version")
             manifest = read_archive(self._fs, file, stage / "version", self._require_space)
-            found = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
-            if found != f"{name}@{version} of {digest}":
-                raise Corrupt("archive", f"{name}@{version} of {digest}", found)
+            archive_identity = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
+            if archive_identity != f"{name}@{version} of {digest}":
+                raise Corrupt("archive", f"{name}@{version} of {digest}", archive_identity)
             verify_version(*map_version(self._fs, stage / "version", manifest))
             with self._locked(name):
                 if version in self.versions(name):
@@ -135,7 +135,7 @@ class Store(AliasWriter):
                 write_manifest(self._fs, stage / "version", manifest)
                 is_first = not self.versions(name)
                 self._write_version(
-                    name, version, stage, self._by, moves_latest=is_first, denied=denied
+                    name, version, stage, self._cause, moves_latest=is_first, denied=denied
                 )
         return manifest
 
@@ -175,7 +175,8 @@ class Store(AliasWriter):
             self._remove_label_info(name, stage)
             aliases = self.info(name).documents.items()
             moves = [
-                move_of(alias, REMOVED, was, None, cause or self._by) for alias, was in aliases
+                move_of(alias, REMOVED, old_alias, None, cause or self._cause)
+                for alias, old_alias in aliases
             ]
             self._append_moves(name, stage, moves)
             for part in (ALIASES, VERSIONS):
@@ -202,8 +203,8 @@ class Store(AliasWriter):
         it too where it stays and has no document, which would have it name the highest version.
         """
         with self._locked(name):
-            if made_for is not None and (there := self.published(name, made_for)):
-                return there
+            if made_for is not None and (earlier_manifest := self.published(name, made_for)):
+                return earlier_manifest
             version = self.last_version(name) + 1
             if version > VERSION_MAX:
                 expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
@@ -211,7 +212,7 @@ class Store(AliasWriter):
             manifest = dataclasses.replace(manifest, model=name, version=version)
             write_manifest(self._fs, stage / "version", manifest)
             moves = latest or not self.versions(name)
-            self._write_version(name, version, stage, cause or self._by, moves_latest=moves)
+            self._write_version(name, version, stage, cause or self._cause, moves_latest=moves)
         return manifest
 
     def _write_version(
@@ -230,21 +231,25 @@ class Store(AliasWriter):
         """
         is_first = not self.versions(name)
         try:
-            before = Alias(0, denied=denied) if is_first else self._before(name, LATEST, anew=False)
+            old_alias = (
+                Alias(0, denied=denied)
+                if is_first
+                else self._alias_or_new(name, LATEST, create=False)
+            )
         except Corrupt:  # it stays damaged
-            before = Alias(0, serial=1)
+            old_alias = Alias(0, serial=1)
             moves_latest = False
-        after = promoted(version)(before) if moves_latest else before
-        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, before, after, cause)
+        new_alias = promoted(version)(old_alias) if moves_latest else old_alias
+        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, old_alias, new_alias, cause)
         moves_later = moves_latest and not is_first
         if moves_later:
-            self._stage_alias(name, stage, move, after)
-        elif before.serial == 0:
-            self._replace(name, LATEST, stage, move, after)
+            self._stage_alias(name, stage, move, new_alias)
+        elif old_alias.serial == 0:
+            self._replace(name, LATEST, stage, move, new_alias)
         self._fs.rename(stage / "version", self._version_path(name, version))
         self._fs.fsync_dir(self._home(name) / VERSIONS)
         if moves_later:
-            self._put_alias(name, LATEST, stage, after)
+            self._put_alias(name, LATEST, stage, new_alias)
 
     def _keep_last(self, name: str, stage: Path) -> None:
         """Keep the highest number that a version has or had; under the lock."""

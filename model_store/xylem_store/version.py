@@ -100,13 +100,13 @@ class Draft:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all arrays by "group/name"."""
-        own = {} if self.kind == COMBINED else group_of(ENSEMBLE, self.ensemble)
-        own |= group_of(LABELS, self.labels)
-        for name in self.extra.keys() & own.keys():
+        core_arrays = {} if self.kind == COMBINED else group_of(ENSEMBLE, self.ensemble)
+        core_arrays |= group_of(LABELS, self.labels)
+        for name in self.extra.keys() & core_arrays.keys():
             raise Corrupt(
                 "draft", f"no extra array {name}, which is the ensemble's or the labels'", "one"
             )
-        return {**own, **self.extra}
+        return {**core_arrays, **self.extra}
 
     def needed_bytes(self) -> int:
         """Return how many bytes publishing takes on disk, a little more than it will."""
@@ -114,7 +114,7 @@ class Draft:
         return sum(written) + HEADROOM_BYTES
 
 
-_OF_MANIFEST = {field.name for field in dataclasses.fields(Draft)} & {
+_MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Draft)} & {
     field.name for field in dataclasses.fields(Manifest)
 }
 
@@ -152,13 +152,17 @@ def model_of(draft: Draft) -> Model:
 def draft_of(model: Model) -> Draft:
     """Return a draft of what a version is, but for the job that made it."""
     manifest = model.manifest
-    own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
-    own |= {f"{LABELS}/{name}" for name in model.labels._fields}
+    core_names = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
+    core_names |= {f"{LABELS}/{name}" for name in model.labels._fields}
     return Draft(
-        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
+        **{name: getattr(manifest, name) for name in _MANIFEST_FIELDS},
         ensemble=model.ensemble,
         labels=model.labels,
-        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
+        extra={
+            name: array
+            for name, array in model.arrays.items()
+            if name not in core_names | {MADE_FOR}
+        },
     )
 
 
@@ -284,14 +288,14 @@ def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = 
 
 def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of a group that only training reads. Raises Corrupt for another digest."""
-    found = {name: array for name, array in model.arrays.items() if name.startswith(f"{group}/")}
-    for name, array in found.items():
+    arrays = {name: array for name, array in model.arrays.items() if name.startswith(f"{group}/")}
+    for name, array in arrays.items():
         info = model.manifest.arrays.get(name)  # a draft has none
         if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
             raise Corrupt(
                 f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256
             )
-    return found
+    return arrays
 
 
 Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]
@@ -316,16 +320,20 @@ def unpack(packed: Packed) -> Model:
     Raises Corrupt unless the seal, every digest and every invariant hold. Cost: two passes over the
     arrays.
     """
-    document, sealed, found = packed
+    document, sealed, packed_arrays = packed
     manifest = parse_manifest(document, sealed)
-    if found.keys() != manifest.arrays.keys():
-        raise Corrupt("packed model", f"the arrays {sorted(manifest.arrays)}", sorted(found))
+    if packed_arrays.keys() != manifest.arrays.keys():
+        raise Corrupt(
+            "packed model", f"the arrays {sorted(manifest.arrays)}", sorted(packed_arrays)
+        )
     arrays: dict[str, NDArray[Any]] = {}
     for name, info in manifest.arrays.items():
         # as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only
-        little = found[name].dtype.newbyteorder("<")
+        little = packed_arrays[name].dtype.newbyteorder("<")
         plain = (
-            np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
+            np.ascontiguousarray(packed_arrays[name], little)
+            .view(np.ndarray)
+            .reshape(packed_arrays[name].shape)
         )
         plain.flags.writeable = False
         arrays[name] = plain
@@ -349,10 +357,10 @@ def first_trees(model: Model, n_trees: int) -> Model:
     the model itself. Raises ValueError where n_trees is not 1 to the number of trees. Cost: the
     bytes of these trees, copied.
     """
-    most = model.manifest.n_trees
-    if not 1 <= n_trees <= most:
-        raise ValueError(f"expected 1 to {most} trees, found {n_trees}")
-    if n_trees == most:
+    n_all = model.manifest.n_trees
+    if not 1 <= n_trees <= n_all:
+        raise ValueError(f"expected 1 to {n_all} trees, found {n_trees}")
+    if n_trees == n_all:
         return model
     ensemble = take_first_trees(model.ensemble, n_trees)
     manifest = dataclasses.replace(
@@ -408,13 +416,13 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
 
 
 def _take_ranges(
-    ptr: NDArray[np.int64], values: NDArray[Any], taken: NDArray[Any]
+    ptr: NDArray[np.int64], values: NDArray[Any], indices: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return the offsets and the values of values[ptr[i] : ptr[i +
-    1]] for i in `taken`, which ascends.
+    1]] for i in `indices`, which ascends.
     """
-    sizes = (ptr[1:] - ptr[:-1])[taken]
-    breaks = np.flatnonzero(np.diff(taken) != 1) + 1
-    runs = [run for run in np.split(taken, breaks) if len(run)]
+    sizes = (ptr[1:] - ptr[:-1])[indices]
+    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
+    runs = [run for run in np.split(indices, breaks) if len(run)]
     parts = [values[:0], *(values[ptr[run[0]] : ptr[run[-1] + 1]] for run in runs)]
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.concatenate(parts)

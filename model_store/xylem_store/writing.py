@@ -133,14 +133,14 @@ class StoreWriter(StoreReader):
         root: Path,
         *,
         fs: FileSystem | None = None,
-        by: Cause = NOBODY,
+        cause: Cause = NOBODY,
         check: Check = no_check,
     ) -> None:
         """Take what `StoreReader` does, and whose moves of aliases
         these are where a call does not say.
         """
         super().__init__(root, fs=fs, check=check)
-        self._by = by
+        self._cause = cause
 
     def put_label_info(self, name: str, info: LabelInfo) -> None:
         """Make this the label info of a model, instead of what it had; who has that open keeps it.
@@ -180,9 +180,11 @@ class StoreWriter(StoreReader):
             write_file(self._fs, stage / LABEL_INFO, content_of(file, LABEL_INFO, n_bytes))
             if file.read(1):
                 raise Corrupt(LABEL_INFO, f"{n_bytes} bytes", "more")
-            found = head_digest(map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head)
-            if found != digest:
-                raise Corrupt(LABEL_INFO, f"that of {digest}", f"that of {found}")
+            actual_digest = head_digest(
+                map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head
+            )
+            if actual_digest != digest:
+                raise Corrupt(LABEL_INFO, f"that of {digest}", f"that of {actual_digest}")
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def delete_label_info(self, name: str) -> bool:
@@ -236,11 +238,11 @@ class StoreWriter(StoreReader):
         """Return the error; `refusal` is the system's word, which
         there can be with bytes free (a quota).
         """
-        wanted = (
+        needed_space = (
             f"about {needed_bytes:,} bytes of space" if needed_bytes else "space for small files"
         )
-        found = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
-        return StoreUnwritable(f"{self.root}: expected {wanted}, found {found}")
+        free_space = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
+        return StoreUnwritable(f"{self.root}: expected {needed_space}, found {free_space}")
 
     @contextlib.contextmanager
     def _writing(self, needed_bytes: int) -> Iterator[None]:

@@ -62,8 +62,8 @@ def split_word(word: int | np.integer[Any], n_bytes: int) -> tuple[np.int64, np.
     position, and a weight's bits behind it.
     """
     half = np.uint64(4 * n_bytes)
-    whole = np.uint64(word)
-    return np.int64(whole & ((_ONE_64 << half) - _ONE_64)), np.uint32(whole >> half)
+    word_64 = np.uint64(word)
+    return np.int64(word_64 & ((_ONE_64 << half) - _ONE_64)), np.uint32(word_64 >> half)
 
 
 @nonallocating_inlined

@@ -87,15 +87,15 @@ def _source(path: Path) -> tuple[bytes, set[Path]]:
 @functools.cache
 def source_digest(path: Path) -> str:
     """Return the sha256 of the module at `path` and of all modules of ours that it reaches."""
-    seen = set[Path]()
-    todo = [path]
-    while todo:
-        file = todo.pop()
-        if file not in seen:
-            seen.add(file)
-            todo.extend(_source(file)[1])
+    visited = set[Path]()
+    pending = [path]
+    while pending:
+        file = pending.pop()
+        if file not in visited:
+            visited.add(file)
+            pending.extend(_source(file)[1])
     # Not in the order of paths: an installation has another one than a checkout.
-    return hashlib.sha256(b"".join(sorted(_source(file)[0] for file in seen))).hexdigest()
+    return hashlib.sha256(b"".join(sorted(_source(file)[0] for file in visited))).hexdigest()
 
 
 _ENVIRONMENT = (
@@ -184,13 +184,13 @@ def _temporary_cache() -> Path:
     try:
         directory = Path(tempfile.gettempdir()) / f"xylem-kernels-{os.getuid()}"
         directory.mkdir(mode=0o700, exist_ok=True)
-        found = directory.lstat()
-        is_mine = (
-            stat.S_ISDIR(found.st_mode)
-            and found.st_uid == os.getuid()
-            and not found.st_mode & 0o077
+        status = directory.lstat()
+        is_private = (
+            stat.S_ISDIR(status.st_mode)
+            and status.st_uid == os.getuid()
+            and not status.st_mode & 0o077
         )
-        return directory if is_mine else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
+        return directory if is_private else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
     except OSError:
         return Path(os.devnull, "xylem-kernels")
 
@@ -215,15 +215,17 @@ def remove_unused(cache: Path) -> None:
     less than there was, which is a cache without it: it compiles, and makes the directory again.
     """
     with contextlib.suppress(OSError):
-        stays = {
+        current_names = {
             directory_of(file)
             for folder in package_folders().values()
             for file in folder.rglob("*.py")
         }
-        mine = (path for path in cache.iterdir() if path.name not in stays)
-        others = (path for path in cache.parent.iterdir() if path != cache)
-        for directory in (*mine, *others):
+        outdated_directories = (path for path in cache.iterdir() if path.name not in current_names)
+        other_environments = (path for path in cache.parent.iterdir() if path != cache)
+        for directory in (*outdated_directories, *other_environments):
             unused_since = time.time() - directory.stat().st_mtime
-            is_one = re.fullmatch(r".+-[0-9a-f]{16}|python[0-9.]+-numba.+", directory.name)
-            if is_one and unused_since > _UNUSED_SECONDS:
+            is_cache_directory = re.fullmatch(
+                r".+-[0-9a-f]{16}|python[0-9.]+-numba.+", directory.name
+            )
+            if is_cache_directory and unused_since > _UNUSED_SECONDS:
                 shutil.rmtree(directory, ignore_errors=True)

@@ -17,7 +17,7 @@ from xylem_store.compiled.decorators import instruction
 _unliteral: Any = types.unliteral
 
 
-def address_of(kernel: Callable[..., Any], returned: Any, *arguments: Any) -> int:
+def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) -> int:
     """Return where the code of a kernel is for arguments like these,
     compiled or loaded if it was not yet.
 
@@ -26,16 +26,16 @@ def address_of(kernel: Callable[..., Any], returned: Any, *arguments: Any) -> in
     dispatcher: Any = kernel
     kinds = tuple(map(numba.typeof, arguments))
     dispatcher.compile(kinds)
-    found = dispatcher.overloads[kinds]
-    if found.signature.return_type != returned:
+    overload = dispatcher.overloads[kinds]
+    if overload.signature.return_type != return_type:
         raise TypeError(
-            f"expected a kernel that returns {returned}, found {found.signature.return_type}"
+            f"expected a kernel that returns {return_type}, found {overload.signature.return_type}"
         )
-    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+    address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
     return address
 
 
-def caller(returned: Any) -> Any:
+def caller(return_type: Any) -> Any:
     """Return what calls, in a kernel, one that returns this numba type:
     call(address, tuple of arguments).
 
@@ -44,17 +44,17 @@ def caller(returned: Any) -> Any:
     """
 
     def call(typing_context: Any, address: Any, arguments: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
             kinds = [_unliteral(kind) for kind in signature.args[1].types]
             convention = context.call_conv
-            pointer = convention.get_function_type(returned, kinds).as_pointer()
-            function = builder.inttoptr(given[0], pointer)
-            values = [builder.extract_value(given[1], i) for i in range(len(kinds))]
-            status, result = convention.call_function(builder, function, returned, kinds, values)
+            pointer = convention.get_function_type(return_type, kinds).as_pointer()
+            function = builder.inttoptr(operands[0], pointer)
+            values = [builder.extract_value(operands[1], i) for i in range(len(kinds))]
+            status, result = convention.call_function(builder, function, return_type, kinds, values)
             with builder.if_then(status.is_error, likely=False):
                 convention.return_status_propagate(builder, status)
             return result
 
-        return returned(address, arguments), generate
+        return return_type(address, arguments), generate
 
     return instruction(call)

@@ -13,17 +13,19 @@ _TIMESPEC = ir.ArrayType(ir.IntType(64), 2)
 
 
 def _clock_ns(typing_context: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        of_clock = ir.FunctionType(ir.IntType(32), (ir.IntType(32), _TIMESPEC.as_pointer()))
-        found = builder.module.globals.get("clock_gettime")
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function_type = ir.FunctionType(ir.IntType(32), (ir.IntType(32), _TIMESPEC.as_pointer()))
+        declaration = builder.module.globals.get("clock_gettime")
         function = (
-            ir.Function(builder.module, of_clock, "clock_gettime") if found is None else found
+            ir.Function(builder.module, function_type, "clock_gettime")
+            if declaration is None
+            else declaration
         )
         with builder.goto_entry_block():
-            told = builder.alloca(_TIMESPEC)
-        builder.call(function, (ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), told))
-        time_told = builder.load(told)
-        seconds, nanoseconds = (builder.extract_value(time_told, i) for i in range(2))
+            timespec = builder.alloca(_TIMESPEC)
+        builder.call(function, (ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), timespec))
+        time_fields = builder.load(timespec)
+        seconds, nanoseconds = (builder.extract_value(time_fields, i) for i in range(2))
         return builder.add(builder.mul(seconds, ir.Constant(ir.IntType(64), 10**9)), nanoseconds)
 
     return types.int64(), generate

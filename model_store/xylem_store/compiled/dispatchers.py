@@ -34,7 +34,7 @@ _held: set[str] = set()
 
 
 @contextlib.contextmanager
-def alone(path: str) -> Iterator[None]:
+def hold_lock(path: str) -> Iterator[None]:
     """Hold the lock file at `path`, and nothing where it cannot be had: it saves work, no more.
 
     The lock ends with the process. A kernel waits only for those that it calls: no two wait for
@@ -87,7 +87,7 @@ def compiled(
         with contextlib.suppress(OSError):  # a cache that can only be read
             dispatcher._cache._impl.locator.ensure_cache_path()
         lock = f"{directory}/{function.__qualname__}-{function.__code__.co_firstlineno}.lock"
-        with global_compiler_lock, PROGRESS.counted(), alone(lock):
+        with global_compiler_lock, PROGRESS.counted(), hold_lock(lock):
             code = compile_kernel(signature)
             if cache is KernelCache:
                 connect(dispatcher.overloads[tuple(arguments)])
@@ -125,8 +125,8 @@ def _widened(kind: Any) -> Any:
     For each of these numba would compile it once more.
     """
     unliteral: Any = types.unliteral
-    found = unliteral(kind)
-    return types.int64 if found in (types.int8, types.int16, types.int32) else found
+    plain_kind = unliteral(kind)
+    return types.int64 if plain_kind in (types.int8, types.int16, types.int32) else plain_kind
 
 
 def _link_only_what_numba_adds() -> None:

@@ -96,10 +96,10 @@ def handle(cls: _Class) -> _Class:
     """
     kinds: _Kinds = {}
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
-        found = [kind for kind in getattr(hint, "__metadata__", ()) if isinstance(kind, Kind)]
-        if not found and hint is not int:
+        array_kinds = [kind for kind in getattr(hint, "__metadata__", ()) if isinstance(kind, Kind)]
+        if not array_kinds and hint is not int:
             raise TypeError(f"{cls.__name__}.{name}: expected int or a kind of array, found {hint}")
-        kinds[name] = found[0] if found else None
+        kinds[name] = array_kinds[0] if array_kinds else None
     _KINDS[cls] = kinds
     return cls
 
@@ -190,16 +190,16 @@ def _emit_struct_at(typing_context: Any, cls: Any, handle: Any, samples: Any = N
     """
     fields = [_type_of(kind, samples) for kind in _KINDS[cls.instance_class].values()]
     named_tuple: Any = types.NamedTuple
-    made = named_tuple(fields, cls.instance_class)
+    struct_type = named_tuple(fields, cls.instance_class)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
         values = [
             _read(context, builder, words, place, field) for place, field in enumerate(fields)
         ]
-        return context.make_tuple(builder, made, values)
+        return context.make_tuple(builder, struct_type, values)
 
-    return made(cls, handle, types.none if samples is None else samples), generate
+    return struct_type(cls, handle, types.none if samples is None else samples), generate
 
 
 def _emit_write_struct(typing_context: Any, cls: Any, handle: Any, values: Any) -> Any:
@@ -209,18 +209,29 @@ def _emit_write_struct(typing_context: Any, cls: Any, handle: Any, values: Any) 
         raise errors.TypingError(
             f"expected {len(kinds)} values of {cls.instance_class}, found {values}"
         )
-    for (name, kind), found in zip(kinds.items(), values.types, strict=True):
+    for (name, kind), value_type in zip(kinds.items(), values.types, strict=True):
         expected = _type_of(kind, None)
-        is_array = kind is not None and isinstance(found, types.Array) and found.layout == "C"
-        fits = found.dtype == expected.dtype and found.ndim == expected.ndim if is_array else False
-        if not (fits or (kind is None and isinstance(found, types.Integer | types.Boolean))):
-            raise errors.TypingError(f"{name}: expected {expected}, found {found}")
+        is_array = (
+            kind is not None and isinstance(value_type, types.Array) and value_type.layout == "C"
+        )
+        fits = (
+            value_type.dtype == expected.dtype and value_type.ndim == expected.ndim
+            if is_array
+            else False
+        )
+        if not (fits or (kind is None and isinstance(value_type, types.Integer | types.Boolean))):
+            raise errors.TypingError(f"{name}: expected {expected}, found {value_type}")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
-        for place, found in enumerate(signature.args[2].types):
+        for place, value_type in enumerate(signature.args[2].types):
             _write(
-                context, builder, words, place, found, builder.extract_value(arguments[2], place)
+                context,
+                builder,
+                words,
+                place,
+                value_type,
+                builder.extract_value(arguments[2], place),
             )
         return context.get_dummy_value()
 
@@ -254,7 +265,7 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     """Emit the array whose address and shape stand at a place of a handle, or the integer there."""
     if kind == types.int64:
         return builder.load(_at(context, builder, words, place, 0))
-    found = [
+    field_words = [
         builder.load(_at(context, builder, words, place, offset)) for offset in range(1 + kind.ndim)
     ]
     word = context.get_value_type(types.intp)
@@ -262,14 +273,14 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides: list[Any] = []
     stride = word(item)
-    for size in reversed(found[1:]):
+    for size in reversed(field_words[1:]):
         strides.insert(0, stride)
         stride = builder.mul(stride, size)
     pack: Any = cgutils.pack_array
     null: Any = cgutils.get_null_value
-    array.data = builder.inttoptr(found[0], array.data.type)
-    array.shape, array.strides = pack(builder, found[1:]), pack(builder, strides)
-    array.itemsize, array.nitems = word(item), functools.reduce(builder.mul, found[1:])
+    array.data = builder.inttoptr(field_words[0], array.data.type)
+    array.shape, array.strides = pack(builder, field_words[1:]), pack(builder, strides)
+    array.itemsize, array.nitems = word(item), functools.reduce(builder.mul, field_words[1:])
     array.meminfo, array.parent = null(array.meminfo.type), null(array.parent.type)
     return array._getvalue()
 

@@ -43,9 +43,9 @@ class _Library(JITCodeLibrary):
         return self.name, self._get_module_for_linking().as_bitcode()
 
     @classmethod
-    def restored(cls, codegen: Any, kept: tuple[str, bytes]) -> _Library:
+    def restored(cls, codegen: Any, serialized: tuple[str, bytes]) -> _Library:
         """Return the library that was kept in the cache."""
-        name, bitcode = kept
+        name, bitcode = serialized
         library = cls(codegen, name)
         library._final_module = library._shared_module = llvmlite.binding.parse_bitcode(bitcode)
         library._finalize_final_module()

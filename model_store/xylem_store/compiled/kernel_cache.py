@@ -46,24 +46,26 @@ class KernelCache(FunctionCache):
         """Return the code for this signature, None when there is none that can be read."""
         try:
             rtsys.initialize(target_context)  # of all that numba prepares, what kernels need
-            found = self._load_overload(sig, target_context)
+            overload = self._load_overload(sig, target_context)
         except (
             OSError,
             ImportError,
             AttributeError,
         ):  # the last two: code of a module that has moved since
-            found = None
-        if found is None:
+            overload = None
+        if overload is None:
             PROGRESS.compiles()
-            others = "" if shipped_dir() else ", ".join(shipped_environments())
+            environments = "" if shipped_dir() else ", ".join(shipped_environments())
             _warn_once(
                 "compiling kernels into %s: once for each release and each version of "
                 "Python, numba and "
                 "numpy%s",
                 str(Path(self.cache_path).parent),
-                f"; those that came with this installation are for {others}" if others else "",
+                f"; those that came with this installation are for {environments}"
+                if environments
+                else "",
             )
-        return found
+        return overload
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the code for this signature if that is possible."""

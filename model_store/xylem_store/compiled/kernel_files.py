@@ -87,8 +87,8 @@ class KernelFiles(IndexDataCacheFile):
 
     def load(self, key: Any) -> Any:
         """Return the code for these types and this processor; None: it is not there."""
-        found = None if self._shipped is None else self._shipped.load(key)
-        return super().load(key) if found is None else found
+        shipped_code = None if self._shipped is None else self._shipped.load(key)
+        return super().load(key) if shipped_code is None else shipped_code
 
     def _load_index(self) -> Any:
         return super()._load_index() if _is_whole(Path(self._index_path)) else {}
@@ -120,12 +120,12 @@ class CachedLibrary(JITCodeLibrary):
 
     @classmethod
     def restored(
-        cls, codegen: Any, kept: tuple[str, str, tuple[bytes, bytes]], names: set[str]
+        cls, codegen: Any, serialized: tuple[str, str, tuple[bytes, bytes]], names: set[str]
     ) -> Any:
         """Return the library that the cache kept; `names` has the
         functions that the engine is asked for.
         """
-        name, _, (machine_code, bitcode) = kept
+        name, _, (machine_code, bitcode) = serialized
         library: Any = cls(codegen, name)
         library.enable_object_caching()
         library._set_compiled_object(machine_code)
@@ -148,7 +148,7 @@ def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable:
     get_executable   returns the entry point: of the library, what describes the function, its
                      environment
     """
-    codegen = SimpleNamespace(unserialize_library=lambda kept: library)
+    codegen = SimpleNamespace(unserialize_library=lambda serialized: library)
     context = SimpleNamespace(
         typing_context=target.typing_context, codegen=lambda: codegen, get_executable=get_executable
     )
@@ -165,7 +165,7 @@ class CachedKernelImpl(CompileResultCacheImpl):
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the kernel that was kept."""
-        kept, description, *_ = payload
+        serialized, description, *_ = payload
         names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
-        library = CachedLibrary.restored(target_context.codegen(), kept, names)
+        library = CachedLibrary.restored(target_context.codegen(), serialized, names)
         return rebuilt(target_context, payload, library, target_context.get_executable)

@@ -23,10 +23,11 @@ VARIABLE = "XYLEM_KERNEL_CPU"
 PORTABLE = "portable"
 GENERIC = "generic"
 
-_OF_V2 = frozenset(("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf"))
+_V2_FEATURES = frozenset(("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf"))
 
 LEVELS: Mapping[str, frozenset[str]] = {
-    "x86-64-v3": _OF_V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"},
+    "x86-64-v3": _V2_FEATURES
+    | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"},
     GENERIC: frozenset(),
 }
 """LLVM's names of processors, the best first, and the features that
@@ -64,25 +65,29 @@ def chosen_level(*caches: Path) -> str | None:
     if there are any. Raises BadProcessor for a value that is none of these, and for a level that
     this machine cannot run: its code would end the process.
     """
-    asked, *_, shipped = os.environ.get(VARIABLE), *caches
-    here = levels_here()
-    if not asked:
-        return next((level for level in here if directory_for(shipped, level).is_dir()), None)
-    if asked == PORTABLE:
-        there = (
-            level for level in here if any(directory_for(cache, level).is_dir() for cache in caches)
+    setting, *_, shipped = os.environ.get(VARIABLE), *caches
+    runnable_levels = levels_here()
+    if not setting:
+        return next(
+            (level for level in runnable_levels if directory_for(shipped, level).is_dir()), None
         )
-        return next(there, GENERIC)
-    if asked not in LEVELS:
+    if setting == PORTABLE:
+        cached_levels = (
+            level
+            for level in runnable_levels
+            if any(directory_for(cache, level).is_dir() for cache in caches)
+        )
+        return next(cached_levels, GENERIC)
+    if setting not in LEVELS:
         raise BadProcessor(
-            f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}"
+            f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {setting!r}"
         )
-    if asked not in here:
-        can = " or ".join(here)
+    if setting not in runnable_levels:
+        expected = " or ".join(runnable_levels)
         raise BadProcessor(
-            f"{VARIABLE}: expected what this processor can run, {can}, found {asked}"
+            f"{VARIABLE}: expected what this processor can run, {expected}, found {setting}"
         )
-    return asked
+    return setting
 
 
 def compile_for(level: str) -> None:

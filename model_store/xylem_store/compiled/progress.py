@@ -53,13 +53,13 @@ class Progress:
         """
         if self._compiled_since is None and self.n_compiled == 0:
             return None
-        said = f"kernels {self.n_ready}"
+        report = f"kernels {self.n_ready}"
         if self.n_ready < n_expected:
-            said += f" of {n_expected}"
+            report += f" of {n_expected}"
             if self.n_compiled:
                 seconds = (n_expected - self.n_ready) * self.seconds / self.n_compiled
-                said += f", {max(1, round(seconds))} s left"
-        return said
+                report += f", {max(1, round(seconds))} s left"
+        return report
 
 
 PROGRESS = Progress()

@@ -52,8 +52,8 @@ class _VectorModel(models.PrimitiveModel):
         models.PrimitiveModel.__init__(self, dmm, fe_type, ir.VectorType(_F32, fe_type.lanes))
 
 
-def _refuse(what: str, found: Any) -> None:
-    raise errors.TypingError(f"expected {what}, found {found}")
+def _refuse(expected: str, actual: Any) -> None:
+    raise errors.TypingError(f"expected {expected}, found {actual}")
 
 
 def _check_array(array: Any, *dtypes: Any) -> None:
@@ -81,9 +81,9 @@ def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vec
 
 def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
     nothing = ir.Constant(vector, ir.Undefined)
-    one = builder.insert_element(nothing, scalar, _I32(0))
+    first_lane = builder.insert_element(nothing, scalar, _I32(0))
     zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(one, nothing, zeros)
+    return builder.shuffle_vector(first_lane, nothing, zeros)
 
 
 def _bits_of(builder: Any, lanes: Any) -> Any:
@@ -106,15 +106,15 @@ def _load(kind: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             stored = ir.VectorType(context.get_value_type(array.dtype), kind.lanes)
             pointer = _checked_pointer(context, builder, array, args, stored)
-            found = builder.load(pointer, align=array.dtype.bitwidth // 8)
+            lanes = builder.load(pointer, align=array.dtype.bitwidth // 8)
             if array.dtype == types.uint16:
                 upper = builder.shl(
-                    builder.zext(found, integers), ir.Constant(integers, [16] * kind.lanes)
+                    builder.zext(lanes, integers), ir.Constant(integers, [16] * kind.lanes)
                 )
                 return builder.bitcast(upper, floats)
             if array.dtype == types.int8:
-                return builder.sitofp(builder.sext(found, integers), floats)
-            return found
+                return builder.sitofp(builder.sext(lanes, integers), floats)
+            return lanes
 
         return kind(array, types.intp), generate
 
@@ -144,7 +144,7 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
     return types.void(array, types.intp, vector), generate
 
 
-def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
+def _operation(return_type: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return what makes an intrinsic, of values of these types, of
     what emits it: emit(builder, *values).
 
@@ -152,11 +152,11 @@ def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any
     """
 
     def make(emit: Callable[..., Any]) -> Any:
-        def operation(typingctx: Any, *found: Any) -> Any:
+        def operation(typingctx: Any, *operand_types: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 return emit(builder, *args)
 
-            return returned(*kinds), generate
+            return return_type(*kinds), generate
 
         names = ["typingctx", *(f"value{i}" for i in range(len(kinds)))]  # numba counts them
         parameters = [
@@ -230,10 +230,10 @@ def vall(builder: Any) -> Any:
 @_operation(vec16, vec16, vec16, types.float32, types.int32)
 def vkeep(builder: Any, sets: Any, x: Any, threshold: Any, bits: Any) -> Any:
     """Return sets of 32 bits a lane, where x > threshold without what is not in `bits`."""
-    found = builder.bitcast(sets, _V16I)
-    rest = builder.and_(found, _splat(builder, bits, _V16I))
+    words = builder.bitcast(sets, _V16I)
+    masked_words = builder.and_(words, _splat(builder, bits, _V16I))
     is_above = builder.fcmp_ordered(">", x, _splat(builder, threshold, _V16F))
-    return builder.bitcast(builder.select(is_above, rest, found), _V16F)
+    return builder.bitcast(builder.select(is_above, masked_words, words), _V16F)
 
 
 @instruction
@@ -250,14 +250,14 @@ def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
         lowest = builder.call(
             function, [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)]
         )
-        found = ir.Constant(_V16F, ir.Undefined)
+        vector = ir.Constant(_V16F, ir.Undefined)
         for lane in map(_I32, range(_LANES)):
-            at = builder.add(
+            position = builder.add(
                 args[2], builder.zext(builder.extract_element(lowest, lane), args[2].type)
             )
-            pointer = _pointer(context, builder, array, (args[1], at), _F32)
-            found = builder.insert_element(found, builder.load(pointer), lane)
-        return found
+            pointer = _pointer(context, builder, array, (args[1], position), _F32)
+            vector = builder.insert_element(vector, builder.load(pointer), lane)
+        return vector
 
     return vec16(vec16, array, types.intp), generate
 
@@ -359,12 +359,12 @@ def vexp(builder: Any, vector: Any) -> Any:
     e^r by a polynomial of degree 7. Its error is below 2 units in the last place.
     """
     turns = builder.fadd(builder.fmul(vector, _number(1.44269504088896341)), _number(0.5))
-    whole = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
-    is_above = builder.fcmp_ordered(">", whole, turns)
-    whole = builder.fsub(whole, builder.select(is_above, _number(1.0), _number(0.0)))
-    rest = builder.fsub(vector, builder.fmul(whole, _number(0.693359375)))
-    rest = builder.fsub(rest, builder.fmul(whole, _number(-2.12194440e-4)))
-    y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, rest), builder.fmul(rest, rest))
-    y = builder.fadd(builder.fadd(y, rest), _number(1.0))
-    power = builder.shl(builder.add(builder.fptosi(whole, _V16I), _integer(127)), _integer(23))
+    n = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
+    is_above = builder.fcmp_ordered(">", n, turns)
+    n = builder.fsub(n, builder.select(is_above, _number(1.0), _number(0.0)))
+    r = builder.fsub(vector, builder.fmul(n, _number(0.693359375)))
+    r = builder.fsub(r, builder.fmul(n, _number(-2.12194440e-4)))
+    y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, r), builder.fmul(r, r))
+    y = builder.fadd(builder.fadd(y, r), _number(1.0))
+    power = builder.shl(builder.add(builder.fptosi(n, _V16I), _integer(127)), _integer(23))
     return builder.fmul(y, builder.bitcast(power, _V16F))

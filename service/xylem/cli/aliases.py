@@ -95,7 +95,7 @@ def print_move(change: AliasChange, json: bool) -> None:
     """Print what an alias names now."""
     from xylem.admin import move_facts
 
-    print_result(json, f"{change.model}: {change.alias} -> {change.now}", **move_facts(change))
+    print_result(json, f"{change.model}: {change.alias} -> {change.version}", **move_facts(change))
 
 
 @app.command()
@@ -175,9 +175,9 @@ def print_split(change: AliasChange, json: bool) -> None:
     """Print what stands beside the version that an alias names now."""
     from xylem.admin import split_facts
 
-    beside = "" if change.after is None else describe_split(change.after)
+    beside = "" if change.new_alias is None else describe_split(change.new_alias)
     print_result(
-        json, f"{change.model}: {change.alias} -> {change.now}{beside}", **split_facts(change)
+        json, f"{change.model}: {change.alias} -> {change.version}{beside}", **split_facts(change)
     )
 
 

@@ -52,7 +52,9 @@ def _listed(info: ModelInfo) -> dict[str, object]:
         "broken_aliases": list(info.broken_aliases),
         "fault": None if info.fault is None else str(info.fault),
         "splits": {
-            name: alias.split() for name, alias in sorted(info.documents.items()) if alias.others
+            name: alias.split()
+            for name, alias in sorted(info.documents.items())
+            if alias.split_versions
         },
         "denied": {
             name: len(alias.denied)
@@ -192,7 +194,7 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
     from xylem_store import OldStore
 
-    models = OldStore(store, by=cause_of("xylem models migrate")).migrate()
+    models = OldStore(store, cause=cause_of("xylem models migrate")).migrate()
     line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
     print_result(json, line, models=models)
 

@@ -255,7 +255,7 @@ def vocabulary(*subjects: tuple[list[str], dict[str, Any]]) -> Concepts:
     found = []
     for i, ((first, *more), fields) in enumerate(subjects):
         others = [("en", False, name) for name in more]
-        found.append(Subject(uri(i), None, {"en": first}, others=others, **fields))
+        found.append(Subject(uri(i), None, {"en": first}, other_names=others, **fields))
     return concepts_of(found)
 
 

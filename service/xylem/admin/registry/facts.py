@@ -8,14 +8,14 @@ from xylem_store import DENIED, SPLIT, Alias, AliasChange, Move, Store, content_
 
 def move_facts(change: AliasChange) -> dict[str, Any]:
     """Return what JSON says of what an alias names now, and named before."""
-    versions = {"version": change.now, "previous_version": change.before.version or None}
+    versions = {"version": change.version, "previous_version": change.old_alias.version or None}
     return {"model": change.model, "alias": change.alias, **versions}
 
 
 def split_facts(change: AliasChange) -> dict[str, Any]:
     """Return what JSON says of what stands beside the version that an alias names now."""
-    split = (change.after or Alias(0)).split()
-    return {"model": change.model, "alias": change.alias, "version": change.now, **split}
+    split = (change.new_alias or Alias(0)).split()
+    return {"model": change.model, "alias": change.alias, "version": change.version, **split}
 
 
 def history_facts(model: str, move: Move) -> dict[str, Any]:

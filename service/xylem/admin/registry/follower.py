@@ -107,7 +107,7 @@ class RemoteFollower:
             self._cause,
             create=True,
         )
-        if changed.before != changed.after:
+        if changed.old_alias != changed.new_alias:
             facts = {
                 "version": remote_alias.version,
                 **remote_alias.split(),

@@ -61,9 +61,9 @@ async def _deny(
     alias_change = await services.change(
         services.registry.change, model, alias, DENIED, change, cause
     )
-    assert alias_change.after is not None  # it denies something else, and is not removed
+    assert alias_change.new_alias is not None  # it denies something else, and is not removed
     denial = await services.admin_work.run(
-        denial_of, services.store, model, alias, alias_change.after
+        denial_of, services.store, model, alias, alias_change.new_alias
     )
     return AliasDenied(**denial._asdict())
 

@@ -106,6 +106,6 @@ def summarize(info: ModelInfo, served: Mapping[tuple[str, str], Alias]) -> Model
         splits={
             name: AliasSplit(**alias.split())
             for name, alias in served_aliases.items()
-            if alias.others
+            if alias.split_versions
         },
     )
