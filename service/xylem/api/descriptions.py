@@ -1,6 +1,4 @@
-"""What is shown of a served version: its labels, its thresholds, some at a time, and
-its figures.
-"""
+"""Describe a served version for the API: its labels, its thresholds, and its figures."""
 
 from contextlib import suppress
 from typing import Any, cast
@@ -28,18 +26,19 @@ from xylem.engine import label_features
 from xylem.serving import (
     LabelInfoOptions,
     ServedVersion,
+    label_description,
     label_info_options,
-    labels_named,
+    labels_with_name_part,
     languages_of,
-    told_of_label,
 )
 from xylem.thresholds import Shadow, Tuned, checkpoints, find_head, label_history
 from xylem_store import NameTable, Store, find_name, name_of, names_with, read_report
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
-    """Return the labels that a query selects. Cost: with a search,
-    or by name, a pass over all names.
+    """Return one page of the labels that a query selects.
+
+    Cost: one pass over all names if the query searches, or orders by name.
 
     Raises UnsupportedOption for names that the model does not have.
     """
@@ -53,7 +52,7 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
     if query.search:
         fits = names_with(served.labels.offsets, served.labels.utf8, query.search)
         if info is not None:
-            fits |= labels_named(info, query.search)
+            fits |= labels_with_name_part(info, query.search)
         ids = np.flatnonzero(fits)
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
@@ -74,7 +73,7 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
 
 
 def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> LabelFeatures:
-    """Return what speaks for a label and against it.
+    """Return the features that count most for a label and against it.
 
     Raises UnknownLabel, UnsupportedOption, BadRequest.
     """
@@ -94,7 +93,7 @@ def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> Label
 def describe_history(
     served: ServedVersion, database: Database, query: LabelQuery
 ) -> ThresholdHistory:
-    """Return a label's threshold over time. Blocking.
+    """Return the threshold of a label over time. Blocking.
 
     Raises NotTuned, UnknownLabel, BadRequest, DatabaseUnavailable.
     """
@@ -120,7 +119,9 @@ def describe_history(
 
 
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
-    """Return the id of the label that a query names. Raises BadRequest, UnknownLabel."""
+    """Return the id of the label that a query names, by id or name. Raises BadRequest,
+    UnknownLabel.
+    """
     if (query.id is None) == (query.label is None):
         present = "neither" if query.id is None else "both"
         raise BadRequest(f"expected a label's id or its name, found {present}").at("label")
@@ -141,7 +142,7 @@ def _ordered(
     counts: NDArray[Any] | None,
     tuned: Tuned | None,
 ) -> NDArray[np.int64]:
-    """Return ids in the order asked for; by id where there is nothing to order them by."""
+    """Return the ids in the order of the query; by id if there are no values to order by."""
     if query.order == "label":
         by_name = sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending)
         return np.array(by_name, np.int64)
@@ -171,19 +172,20 @@ def _summary(
         "denied": served.denied is not None and not served.denied.allowed[label],
     }
     if info is not None:
-        summary |= told_of_label(info, label)
+        summary |= label_description(info, label)
     return cast(LabelSummary, summary)
 
 
 def describe_thresholds(
     served: ServedVersion, database: Database, query: ThresholdQuery
 ) -> Thresholds:
-    """Return what is known of a version's thresholds. Blocking. Raises NotTuned,
-    DatabaseUnavailable, ForeignThresholds.
+    """Return the thresholds of a version, for one page of labels, and their counts. Blocking.
+
+    Raises NotTuned, DatabaseUnavailable, ForeignThresholds.
     """
     live = served.thresholds
     with database.read() as connection:
-        # which refuses those of another
+        # raises ForeignThresholds if the database has thresholds of another version
         find_head(connection, served.name, served.version, live.digest)
     with live.lock:
         if live.prepared is None:
@@ -250,14 +252,16 @@ _FIGURES: TypeAdapter[ValidationFigures] = TypeAdapter(ValidationFigures)
 
 
 def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
-    """Return what is known of a version. Blocking. Of its arrays the report alone is read.
+    """Return the manifest of a version and its figures on validation rows. Blocking.
+
+    Of the arrays of the version, only the report is read.
 
     Raises NotFound, Corrupt, StoreUnreadable.
     """
     opened = store.open(model, version, verify=False)
     summary = VersionSummary.model_validate(opened.manifest)
     figures = None
-    # of no report, or of one that this release does not know
+    # there is no report, or one of another release, whose fields differ
     with suppress(KeyError, ValidationError):
         figures = _FIGURES.validate_python(read_report(opened.arrays)["validation"])
     return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)

@@ -36,7 +36,7 @@ from xylem.base import (
     listen,
     log,
     raise_limit,
-    shown_url,
+    redacted_url,
     url_of,
     write_in_background,
 )
@@ -125,7 +125,7 @@ def follow_remote(settings: Settings) -> RemoteFollower | None:
         RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep
     )
     if not follower.look() and not store.models():
-        url = shown_url(settings.store_remote)
+        url = redacted_url(settings.store_remote)
         raise Unavailable(f"{url}: expected to fetch models, found none: see the log")
     follower.start()
     return follower

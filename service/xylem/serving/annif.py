@@ -68,8 +68,8 @@ class _SuggestDialect(Dialect[_Query]):
 
         def answer(stop: NDArray[np.uint8]) -> Reply:
             timings.end(QUEUE)
-            found = suggest(query.texts, query.options, served, limits, stop, timings)
-            return Reply((dump(query.answer(found)),), len(query.texts))
+            suggestions = suggest(query.texts, query.options, served, limits, stop, timings)
+            return Reply((dump(query.answer(suggestions)),), len(query.texts))
 
         return Longer(answer)
 
@@ -82,7 +82,7 @@ class FormDialect(_SuggestDialect):
     def read(self, body: Body, limits: Limits) -> _Query:
         """Return the text and the options."""
         form = validated(split_fields(body.content, "a form", FIELDS_MAX), SuggestForm, limits)
-        return _Query([form.text], form, lambda found: Suggestions(results=found[0]))
+        return _Query([form.text], form, lambda suggestions: Suggestions(results=suggestions[0]))
 
 
 class DocumentsDialect(_SuggestDialect):
@@ -90,14 +90,16 @@ class DocumentsDialect(_SuggestDialect):
 
     def read(self, body: Body, limits: Limits) -> _Query:
         """Return the options and the documents."""
-        fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
+        fields = split_fields(
+            (body.header_or_query or "").encode("latin-1"), "a query string", FIELDS_MAX
+        )
         options = validated(fields, SuggestOptions, limits)
         documents = parse_body(body.content, SuggestBatchRequest, limits).documents
 
-        def answer(found: list[list[Suggestion]]) -> object:
+        def answer(suggestions: list[list[Suggestion]]) -> object:
             return [
-                DocumentSuggestions(results=one, document_id=document.document_id)
-                for one, document in zip(found, documents, strict=True)
+                DocumentSuggestions(results=results, document_id=document.document_id)
+                for results, document in zip(suggestions, documents, strict=True)
             ]
 
         return _Query([document.text for document in documents], options, answer)
@@ -135,22 +137,31 @@ def suggest(
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
     timings.end(FEATURES)
     # any score passes 0, and so no threshold is asked for
-    wanted = Options(top_r=options.limit, threshold=options.threshold or None)
-    found = served.predictor.predict(rows, to_options(wanted, served, stop))
+    search_options = Options(top_r=options.limit, threshold=options.threshold or None)
+    predictions = served.predictor.predict(rows, to_options(search_options, served, stop))
     timings.end(SEARCH)
     suggestions: list[list[Suggestion]] = [[] for _ in texts]
-    for of_text, (start, end) in zip(suggestions, pairwise(found.ptr.tolist()), strict=True):
+    for text_suggestions, (start, end) in zip(
+        suggestions, pairwise(predictions.ptr.tolist()), strict=True
+    ):
         for label, score in zip(
-            found.labels[start:end].tolist(), found.scores[start:end], strict=True
+            predictions.labels[start:end].tolist(), predictions.scores[start:end], strict=True
         ):
             name = name_of(served.labels, label)
-            uri = shown = notation = None
+            uri = display_name = notation = None
             if facts is not None:
                 uri = facts.text(label, URI)
                 notation = facts.text(label, NOTATION)
-                shown = facts.name(label, language) or next(iter(facts.names(label).values()), None)
-            of_text.append(
-                {"uri": uri or name, "label": shown or name, "notation": notation, "score": score}
+                display_name = facts.name(label, language) or next(
+                    iter(facts.names(label).values()), None
+                )
+            text_suggestions.append(
+                {
+                    "uri": uri or name,
+                    "label": display_name or name,
+                    "notation": notation,
+                    "score": score,
+                }
             )
     timings.end(WRITE)
     return suggestions
@@ -189,13 +200,13 @@ def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
     """Return the label that a subject is: by URI or label as the
     model has it, or by label info's URI.
     """
-    given = [name for name in (subject.uri, subject.label) if name]
-    for name, label in zip(given, find_all(served.labels, given).tolist(), strict=True):
+    names = [name for name in (subject.uri, subject.label) if name]
+    for name, label in zip(names, find_all(served.labels, names).tolist(), strict=True):
         if label >= 0:
             return name
-    known = None if subject.uri is None else served.info.label_of_uri(subject.uri)
-    if known is None:
-        raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(
+    label_id = None if subject.uri is None else served.info.label_of_uri(subject.uri)
+    if label_id is None:
+        raise UnknownLabel(f"expected subjects of the model, found {' '.join(names)[:80]!r}").at(
             path
         )
-    return name_of(served.labels, known)
+    return name_of(served.labels, label_id)

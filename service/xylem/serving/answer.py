@@ -90,19 +90,19 @@ def is_short(query: Query, served: ServedVersion) -> bool:
 def fast_forms(limits: Limits) -> FastForms:
     """Return which requests are answered at once: within the limits, and short enough."""
     labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
-    most = FastLimits(
+    search_limits = FastLimits(
         limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN
     )
-    usual = Options()
+    defaults = Options()
     bodies = BodyForms(
         rows_max=min(SHORT_BEAMS, limits.instances_max),
         values_max=min(SHORT_ITEMS, limits.features_max),
         characters_max=SHORT_ITEMS,
         text_bytes_max=limits.text_bytes_max,
-        top_r=usual.top_r,
-        beam_width=usual.beam_width,
+        top_r=defaults.top_r,
+        beam_width=defaults.beam_width,
     )
-    return FastForms(most, bodies)
+    return FastForms(search_limits, bodies)
 
 
 _OF_KERNEL = frozenset(
@@ -128,18 +128,18 @@ class SearchDialect(Dialect[Query]):
         """Do as `Dialect.answer`."""
         message = body.message
         signed = None
-        span = (body.start, len(message)) if body.said is None else self.span(body)
+        span = (body.start, len(message)) if body.header_or_query is None else self.span(body)
         if span is not None:
             epoch = served.thresholds.epoch
             signed = served.ids.sign(epoch, SHORT_BEAMS)
-            found = served.fast.answer(message, span, self.writer, signed)
-            identity = None if found is None else found.identity
-            if found is not None and (
+            fast_answer = served.fast.answer(message, span, self.writer, signed)
+            identity = None if fast_answer is None else fast_answer.identity
+            if fast_answer is not None and (
                 identity is None or utf8_length(identity) <= limits.name_bytes_max
             ):
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                return self.wrap(found, epoch, served)
+                return self.wrap(fast_answer, epoch, served)
         timings.begin()
         query = self.read(body, limits)
         timings.end(READ)
@@ -162,21 +162,21 @@ class SearchDialect(Dialect[Query]):
         timings.end(FEATURES)
         signed = signed or served.ids.sign(served.thresholds.epoch, SHORT_BEAMS)
         epoch = signed[1]
-        read = None if chunked.unknown else _rows_read(query, chunked.rows)
-        if read is not None:
-            written = served.fast.answer(b"", (0, 0), self.writer, signed, read)
-            if written is not None:
+        rows_read = None if chunked.unknown else _rows_read(query, chunked.rows)
+        if rows_read is not None:
+            fast_answer = served.fast.answer(b"", (0, 0), self.writer, signed, rows_read)
+            if fast_answer is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
                 if query.identity is not None:
-                    written = replace(written, identity=query.identity)
-                return self.wrap(written, epoch, served)
+                    fast_answer = replace(fast_answer, identity=query.identity)
+                return self.wrap(fast_answer, epoch, served)
         options = to_options(query.options, served)
-        found = served.predictor.predict_on_event_loop(chunked.rows, options)
-        if found is None:
+        predictions = served.predictor.predict_on_event_loop(chunked.rows, options)
+        if predictions is None:
             return self._longer(query, served, timings)
         timings.end(SEARCH)
-        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        reply = self.wrap(query.write(predictions, chunked, options, epoch, served), epoch, served)
         timings.end(WRITE)
         return reply
 
@@ -201,9 +201,9 @@ class SearchDialect(Dialect[Query]):
         timings.end(FEATURES)
         epoch = served.thresholds.epoch
         options = to_options(query.options, served, stop)
-        found = search_chunked(served.predictor.predict, chunked, options, served)
+        predictions = search_chunked(served.predictor.predict, chunked, options, served)
         timings.end(SEARCH)
-        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        reply = self.wrap(query.write(predictions, chunked, options, epoch, served), epoch, served)
         timings.end(WRITE)
         return reply
 
@@ -215,12 +215,12 @@ class SearchDialect(Dialect[Query]):
         return None
 
     @abstractmethod
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+    def wrap(self, fast_answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
         """Return an answer with what stands around it."""
 
     @abstractmethod
     def first_labels(
-        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+        self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
         """Return the names of the first labels of each row, at most so many, of a
         version's answer.
@@ -244,7 +244,7 @@ def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
         kind = TUNED_KIND
     n_values = len(rows.indices)
     is_exact = int(options.exact)
-    asked = BodyQuery(
+    body_query = BodyQuery(
         n_rows=rows.n_rows,
         n_values=n_values,
         top_r=options.top_r,
@@ -252,4 +252,4 @@ def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
         threshold=kind,
         is_exact=is_exact,
     )
-    return RowsRead(rows, asked, number, query.form())
+    return RowsRead(rows, body_query, number, query.form())

@@ -79,8 +79,8 @@ def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> N
         return
     for i, label in enumerate(ids):
         if not served.denied.allowed[label]:
-            found = f"{name_of(served.labels, label)!r:.80}"
+            name = f"{name_of(served.labels, label)!r:.80}"
             fault = UnknownLabel(
-                f"expected a label that is neither denied nor deprecated, found {found}"
+                f"expected a label that is neither denied nor deprecated, found {name}"
             )
             raise fault.at(f"{place}[{i}]")

@@ -47,12 +47,12 @@ class Longer(NamedTuple):
 class Body(Struct, frozen=True):
     """The body of a request: message[start:].
 
-    said  what the dialect's header, or the query string, says of it; None: nothing
+    header_or_query  what the dialect's header, or the query string, says of it; None: nothing
     """
 
     message: bytes
     start: int = 0
-    said: str | None = None
+    header_or_query: str | None = None
 
     @property
     def content(self) -> bytes:
@@ -122,7 +122,7 @@ class Query(ABC):
     @abstractmethod
     def write(
         self,
-        found: Predictions,
+        predictions: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,

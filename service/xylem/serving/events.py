@@ -81,15 +81,17 @@ def read_sparse(
     ids = find_all(served.labels, chain.from_iterable(event.labels for event in events)).tolist()
     if rows is None or min(ids, default=0) < 0:
         return None
-    of_event = iter(ids)
-    true = [sorted(set(islice(of_event, len(event.labels)))) for event in events]
-    flat = np.array(list(chain.from_iterable(true)), np.int32)
+    next_ids = iter(ids)
+    true_labels = [sorted(set(islice(next_ids, len(event.labels)))) for event in events]
+    flat = np.array(list(chain.from_iterable(true_labels)), np.int32)
     names = [event.event_id for event in events]
-    found = instances_of(
-        rows, LabelRows(offsets(map(len, true)), flat, n_labels), event_keys(served.name, names)
+    event_columns = instances_of(
+        rows,
+        LabelRows(offsets(map(len, true_labels)), flat, n_labels),
+        event_keys(served.name, names),
     )
     if all(event.prediction_id is UNSET for event in events):
-        return names, found
+        return names, event_columns
     predicted = [NO_LABELS] * len(events)
     model = model_hash(served.name)
     for i, event in enumerate(events):
@@ -102,8 +104,8 @@ def read_sparse(
         if token is None or token.version != served.version or not _is_of(token, served):
             return None
         predicted[i] = token.labels
-        found.epochs[i] = token.epoch
-    return names, found._replace(predicted=label_rows(predicted, n_labels))
+        event_columns.epochs[i] = token.epoch
+    return names, event_columns._replace(predicted=label_rows(predicted, n_labels))
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:
@@ -120,13 +122,13 @@ def _rows_of(events: list[_Event], featurizer: Featurizer, limits: Limits) -> Sp
     """Return the row of each event; None: they are of several kinds, or not for kernels."""
     first = next((bytes(event.instance) for event in events if event.instance is not UNSET), b"")
     are_texts = b'"text"' in first
-    none = b'{"text":""}' if are_texts else b'{"indices":[],"values":[]}'
-    lines = [none if event.instance is UNSET else bytes(event.instance) for event in events]
+    no_instance = b'{"text":""}' if are_texts else b'{"indices":[],"values":[]}'
+    lines = [no_instance if event.instance is UNSET else bytes(event.instance) for event in events]
     if are_texts:
         return text_rows_of_lines(lines, featurizer, limits.text_bytes_max)
-    found = read_sparse_lines(lines, limits.features_max)
+    arrays = read_sparse_lines(lines, limits.features_max)
     try:
-        return None if found is None else featurizer.transform_csr(*found)
+        return None if arrays is None else featurizer.transform_csr(*arrays)
     except BadInput:
         return None
 
@@ -172,27 +174,31 @@ def to_events(
     checked  by place in the request, as what is returned
     keep     whether instances are kept as rows
     """
-    given = [one.feedback.given for one in checked.values() if one.feedback.given is not None]
-    rows, faults = rows_and_faults(given, served.featurizer, transform)
+    instances = [
+        event.feedback.instance_or_none
+        for event in checked.values()
+        if event.feedback.instance_or_none is not None
+    ]
+    rows, faults = rows_and_faults(instances, served.featurizer, transform)
     no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
     next_row = count(1)
     next_fault = iter(faults)
-    names = chain.from_iterable(one.feedback.labels for one in checked.values())
-    label_ids = iter(find_all(served.labels, names).tolist())
+    names = chain.from_iterable(event.feedback.labels for event in checked.values())
+    next_label_ids = iter(find_all(served.labels, names).tolist())
     places: list[int] = []
-    true: list[NDArray[np.int32]] = []
+    true_labels: list[NDArray[np.int32]] = []
     predicted: list[NDArray[np.int32]] = []
     epochs: list[int] = []
     lines: list[bytes | None] = []
     ids: dict[int, str] = {}
     verdicts: dict[int, FeedbackLineResult] = {}
     for place, (feedback, token) in checked.items():
-        own = list(islice(label_ids, len(feedback.labels)))
-        instance = feedback.given
+        label_ids = list(islice(next_label_ids, len(feedback.labels)))
+        instance = feedback.instance_or_none
         fault = None if instance is None else next(next_fault)
-        at = next(next_row) if instance is not None and fault is None else 0
-        if -1 in own:
-            i = own.index(-1)
+        row_index = next(next_row) if instance is not None and fault is None else 0
+        if -1 in label_ids:
+            i = label_ids.index(-1)
             unknown = UnknownLabel(
                 f"expected labels of the model, found {feedback.labels[i][:80]!r}"
             )
@@ -206,8 +212,8 @@ def to_events(
             )
         else:
             ids[place] = feedback.event_id
-            places.append(at)
-            true.append(np.array(sorted(set(own)), np.int32))
+            places.append(row_index)
+            true_labels.append(np.array(sorted(set(label_ids)), np.int32))
             predicted.append(NO_LABELS if token is None else token.labels)
             epochs.append(NO_EPOCH if token is None else token.epoch)
             line = None
@@ -223,7 +229,7 @@ def to_events(
     events = Events(
         keys=event_keys(served.name, list(ids.values())),
         rows=SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
-        labels=label_rows(true, served.labels.n_names),
+        labels=label_rows(true_labels, served.labels.n_names),
         predicted=label_rows(predicted, served.labels.n_names),
         epochs=np.array(epochs, np.int64),
         lines=lines,

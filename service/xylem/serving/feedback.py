@@ -70,11 +70,11 @@ class KeptRows(NamedTuple):
 
         Raises BadRequest, LimitExceeded.
         """
-        wanted = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
-        if wanted.event_ids is not None:
-            n = self.rows.forget(model, event_keys(model, wanted.event_ids))
+        request = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
+        if request.event_ids is not None:
+            n = self.rows.forget(model, event_keys(model, request.event_ids))
         else:
-            n = self.rows.forget_day(model, wanted.midnight)
+            n = self.rows.forget_day(model, request.midnight)
         if not n:
             self.store.resolve(model)
         return {"model": model, "deleted": n}
@@ -180,8 +180,12 @@ class FeedbackDesk:
             read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
-        found = await self._off_loop(not is_short, read)
-        return None if found is None else [_Part(served, dict(enumerate(found[0])), {}, found[1])]
+        ids_and_events = await self._off_loop(not is_short, read)
+        return (
+            None
+            if ids_and_events is None
+            else [_Part(served, dict(enumerate(ids_and_events[0])), {}, ids_and_events[1])]
+        )
 
     async def _off_loop(self, is_long: bool, function: Callable[..., T], *arguments: object) -> T:
         """Return what the call returns: in a thread if it is long."""
@@ -196,27 +200,29 @@ class FeedbackDesk:
         is_long = is_long or len(values) > SHORT_EVENTS
         checked = await self._off_loop(is_long, self._check, values, served)
         by_version: dict[int, dict[int, CheckedEvent | FeedbackLineResult]] = {}
-        for place, one in enumerate(checked):
-            token = one.token if isinstance(one, CheckedEvent) else None
+        for place, event in enumerate(checked):
+            token = event.token if isinstance(event, CheckedEvent) else None
             by_version.setdefault(served.version if token is None else token.version, {})[place] = (
-                one
+                event
             )
         parts = []
         for version, places in by_version.items():
-            own = served
+            version_served = served
             try:
                 if version != served.version:
-                    own = denying_as(await self._find(served.name, str(version)), served)
+                    version_served = denying_as(await self._find(served.name, str(version)), served)
             except VersionNotFound as error:
-                late = partial(not_counted, result="late", reason="version-gone", detail=str(error))
-                gone = {
-                    i: late(one.feedback.event_id)
-                    for i, one in places.items()
-                    if isinstance(one, CheckedEvent)
+                late_result = partial(
+                    not_counted, result="late", reason="version-gone", detail=str(error)
+                )
+                late_results = {
+                    i: late_result(event.feedback.event_id)
+                    for i, event in places.items()
+                    if isinstance(event, CheckedEvent)
                 }
-                parts.append(_Part(None, {}, gone))
+                parts.append(_Part(None, {}, late_results))
                 continue
-            parts.append(await self._off_loop(is_long, _to_part, places, own, keep))
+            parts.append(await self._off_loop(is_long, _to_part, places, version_served, keep))
         return parts
 
     def _check(
@@ -247,14 +253,14 @@ class FeedbackDesk:
         outcomes = iter([await writing[0]] if len(writing) == 1 else await asyncio.gather(*writing))
         verdicts: dict[int, FeedbackLineResult] = {}
         for part in parts:
-            found = {**part.verdicts}
+            part_verdicts = {**part.verdicts}
             results = [] if part.events is None else next(outcomes)
             for (place, event_id), result in zip(part.ids.items(), results, strict=True):
-                found[place] = verdict_on(event_id, result)
-            verdicts |= found
+                part_verdicts[place] = verdict_on(event_id, result)
+            verdicts |= part_verdicts
             version = None if part.served is None else part.served.version
             self._on_verdicts(
-                served.name, version, [verdict["result"] for verdict in found.values()]
+                served.name, version, [verdict["result"] for verdict in part_verdicts.values()]
             )
         return [verdicts[place] for place in sorted(verdicts)]
 
@@ -289,7 +295,9 @@ def _to_part(
     places: Mapping[int, CheckedEvent | FeedbackLineResult], served: ServedVersion, keep: bool
 ) -> _Part:
     """Return what is to be counted of a version's events, by place; `keep` as `to_events`."""
-    checked = {place: one for place, one in places.items() if isinstance(one, CheckedEvent)}
+    checked = {place: event for place, event in places.items() if isinstance(event, CheckedEvent)}
     ids, events, verdicts = to_events(checked, served, keep=keep)
-    verdicts |= {place: one for place, one in places.items() if not isinstance(one, CheckedEvent)}
+    verdicts |= {
+        place: event for place, event in places.items() if not isinstance(event, CheckedEvent)
+    }
     return _Part(served, ids, verdicts, events if ids else None)

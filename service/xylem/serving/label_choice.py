@@ -24,16 +24,18 @@ class LabelWeights:
         self._predictor = predictor
         self._model = model
 
-    def prepare(self, asked: Literal["propensity"] | dict[str, float]) -> NodeWeights:
+    def prepare(self, label_weights: Literal["propensity"] | dict[str, float]) -> NodeWeights:
         """Return weights for the engine; labels that are not named weigh 1. O(nodes).
 
         Raises UnknownLabel, and UnsupportedOption for propensities of labels that were never
         counted.
         """
-        if isinstance(asked, str):
+        if isinstance(label_weights, str):
             return self._inverse_propensities
         weights = np.ones(self._predictor.n_labels, np.float32)
-        weights[label_ids(self._model.labels, list(asked), "label_weights")] = list(asked.values())
+        weights[label_ids(self._model.labels, list(label_weights), "label_weights")] = list(
+            label_weights.values()
+        )
         return self._predictor.node_weights(weights)
 
     @cached_property
@@ -47,8 +49,8 @@ class LabelWeights:
             )
             raise UnsupportedOption(fault + "that was imported").at("label_weights")
         constants = constants_of(manifest.trainer.parameters)
-        found = 1.0 / propensities(counts, manifest.data.rows, *constants)
-        return self._predictor.node_weights(found.astype(np.float32))
+        weights = 1.0 / propensities(counts, manifest.data.rows, *constants)
+        return self._predictor.node_weights(weights.astype(np.float32))
 
 
 KEPT_BYTES_MAX = 16 << 20
@@ -67,7 +69,7 @@ class LabelMasks:
         self._predictor = predictor
         self._among = among
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
+        self._cached: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
         self._n_bytes = 0
 
     def mask_of(
@@ -80,25 +82,25 @@ class LabelMasks:
         """
         lists = _lists_of(allow, deny)
         with self._lock:
-            kept = self._kept.get(lists)
-            if kept is not None:
-                self._kept.move_to_end(lists)
-                return kept
+            cached = self._cached.get(lists)
+            if cached is not None:
+                self._cached.move_to_end(lists)
+                return cached
         mask = self._predictor.label_mask(*lists, self._among)
         if mask is None:
             return None
         with self._lock:
-            if lists not in self._kept:
-                self._kept[lists] = mask
+            if lists not in self._cached:
+                self._cached[lists] = mask
                 self._n_bytes += _bytes_of(lists, mask)
             while self._n_bytes > KEPT_BYTES_MAX:  # those that were asked for longest ago go
-                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
+                self._n_bytes -= _bytes_of(*self._cached.popitem(last=False))
         return mask
 
     def keeps(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> bool:
         """Return whether the mask of these lists is kept now."""
         with self._lock:
-            return _lists_of(allow, deny) in self._kept
+            return _lists_of(allow, deny) in self._cached
 
 
 def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadInput, UnsupportedOption, log, told_of
+from xylem.base import BadInput, UnsupportedOption, log, public_message_of
 from xylem.serving.lines import dump
 from xylem.serving.schemas.predict import InfoQuery
 from xylem_store import (
@@ -59,7 +59,11 @@ class LabelFacts(NamedTuple):
         """Return the URIs of the subjects above a label's."""
         subject = int(self.subjects[label])
         above = [] if subject < 0 else self.info.above(subject)
-        return [uri for at in above if (uri := self.info.text(URI, at)) is not None]
+        return [
+            uri
+            for broader_subject in above
+            if (uri := self.info.text(URI, broader_subject)) is not None
+        ]
 
 
 class LiveLabelInfo:
@@ -80,7 +84,7 @@ class LiveLabelInfo:
         facts = self.current
         if self._by_uri[0] is not facts and facts is not None:
             uris = ((facts.text(label, URI), label) for label in range(len(facts.subjects)))
-            self._by_uri = facts, {found: label for found, label in uris if found}
+            self._by_uri = facts, {subject_uri: label for subject_uri, label in uris if subject_uri}
         return None if facts is None else self._by_uri[1].get(uri)
 
     def follow(self, info: LabelInfo | None) -> None:
@@ -128,12 +132,12 @@ class LabelInfos:
         with self._lock:
             served = list(self._live)
             for model in sorted({live.model for live in served}):
-                before = self._infos.get(model)
+                previous_info = self._infos.get(model)
                 fault = self._read(model)
                 if fault is not None:
                     faults[model] = fault
                 info = self._infos.get(model)
-                if info is not before:
+                if info is not previous_info:
                     log(logging.INFO, "label_info_replaced", model=model)
                     for live in served:
                         if live.model == model:
@@ -146,14 +150,14 @@ class LabelInfos:
         """Read the label info of a model if it is another than
         before; return why it cannot be used.
         """
-        before = self._infos.get(model)
+        previous_info = self._infos.get(model)
         try:
             head = self._store.label_info_head(model)
-            if before is None or head != before.head:
+            if previous_info is None or head != previous_info.head:
                 self._infos[model] = None if head is None else self._store.label_info(model)
         except (StoreError, OSError) as error:
             log(logging.ERROR, "label_info_failed", model=model, detail=str(error), error=error)
-            return told_of(error)
+            return public_message_of(error)
         return None
 
 
@@ -194,10 +198,10 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
     """Raise `error` unless there are names in a language."""
     languages = facts.info.head.languages
     if language.lower() not in languages:
-        known = ", ".join(languages) or "none: its subjects have no names"
-        raise error(f"expected a language of the label info ({known}), found {language[:40]!r}").at(
-            "language"
-        )
+        available = ", ".join(languages) or "none: its subjects have no names"
+        raise error(
+            f"expected a language of the label info ({available}), found {language[:40]!r}"
+        ).at("language")
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
@@ -207,42 +211,47 @@ def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
     return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
-def members_of(asked: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
+def members_of(options: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
     """Return the members of a NamedLabel for each of some labels:
     JSON without the braces around it.
     """
-    known = {label: dump(told_of_label(asked, label))[1:-1] for label in set(labels.tolist())}
-    return [known[label] for label in labels.tolist()]
+    members_by_label = {
+        label: dump(label_description(options, label))[1:-1] for label in set(labels.tolist())
+    }
+    return [members_by_label[label] for label in labels.tolist()]
 
 
-def told_of_label(asked: LabelInfoOptions, label: int) -> dict[str, Any]:
+def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
     """Return what a request wants to know of a label, as JSON has it."""
-    facts = asked.facts
-    told: dict[str, Any] = {"uri": facts.text(label, URI), "notation": facts.text(label, NOTATION)}
-    if asked.language is not None:
-        told["name"] = facts.name(label, asked.language)
-    if asked.all_of_it:
-        told["names"], told["broader"] = facts.names(label), facts.broader(label)
-    return told
+    facts = options.facts
+    members: dict[str, Any] = {
+        "uri": facts.text(label, URI),
+        "notation": facts.text(label, NOTATION),
+    }
+    if options.language is not None:
+        members["name"] = facts.name(label, options.language)
+    if options.all_of_it:
+        members["names"], members["broader"] = facts.names(label), facts.broader(label)
+    return members
 
 
-def labels_named(asked: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
+def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     """Return bool[K]: the labels with a part in a name that the
     request is told, in capitals or not.
 
     Other names in these languages, of which it is not told, are searched too.
     """
-    facts = asked.facts
-    info = asked.facts.info
-    found = np.zeros(info.head.n_subjects, np.bool_)
-    for language in info.head.languages if asked.all_of_it else (asked.language,):
+    facts = options.facts
+    info = options.facts.info
+    matches = np.zeros(info.head.n_subjects, np.bool_)
+    for language in info.head.languages if options.all_of_it else (options.language,):
         for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
             if column in info.head.columns:
-                found |= names_with(info.texts(column), info.utf8, part)
+                matches |= names_with(info.texts(column), info.utf8, part)
     # told where the language has none
-    if UNDETERMINED in info.head.languages and not asked.all_of_it:
-        offsets = info.texts(f"{NAME}{asked.language}")
+    if UNDETERMINED in info.head.languages and not options.all_of_it:
+        offsets = info.texts(f"{NAME}{options.language}")
         undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)
-        found |= undetermined & (offsets[1:] == offsets[:-1])
-    fits: NDArray[np.bool_] = np.append(found, False)[facts.subjects]
-    return fits
+        matches |= undetermined & (offsets[1:] == offsets[:-1])
+    is_match: NDArray[np.bool_] = np.append(matches, False)[facts.subjects]
+    return is_match

@@ -79,11 +79,11 @@ def opened(
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
         return
     if not plain_name(path).endswith((".jsonl", ".ndjson")):
-        wanted = (
+        endings = (
             f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} "
             "for standard input"
         )
-        raise BadData(f"{data}: expected a name that ends in {wanted}, found {path.name!r}")
+        raise BadData(f"{data}: expected a name that ends in {endings}, found {path.name!r}")
     from xylem.datasets import open_unpacked
 
     file, raw = open_unpacked(path)
@@ -105,9 +105,9 @@ class _Piece:
 
     def read1(self, n_bytes: int) -> bytes:
         """Return up to n_bytes; none at the end."""
-        found: bytes = self._file.read1(min(n_bytes, self._left))  # type: ignore[attr-defined]
-        self._left -= len(found)
-        return found
+        chunk: bytes = self._file.read1(min(n_bytes, self._left))  # type: ignore[attr-defined]
+        self._left -= len(chunk)
+        return chunk
 
 
 def blocks_of(
@@ -121,24 +121,24 @@ def blocks_of(
     """
     from xylem.serving.lines import LineBlock  # and schemas: `xylem --help` needs neither
 
-    rest = b""
+    remainder = b""
     skipping = False
     while True:
         chunk = source.file.read1(_READ_BYTES)  # type: ignore[attr-defined]
-        *ends, rest = (rest + chunk).split(b"\n")
-        if not chunk and (rest or skipping):
-            ends = [rest]
-            rest = b""
-        if first == 1 and ends:
-            ends[0] = ends[0].removeprefix(codecs.BOM_UTF8)
+        *raw_lines, remainder = (remainder + chunk).split(b"\n")
+        if not chunk and (remainder or skipping):
+            raw_lines = [remainder]
+            remainder = b""
+        if first == 1 and raw_lines:
+            raw_lines[0] = raw_lines[0].removeprefix(codecs.BOM_UTF8)
         if source.is_plain:
-            ends = [_json_of(end) for end in ends]
-        lines = [end if len(end) <= line_bytes_max else None for end in ends]
+            raw_lines = [_json_of(line) for line in raw_lines]
+        lines = [line if len(line) <= line_bytes_max else None for line in raw_lines]
         if lines and skipping:
             lines[0] = None
             skipping = False
-        if len(rest) > line_bytes_max:
-            rest = b""
+        if len(remainder) > line_bytes_max:
+            remainder = b""
             skipping = True
         for start in range(0, len(lines), rows_max):
             yield LineBlock(first + start, lines[start : start + rows_max])
@@ -149,7 +149,7 @@ def blocks_of(
 
 def _json_of(line: bytes) -> bytes:
     """Return a text as a line of JSON; what is no UTF-8 stays, for whoever reads it to say so."""
-    escaped = _ESCAPED.sub(lambda found: b"\\u%04x" % found[0][0], line.removesuffix(b"\r"))
+    escaped = _ESCAPED.sub(lambda match: b"\\u%04x" % match[0][0], line.removesuffix(b"\r"))
     return b'{"text":"%b"}' % escaped
 
 

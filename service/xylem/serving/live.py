@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, succeeded_at, told_of
+from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, public_message_of, succeeded_at
 from xylem.serving.split import (
     EARLY,
     AliasKey,
@@ -91,7 +91,7 @@ class LiveModels(Generic[T]):
         """For whoever looks up `resident` often: another dictionary whenever that may change. Take
         it first, then look up what is noted in it.
         """
-        self._asked: OrderedDict[Key, T] = OrderedDict()
+        self._requested: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
         self._store_error: str | None = None
@@ -164,7 +164,7 @@ class LiveModels(Generic[T]):
         if alias is not None:
             return alias.version
         if (fault := state.models[model].fault) is not None:
-            raise ModelUnavailable(f"model {model}: {told_of(fault)}")
+            raise ModelUnavailable(f"model {model}: {public_message_of(fault)}")
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
@@ -176,16 +176,16 @@ class LiveModels(Generic[T]):
         if not is_number and (model, ref) not in state.served.aliases:
             return None
         version = int(ref) if is_number else state.served.aliases[model, ref].version
-        found = state.resident.get((model, version))
-        if is_number or found is None:
-            return found  # type: ignore[return-value]
-        return state.served.known(model, ref, found)
+        served = state.resident.get((model, version))
+        if is_number or served is None:
+            return served  # type: ignore[return-value]
+        return state.served.known(model, ref, served)
 
     def open_versions(self) -> set[Key]:
         """Return the versions that are open: those of aliases, and those that
         requests asked for.
         """
-        return {*self._state.resident, *self._asked}
+        return {*self._state.resident, *self._requested}
 
     async def find(self, model: str, ref: str) -> T:
         """Return what serves a version, named by number or alias; open it if no one did yet.
@@ -194,26 +194,26 @@ class LiveModels(Generic[T]):
         VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one
         that takes too long to open: it is still being opened.
         """
-        found = await self._find((model, self.version_of(model, ref)))
+        served = await self._find((model, self.version_of(model, ref)))
         if is_version(ref):
-            return found
-        served = self._state.served
-        view: T | None = served.known(model, ref, found)
+            return served
+        served_aliases = self._state.served
+        view: T | None = served_aliases.known(model, ref, served)
         if view is not None:
             return view
         loop = asyncio.get_running_loop()
-        make = served.view
-        return await loop.run_in_executor(self._opener, make, model, ref, found)
+        make = served_aliases.view
+        return await loop.run_in_executor(self._opener, make, model, ref, served)
 
     async def _find(self, key: Key) -> T:
-        found = self._state.resident.get(key)
-        if found is not None:
-            return found  # type: ignore[return-value]
-        if key in self._asked:
-            self._asked.move_to_end(key)
-            return self._asked[key]
+        served = self._state.resident.get(key)
+        if served is not None:
+            return served  # type: ignore[return-value]
+        if key in self._requested:
+            self._requested.move_to_end(key)
+            return self._requested[key]
         if key not in self._opening:
-            self._opening[key] = asyncio.ensure_future(self._open_asked(key))
+            self._opening[key] = asyncio.ensure_future(self._open_requested(key))
         done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
         if not done:
             raise TimedOut(
@@ -235,7 +235,7 @@ class LiveModels(Generic[T]):
                 if not self.has_looked.is_set():
                     self.has_looked.set()
                     on_first()
-                await self._renew_asked()
+                await self._renew_requested()
             except Exception as error:
                 log(logging.ERROR, "store_failed", error=error)
             with suppress(TimeoutError):
@@ -284,11 +284,11 @@ class LiveModels(Generic[T]):
         except Exception as error:
             if self._store_error is None:
                 log(logging.ERROR, "store_failed", detail=str(error), error=error)
-            self._store_error = told_of(error)
+            self._store_error = public_message_of(error)
 
     def _next_state(self, generation: object, infos: list[ModelInfo]) -> State:
         """Return the state that the models found lead to, their versions open."""
-        known = self.aliases
+        present_aliases = self.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
         # what the store no longer has is forgotten, and aliases, which are seen again
@@ -297,19 +297,25 @@ class LiveModels(Generic[T]):
             self._failures.pop(key, None)
         for n_models, info in enumerate(infos, 1):
             if info.fault is not None:  # what was served of the model is served on
-                self._fail(info.name, "", told_of(info.fault), info.fault)
+                self._fail(info.name, "", public_message_of(info.fault), info.fault)
                 infos[n_models - 1] = info = self.models.get(info.name, info)
-            wanted = {(info.name, name): alias for name, alias in sorted(info.documents.items())}
+            stored_aliases = {
+                (info.name, name): alias for name, alias in sorted(info.documents.items())
+            }
             for name in info.broken_aliases:
                 self._fail(info.name, name, "the alias's file is damaged")
-                if (info.name, name) in known:
-                    wanted[info.name, name] = known[info.name, name]
-            aliases |= {key: self._settle(key, alias, resident) for key, alias in wanted.items()}
+                if (info.name, name) in present_aliases:
+                    stored_aliases[info.name, name] = present_aliases[info.name, name]
+            aliases |= {
+                key: self._settle(key, alias, resident) for key, alias in stored_aliases.items()
+            }
             if n_models <= _EARLY_MAX and not self.looked:
-                alone = {
+                unsplit_aliases = {
                     key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
                 }
-                self._state = state_of(EARLY, infos[:n_models], alone, resident, self._state)
+                self._state = state_of(
+                    EARLY, infos[:n_models], unsplit_aliases, resident, self._state
+                )
                 self.heads = {}
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
@@ -318,7 +324,7 @@ class LiveModels(Generic[T]):
             self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
         return state_of(generation, infos, aliases, resident, self._state)
 
-    def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
+    def _settle(self, key: AliasKey, stored_alias: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias as it is served from now on, its version made resident if it can be.
 
         By a version that it named before it is served alone: canary and shadow are of the one that
@@ -326,14 +332,14 @@ class LiveModels(Generic[T]):
         """
         model = key[0]
         is_full = len(resident) >= self._models_max
-        if self._open_for_alias((model, wanted.version), resident) is not None or is_full:
-            return wanted
-        known = self._state.resident
-        old = self.aliases.get(key)
-        if old is None or (model, old.version) not in known:
-            return wanted
-        resident[model, old.version] = known[model, old.version]
-        return wanted._replace(version=old.version, canary=None, shadow=None)
+        if self._open_for_alias((model, stored_alias.version), resident) is not None or is_full:
+            return stored_alias
+        previously_resident = self._state.resident
+        previous_alias = self.aliases.get(key)
+        if previous_alias is None or (model, previous_alias.version) not in previously_resident:
+            return stored_alias
+        resident[model, previous_alias.version] = previously_resident[model, previous_alias.version]
+        return stored_alias._replace(version=previous_alias.version, canary=None, shadow=None)
 
     def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
         """Return an alias with those of its canary and shadow that
@@ -351,18 +357,18 @@ class LiveModels(Generic[T]):
         """Return what serves a version, resident from now on; None
         when it cannot be, or too many are.
         """
-        found = resident.get(key, self._state.resident.get(key, self._asked.get(key)))
-        if found is None and len(resident) < self._models_max:
+        served = resident.get(key, self._state.resident.get(key, self._requested.get(key)))
+        if served is None and len(resident) < self._models_max:
             try:
-                found = self._open(key)
+                served = self._open(key)
             except ModelUnavailable:  # which is noted
                 return None
             except StoreError as error:
-                self._fail(key[0], str(key[1]), told_of(error), error)
+                self._fail(key[0], str(key[1]), public_message_of(error), error)
                 return None
-        if found is not None:
-            resident[key] = found
-        return found
+        if served is not None:
+            resident[key] = served
+        return served
 
     def _open(self, key: Key) -> T:
         """Return what serves a version, verified and warm. Blocking.
@@ -380,7 +386,7 @@ class LiveModels(Generic[T]):
         except (InvalidName, NotFound):
             raise
         except Exception as error:
-            detail = self._fail(model, str(version), told_of(error), error)
+            detail = self._fail(model, str(version), public_message_of(error), error)
             raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
         self._failures.pop((model, str(version)), None)
         ms = round(1000 * (time.perf_counter() - started), 3)
@@ -402,29 +408,29 @@ class LiveModels(Generic[T]):
         )
         return detail
 
-    async def _open_asked(self, key: Key) -> T:
+    async def _open_requested(self, key: Key) -> T:
         """Open a version that a request named, and keep it among the most recently used."""
         try:
             opened = await asyncio.get_running_loop().run_in_executor(self._opener, self._open, key)
-            self._asked[key] = opened
-            if len(self._asked) > self._versions_max:
-                self._asked.popitem(last=False)
+            self._requested[key] = opened
+            if len(self._requested) > self._versions_max:
+                self._requested.popitem(last=False)
             return opened
         finally:
             del self._opening[key]
 
-    async def _renew_asked(self) -> None:
+    async def _renew_requested(self) -> None:
         """Let go of versions that requests named and an alias keeps
         or the store lost; renew the others.
         """
         models = self.models
         loop = asyncio.get_running_loop()
         resident = self._state.resident
-        for key, opened in list(self._asked.items()):
+        for key, opened in list(self._requested.items()):
             info = models.get(key[0])
             if key in resident or info is None or key[1] not in info.versions:
-                del self._asked[key]
+                del self._requested[key]
                 continue
             current = await loop.run_in_executor(self._opener, self._deny, opened, ())
-            if key in self._asked:
-                self._asked[key] = current
+            if key in self._requested:
+                self._requested[key] = current

@@ -65,8 +65,10 @@ def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes |
     for i, tensor in enumerate(tensors):
         size = tensor.parameters.binary_data_size
         if (size is None) == (tensor.data is None):
-            found = "neither" if size is None else "both"
-            raise BadRequest(f"expected data or binary_data_size, found {found}").at(f"inputs[{i}]")
+            fields_present = "neither" if size is None else "both"
+            raise BadRequest(f"expected data or binary_data_size, found {fields_present}").at(
+                f"inputs[{i}]"
+            )
         if size is None:
             parts.append(None)
             continue
@@ -191,8 +193,8 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
             )
             raise BadRequest(fault).at(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
-        found = f"{len(texts)}, and {len(binary) - start} bytes behind them"
-        raise BadRequest(f"expected {n} elements, as the shape says, found {found}").at(place)
+        elements = f"{len(texts)}, and {len(binary) - start} bytes behind them"
+        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").at(place)
     return texts
 
 
@@ -249,14 +251,14 @@ class InferQuery(Query):
 
     def write(
         self,
-        found: Predictions,
+        predictions: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
     ) -> FastAnswer:
         """Return the outputs."""
-        json, binary = tensors_json(served.labels, self.form(), spans_of(found))
+        json, binary = tensors_json(served.labels, self.form(), spans_of(predictions))
         return FastAnswer(self.n_rows, json, self.options.threshold == TUNED, binary, self.identity)
 
     def compared(self) -> Query:
@@ -274,35 +276,40 @@ class TensorDialect(SearchDialect):
     def span(self, body: Body) -> tuple[int, int] | None:
         """Return where the JSON is, which the header says."""
         start = body.start
-        return start, start + _json_length(body.said or "", len(body.message) - start)
+        return start, start + _json_length(body.header_or_query or "", len(body.message) - start)
 
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+    def wrap(self, fast_answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
         """Return an InferAnswer, and the binary data behind it."""
         head = _head(served.name, served.version, epoch)
-        tail = b"]}" if found.identity is None else b'],"id":%b}' % dump(found.identity)
-        if not found.binary:
-            return Reply((head, found.json, tail), found.n_rows, found.is_tuned)
-        n_json = len(head) + len(found.json) + len(tail)
-        return Reply((head, found.json, tail, found.binary), found.n_rows, found.is_tuned, n_json)
+        tail = b"]}" if fast_answer.identity is None else b'],"id":%b}' % dump(fast_answer.identity)
+        if not fast_answer.binary:
+            return Reply((head, fast_answer.json, tail), fast_answer.n_rows, fast_answer.is_tuned)
+        n_json = len(head) + len(fast_answer.json) + len(tail)
+        return Reply(
+            (head, fast_answer.json, tail, fast_answer.binary),
+            fast_answer.n_rows,
+            fast_answer.is_tuned,
+            n_json,
+        )
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is."""
-        return parse_infer(body.content, body.said, limits)
+        return parse_infer(body.content, body.header_or_query, limits)
 
     def first_labels(
-        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+        self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
         """Return the first labels by the tensor of their names,
         else by that of their ids; else none.
         """
-        at = len(reply) if n_json is None else n_json
+        offset = len(reply) if n_json is None else n_json
         outputs: dict[str, list[list[Any]]] = {}
-        for output in orjson.loads(reply[:at])["outputs"]:
+        for output in orjson.loads(reply[:offset])["outputs"]:
             size = output.get("parameters", {}).get("binary_data_size", 0)
             name = output["name"]
             shape = output["shape"]
-            binary = reply[at : at + size]
-            at += size
+            binary = reply[offset : offset + size]
+            offset += size
             if name not in ("labels", "label_ids"):
                 continue
             n_rows, places = shape
@@ -312,7 +319,7 @@ class TensorDialect(SearchDialect):
             elif data is None:
                 data = np.frombuffer(binary, "<i4").tolist()
             outputs[name] = [
-                data[row * places : (row + 1) * places][:most] for row in range(n_rows)
+                data[row * places : (row + 1) * places][:n_max] for row in range(n_rows)
             ]
         if "labels" in outputs:
             return [[label for label in row if label] for row in outputs["labels"]]
@@ -343,8 +350,8 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     binaries = divide_binary(request.inputs, body[n_json:])
     outputs = _outputs(request)
     if places.keys() not in (_TEXT, _CSR):
-        found = ", ".join(places)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {found}").at(
+        names = ", ".join(places)
+        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").at(
             "inputs"
         )
     n_rows = (
@@ -381,33 +388,36 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
 def _json_length(header: str, n_bytes: int) -> int:
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
-        found = f"{header[:40]!r}"
-        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {found}").at(
+        value = f"{header[:40]!r}"
+        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {value}").at(
             HEADER
         )
     return int(header)
 
 
 def _by_name(
-    named: Sequence[InferTensor | RequestedOutput], what: str, place: str
+    tensors: Sequence[InferTensor | RequestedOutput], kind: str, place: str
 ) -> dict[str, int]:
     """Return the place of each name. Raises BadRequest for one that stands twice."""
     places: dict[str, int] = {}
-    for i, one in enumerate(named):
-        if places.setdefault(one.name, i) != i:
-            fault = f"expected {what} of different names, found {one.name} twice"
+    for i, tensor in enumerate(tensors):
+        if places.setdefault(tensor.name, i) != i:
+            fault = f"expected {kind} of different names, found {tensor.name} twice"
             raise BadRequest(fault).at(f"{place}[{i}].name")
     return places
 
 
 def _outputs(request: InferRequest) -> dict[str, bool]:
     """Return the outputs to answer with, and whether each comes as binary data."""
-    binary = request.parameters.binary_data_output
+    binary_by_default = request.parameters.binary_data_output
     if not request.outputs:
-        return dict.fromkeys(OUTPUTS, binary)
+        return dict.fromkeys(OUTPUTS, binary_by_default)
     _by_name(request.outputs, "outputs", "outputs")
-    wanted = {output.name: output.parameters.binary_data for output in request.outputs}
-    return {name: binary if own is None else own for name, own in wanted.items()}
+    requested = {output.name: output.parameters.binary_data for output in request.outputs}
+    return {
+        name: binary_by_default if is_binary is None else is_binary
+        for name, is_binary in requested.items()
+    }
 
 
 def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
@@ -430,6 +440,6 @@ def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
 
 @functools.lru_cache(1024)
 def _head(model: str, version: int, epoch: int) -> bytes:
-    shown = b',"threshold_epoch":%d' % epoch if epoch else b""
+    epoch_json = b',"threshold_epoch":%d' % epoch if epoch else b""
     head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['
-    return head % (model.encode(), version, version, shown)
+    return head % (model.encode(), version, version, epoch_json)

@@ -45,7 +45,7 @@ else of a body, and fields of its own.
 """
 
 _DEPTH_MAX = 16  # arrays and objects within each other: no body needs half as many
-_WHAT = (
+_SIZE_NOUNS = (
     "arrays and objects",
     "arrays and objects within each other",
     "items in an array or an object",
@@ -123,15 +123,15 @@ def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) ->
     an option that both say, and for one that only the body may say.
     """
     query = parse_body(body, PredictRequest, limits)
-    told = _only(query_string, InfoQuery)
-    if told != _only(query_string, PredictRequest):
+    info_query_string = _only(query_string, InfoQuery)
+    if info_query_string != _only(query_string, PredictRequest):
         raise BadRequest(
             "expected language and label_info in the query string, other options in the body"
         )
-    asked = parse_query(told, InfoQuery, limits)
-    for key in asked.model_fields_set & query.model_fields_set:
+    info_query = parse_query(info_query_string, InfoQuery, limits)
+    for key in info_query.model_fields_set & query.model_fields_set:
         raise BadRequest("expected it in the body or in the query string, found it in both").at(key)
-    return query.model_copy(update=asked.model_dump(exclude_unset=True))
+    return query.model_copy(update=info_query.model_dump(exclude_unset=True))
 
 
 def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
@@ -155,12 +155,12 @@ def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
 
 
 def split_fields(
-    encoded: bytes, what: str, fields_max: int, lists: Collection[str] = ()
+    encoded: bytes, source: str, fields_max: int, lists: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the fields of a form or a query string: a text each,
     of those in `lists` a list of texts.
 
-    Raises BadRequest, which calls it `what`: for more than `fields_max`, and for a field that
+    Raises BadRequest, which calls it `source`: for more than `fields_max`, and for a field that
     stands twice.
     """
     try:
@@ -171,7 +171,7 @@ def split_fields(
             max_num_fields=fields_max,
         )
     except ValueError as error:
-        expected = f"expected {what} of at most {fields_max} fields, in UTF-8 and percent-encoded"
+        expected = f"expected {source} of at most {fields_max} fields, in UTF-8 and percent-encoded"
         raise BadRequest(f"{expected}, found another: {error}") from None
     fields: dict[str, Any] = {}
     for name, text in pairs:
@@ -201,17 +201,19 @@ def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
 
 
 def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
-    of_request = limits.instances_max, limits.events_max
-    most = JsonSize(
-        containers=_OTHERS_MAX + _EACH_MAX * max(of_request),
+    request_limits = limits.instances_max, limits.events_max
+    size_limits = JsonSize(
+        containers=_OTHERS_MAX + _EACH_MAX * max(request_limits),
         depth=_DEPTH_MAX,
-        items=max(items_max, DENIED_MAX, limits.features_max, limits.label_list_max, *of_request),
+        items=max(
+            items_max, DENIED_MAX, limits.features_max, limits.label_list_max, *request_limits
+        ),
         outer_fields=_OTHERS_MAX,
         string_bytes=max(limits.text_bytes_max, limits.name_bytes_max, limits.event_id_bytes_max),
     )
-    for found, allowed, what in zip(size_of(body), most, _WHAT, strict=True):
-        if found > allowed:
-            raise LimitExceeded(f"expected at most {allowed} {what}, found {found}")
+    for size, size_max, noun in zip(size_of(body), size_limits, _SIZE_NOUNS, strict=True):
+        if size > size_max:
+            raise LimitExceeded(f"expected at most {size_max} {noun}, found {size}")
 
 
 def _query_value(text: str) -> Any:

@@ -98,8 +98,8 @@ def _row(answer: dict[str, Any]) -> dict[str, Any]:
     labels = None if fault else answer["labels"]
     return {
         "id": None if identity is None else str(identity),
-        "labels": None if labels is None else [one["label"] for one in labels],
-        "scores": None if labels is None else [one["score"] for one in labels],
+        "labels": None if labels is None else [label["label"] for label in labels],
+        "scores": None if labels is None else [label["score"] for label in labels],
         "prediction_id": answer.get("prediction_id"),
         "error": None if fault is None else orjson.dumps(fault).decode(),
     }
@@ -230,21 +230,23 @@ class AnswerParts:
 
     def settings(self) -> dict[str, Any]:
         """Return what must be the same when missing parts are made later, as JSON has it."""
-        own = {
+        version_settings = {
             "model": self.model,
             "version": self.version,
             "digest": self.digest,
             "format": self.form,
         }
         epoch = None if self.tuned is None else [self.tuned[1].base_epoch, self.tuned[1].epoch]
-        options = {
+        answer_settings = {
             "query": self.query,
             "explain": self.explain,
             "denied": self.denied,
             "epoch": epoch,
         }
-        found: dict[str, Any] = json.loads(json.dumps({**own, **options, "columns": self.columns}))
-        return found
+        json_settings: dict[str, Any] = json.loads(
+            json.dumps({**version_settings, **answer_settings, "columns": self.columns})
+        )
+        return json_settings
 
 
 class AnswerOutcome(NamedTuple):
@@ -271,17 +273,17 @@ def answer_files(
     """
     on_progress("plan", 0, 1)
     parts = list(parts_of(data))
-    there = _begin(file_path(step.out), step.settings(), parts)
-    todo = [part for part in parts if part.name(step.form) not in there]
+    existing = _begin_or_resume(file_path(step.out), step.settings(), parts)
+    todo = [part for part in parts if part.name(step.form) not in existing]
     on_progress("plan", 1, 1)
     total = sum(part.n_bytes for part in todo)
     n_bytes = n_rows = n_bad = 0
 
-    def done(part: Part, found: Answered) -> None:
+    def done(part: Part, answered: Answered) -> None:
         nonlocal n_bytes, n_rows, n_bad
         n_bytes += part.n_bytes
-        n_rows += found.n_rows
-        n_bad += found.n_bad
+        n_rows += answered.n_rows
+        n_bad += answered.n_bad
         on_progress("predict", n_bytes, total)
 
     if todo:
@@ -326,47 +328,51 @@ def _pieces(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
     first = 1
     start = 0
     line = 1
-    place = 0
+    block_start = 0
     for block in DataFile(path).blocks():
         counted = 0
-        while (at := block.find(b"\n", max(0, start + PART_BYTES - place))) >= 0:
-            line += block.count(b"\n", counted, at + 1)
-            counted = at + 1
-            end = place + at + 1
+        while (newline := block.find(b"\n", max(0, start + PART_BYTES - block_start))) >= 0:
+            line += block.count(b"\n", counted, newline + 1)
+            counted = newline + 1
+            end = block_start + newline + 1
             yield first, start, end
             first = line
             start = end
         line += block.count(b"\n", counted)
-        place += len(block)
+        block_start += len(block)
     if start < size:
         yield first, start, size
 
 
-def _begin(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[str]:
+def _begin_or_resume(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[str]:
     """Write the plan unless it is there; return which files are.
     Raises BadParameter for another plan.
     """
     plan = {**settings, "parts": [list(part) for part in parts]}
-    there = names_in(out)
-    if PLAN not in there:
-        if others := sorted(name for name in there if not name.startswith(".")):
+    existing = names_in(out)
+    if PLAN not in existing:
+        if other_names := sorted(name for name in existing if not name.startswith(".")):
             raise BadParameter(
-                f"{out}: expected an empty directory, or one of the same batch, found {others[0]!r}"
+                f"{out}: expected an empty directory, or one of the same batch, found {other_names[0]!r}"
             )
         with whole_file(out / PLAN) as file:
             file.write(json.dumps(plan).encode())
         return set()
     try:
-        before = json.loads((out / PLAN).read_bytes())
-        unlike = [name for name, value in plan.items() if before.get(name) != value]
+        existing_plan = json.loads((out / PLAN).read_bytes())
+        changed_settings = [
+            name for name, value in plan.items() if existing_plan.get(name) != value
+        ]
     except (ValueError, AttributeError, OSError):
         raise BadParameter(
             f"{out / PLAN}: expected a plan of xylem predict, found another file"
         ) from None
-    if unlike:
-        name = unlike[0]
-        found = "others" if name == "parts" else f"{before.get(name)!r}, now {plan[name]!r}"
-        raise BadParameter(
-            f"{out}: expected answers of the same {name}, found {found}: name another directory"
+    if changed_settings:
+        name = changed_settings[0]
+        difference = (
+            "others" if name == "parts" else f"{existing_plan.get(name)!r}, now {plan[name]!r}"
         )
-    return there
+        raise BadParameter(
+            f"{out}: expected answers of the same {name}, found {difference}: name another directory"
+        )
+    return existing

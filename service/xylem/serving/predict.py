@@ -34,7 +34,7 @@ class PredictQuery(Query):
 
     def write(
         self,
-        found: Predictions,
+        predictions: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,
@@ -47,10 +47,14 @@ class PredictQuery(Query):
         if request.explain and chunked.ptr is None:
             texts = [getattr(instance, "text", None) for instance in request.instances]
         labels_json = describe_labels(
-            found, chunked.rows, served, info, explain=request.explain, texts=texts
+            predictions, chunked.rows, served, info, explain=request.explain, texts=texts
         )
-        predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
-        return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
+        json_predictions = write_predictions(
+            predictions, options, epoch, served, labels_json, chunked.unknown
+        )
+        return FastAnswer(
+            len(json_predictions), b",".join(json_predictions), request.threshold == TUNED
+        )
 
     def compared(self) -> Query:
         """Return the request without explanations."""
@@ -62,25 +66,27 @@ class PredictDialect(SearchDialect):
 
     writer = AS_PREDICTIONS
 
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+    def wrap(self, fast_answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
         """Return a PredictAnswer."""
         head = answer_head(served.name, served.version, epoch)
-        return Reply((head, found.json, ANSWER_END), found.n_rows, found.is_tuned)
+        return Reply((head, fast_answer.json, ANSWER_END), fast_answer.n_rows, fast_answer.is_tuned)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is, with the options of the query string."""
-        if not body.said:
+        if not body.header_or_query:
             return PredictQuery(parse_body(body.content, PredictRequest, limits))
         return PredictQuery(
-            parse_predict_and_query(body.content, body.said.encode("latin-1"), limits)
+            parse_predict_and_query(body.content, body.header_or_query.encode("latin-1"), limits)
         )
 
     def first_labels(
-        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+        self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
         """Return the names of the first labels of each prediction."""
         predictions = orjson.loads(reply)["predictions"]
-        return [[label["label"] for label in one["labels"][:most]] for one in predictions]
+        return [
+            [label["label"] for label in prediction["labels"][:n_max]] for prediction in predictions
+        ]
 
 
 PREDICT = PredictDialect()

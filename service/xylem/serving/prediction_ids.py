@@ -41,7 +41,7 @@ class PredictionIds:
         unknown = _unknown()
         seal = unknown.seal(self._model, live.version, 0)
         present = Present(live.thresholds, None, seal, unlearned)
-        self._kept: tuple[Present, Tokens, float] = present, unknown, 0.0
+        self._present: tuple[Present, Tokens, float] = present, unknown, 0.0
         """What answers are given under, whose seal it is, and until
         when it is used, by time.monotonic.
         """
@@ -60,12 +60,12 @@ class PredictionIds:
         tokens = (holder.tokens if holder is not None else None) or _unknown()
         thresholds = live.thresholds
         tuned = live.prepared if now <= live.fresh_until else None
-        present, sealed_by, until = self._kept
+        present, sealed_by, until = self._present
         is_same = present.thresholds is thresholds and present.tuned is tuned
         if not is_same or sealed_by is not tokens or now > until:
             seal = tokens.seal(self._model, live.version, 0)
             present = Present(thresholds, tuned, seal, self._unlearned)
-            self._kept = present, tokens, now + _SEAL_SECONDS
+            self._present = present, tokens, now + _SEAL_SECONDS
         return present, epoch, tokens.serials(n)
 
 

@@ -59,7 +59,7 @@ def rows_and_faults(
             try:
                 transform([instance], featurizer)
             except BadInput as error:
-                faults[i] = error.kept().without("instances[0]")
+                faults[i] = error.without_frames().without("instances[0]")
         good = [
             instance for instance, fault in zip(instances, faults, strict=True) if fault is None
         ]
@@ -76,9 +76,11 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
     raw = [instance for instance in instances if isinstance(instance, SparseInstance)]
     if len(raw) == len(instances):
         return _transform_raw(raw, featurizer)
-    named = [instance.features for instance in instances if isinstance(instance, NamedInstance)]
-    if len(named) == len(instances):
-        return featurizer.transform_named(named)
+    named_features = [
+        instance.features for instance in instances if isinstance(instance, NamedInstance)
+    ]
+    if len(named_features) == len(instances):
+        return featurizer.transform_named(named_features)
     kinds = (TextInstance, SparseInstance, NamedInstance)
     parts = [
         [i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds
@@ -191,31 +193,33 @@ class ChunkedRows(NamedTuple):
 
 
 def to_chunked_rows(
-    instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None
+    instances: Sequence[AnyInstance], featurizer: Featurizer, characters_max: int | None
 ) -> ChunkedRows:
     """Return the rows of instances, texts in chunks of at most so many characters; None: undivided.
 
     Raises BadInstance as `xylem.serving.rows.to_rows`.
     """
     try:
-        return divided(instances, featurizer, most)
+        return divided(instances, featurizer, characters_max)
     except BadInput:
         to_rows(instances, featurizer)  # which names the instance
         raise
 
 
 def divided(
-    instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None
+    instances: Sequence[AnyInstance], featurizer: Featurizer, characters_max: int | None
 ) -> ChunkedRows:
     """Do as `to_chunked_rows`, but for an error, which need not name the instance."""
-    if most is None:
+    if characters_max is None:
         rows = transform(instances, featurizer)
         return ChunkedRows(rows, None, unknown_rows(instances, rows))
     chunks: list[AnyInstance] = []
     ptr = np.zeros(len(instances) + 1, np.int64)
     for i, instance in enumerate(instances):
-        if isinstance(instance, TextInstance) and len(instance.text) > most:
-            chunks += [TextInstance(text=chunk) for chunk in chunks_of(instance.text, most)]
+        if isinstance(instance, TextInstance) and len(instance.text) > characters_max:
+            chunks += [
+                TextInstance(text=chunk) for chunk in chunks_of(instance.text, characters_max)
+            ]
         else:
             chunks.append(instance)
         ptr[i + 1] = len(chunks)

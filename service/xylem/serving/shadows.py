@@ -60,10 +60,10 @@ def compare(
     """
     compared = [0] * len(TOPS)
     agreed = [0] * len(TOPS)
-    for mine, other in zip_longest(returned, shadow, fillvalue=()):
+    for returned_row, shadow_row in zip_longest(returned, shadow, fillvalue=()):
         for i, top in enumerate(TOPS):
-            compared[i] += min(top, max(len(mine), len(other)))
-            agreed[i] += len(set(mine[:top]) & set(other[:top]))
+            compared[i] += min(top, max(len(returned_row), len(shadow_row)))
+            agreed[i] += len(set(returned_row[:top]) & set(shadow_row[:top]))
     return tuple(compared), tuple(agreed)
 
 
@@ -139,7 +139,7 @@ class Shadows:
 
     def _work(self) -> None:
         """Answer what waits, and rest after each so that the share of time is kept."""
-        rest = 1 / self._limits.shadow_time_share - 1
+        pause_ratio = 1 / self._limits.shadow_time_share - 1
         while not self._closing.is_set():
             copy = self._waiting.get()
             if copy is None:
@@ -150,7 +150,7 @@ class Shadows:
             self._late_at = float("inf")
             with self._lock:
                 self._n_bytes -= copy.n_bytes
-            self._closing.wait(rest * (time.monotonic() - began))
+            self._closing.wait(pause_ratio * (time.monotonic() - began))
 
     def _answer(self, copy: ShadowCopy) -> ShadowOutcome:
         """Return what becomes of a copy. Never raises."""

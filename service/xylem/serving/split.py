@@ -96,21 +96,21 @@ class ServedAliases(Generic[T]):
         """Return the aliases of the next look, with views of what is
         open; those of the same labels stay.
         """
-        found = ServedAliases(self.deny, aliases, self.swaps)
+        next_aliases = ServedAliases(self.deny, aliases, self.swaps)
         for (model, name), alias in aliases.items():
-            was = self.aliases.get((model, name))
-            if was is not None and was.denied == alias.denied:
-                found._views[model, name] = self._views.get((model, name), ())
+            previous = self.aliases.get((model, name))
+            if previous is not None and previous.denied == alias.denied:
+                next_aliases._views[model, name] = self._views.get((model, name), ())
             views = []
             for beside in (alias, alias.canary, alias.shadow):
                 served = None if beside is None else resident.get((model, beside.version))
-                views.append(None if served is None else found.view(model, name, served))
-            if alias.others:
-                found.splits[model, name] = LiveSplit(model, alias, *views[1:])
+                views.append(None if served is None else next_aliases.view(model, name, served))
+            if alias.split_versions:
+                next_aliases.splits[model, name] = LiveSplit(model, alias, *views[1:])
         for model, name in sorted(self.aliases.keys() | aliases.keys()):
-            old, new = (each.get((model, name), Alias(0)) for each in (self.aliases, aliases))
+            old, new = (mapping.get((model, name), Alias(0)) for mapping in (self.aliases, aliases))
             if old.version != new.version and old.version and new.version:
-                found.swaps += 1
+                next_aliases.swaps += 1
                 log(
                     logging.INFO,
                     "model_swapped",
@@ -123,7 +123,7 @@ class ServedAliases(Generic[T]):
                 log(logging.INFO, "model_split", model=model, alias=name, **new.split())
             if old.denied != new.denied:
                 log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
-        return found
+        return next_aliases
 
     def known(self, model: str, name: str, served: T) -> T | None:
         """Return what serves an alias by a version: that itself if it
@@ -137,12 +137,12 @@ class ServedAliases(Generic[T]):
 
     def view(self, model: str, name: str, served: T) -> T:
         """Do as `known`, and make the view where it is not there yet. Blocking: O(nodes)."""
-        found = self.known(model, name, served)
-        if found is None:
-            found = self.deny(served, self.aliases[model, name].denied)
+        served_view = self.known(model, name, served)
+        if served_view is None:
+            served_view = self.deny(served, self.aliases[model, name].denied)
             views = self._views.get((model, name), ())
-            self._views[model, name] = (*views, (served, found))[-VIEWS_MAX:]
-        return found
+            self._views[model, name] = (*views, (served, served_view))[-VIEWS_MAX:]
+        return served_view
 
 
 EARLY = object()
@@ -166,12 +166,12 @@ def state_of(
     infos: Sequence[ModelInfo],
     aliases: Mapping[AliasKey, Alias],
     resident: Mapping[tuple[str, int], object],
-    before: State,
+    previous: State,
 ) -> State:
     """Return the state of these models and aliases, the views of denied labels made."""
     # some labels may be deprecated by now
-    resident = {key: before.served.deny(opened, ()) for key, opened in resident.items()}
-    served = before.served.followed_by(aliases, resident)
+    resident = {key: previous.served.deny(opened, ()) for key, opened in resident.items()}
+    served = previous.served.followed_by(aliases, resident)
     return State(generation, {info.name: info for info in infos}, resident, served)
 
 

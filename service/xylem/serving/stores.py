@@ -6,11 +6,11 @@ from xylem.base import XylemError
 from xylem_store import NOBODY, Cause, Corrupt, Model, Store, StoreError
 
 
-def store_of(root: Path, by: Cause = NOBODY) -> Store:
+def store_of(root: Path, cause: Cause = NOBODY) -> Store:
     """Return the store of a directory, which opens a version as
     servers do before an alias names it.
     """
-    return Store(root, by=by, check=check_served)
+    return Store(root, cause=cause, check=check_served)
 
 
 def check_served(model: Model) -> None:

@@ -1,4 +1,4 @@
-"""Figures that are read when they are asked for: stages, streams, shadow versions, workers."""
+"""Collectors of figures that are read at each scrape: stages, streams, rows, shadow versions."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
@@ -23,7 +23,7 @@ AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
 
 
 class Reading(Collector):
-    """Figures that a function reads when they are asked for."""
+    """A collector whose figures are read by a function at each scrape."""
 
     def __init__(self, read: Callable[[], Iterator[Metric]]) -> None:
         self._read = read
@@ -34,7 +34,7 @@ class Reading(Collector):
 
 
 def read_stages(stages: StageTimes) -> Iterator[Metric]:
-    """Yield how long the stages of answers took."""
+    """Yield the histogram of the time that each stage of the answers took."""
     seconds = HistogramMetricFamily(
         "xylem_stage_seconds", "Time that a stage of an answer took.", labels=("stage",)
     )
@@ -53,8 +53,14 @@ def labelled(
     labels: tuple[str, ...],
     samples: Iterable[tuple[Any, float]],
 ) -> AnyFamily:
-    """Return a family of figures: what its labels say, or what its
-    label says, and the value, of each.
+    """Return a family of figures.
+
+    kind           the class of the family
+    name           the name of the metric
+    documentation  one sentence on what the metric means
+    labels         the names of the labels
+    samples        for each figure the values of its labels, or the value of its only label, and the
+                   number
     """
     family = kind(name, documentation, labels=labels)
     for label_values, value in samples:
@@ -66,7 +72,10 @@ def labelled(
 
 
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
-    """Yield the streams of lines: open, worked on, stalled, cut off."""
+    """Yield the figures of the streams of lines: open, in work, stalled, and cut off.
+
+    streams_of  the streams by kind, which is the label `stream`
+    """
     labels = ("stream",)
     of_kinds = streams_of.items()
     opened = ((kind, streams.open) for kind, streams in of_kinds)
@@ -85,9 +94,9 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
 
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
-    """Yield the rows of feedback that are kept, and those that were removed."""
+    """Yield the number of feedback rows that are stored, and of those that were removed."""
     documentation = "Rows of feedback that are kept."
-    row_counts = rows.kept.items()
+    row_counts = rows.row_counts.items()
     yield labelled(GaugeMetricFamily, "xylem_feedback_rows", documentation, ("model",), row_counts)
     documentation = "Rows of feedback removed because they were too many (rows) or too old (days)."
     dropped = rows.dropped.items()
@@ -103,11 +112,15 @@ def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
 _VERSION = ("model", "version")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
-"""When a figure was made is no figure of ours, and a series for each."""
+"""No `_created` series: they would double the number of series, and nobody needs these times."""
 
 
 class ShadowFigures:
-    """Counts outcomes, which any thread may record, in figures of a registry."""
+    """Counts the outcomes of shadow versions, which any thread may record.
+
+    registry  the figures are registered here
+    bounds    the upper bounds of the histogram's buckets, in seconds
+    """
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
         documentation = "Copies of requests for a shadow version, by what became of them."
@@ -134,7 +147,7 @@ class ShadowFigures:
         )
 
     def record(self, outcome: ShadowOutcome) -> None:
-        """Count what became of a copy of a request."""
+        """Count the outcome of one copy of a request."""
         name = outcome.model, str(outcome.version)
         self._requests.labels(*name, outcome.result).inc()
         if outcome.result == "dropped":
@@ -146,7 +159,8 @@ class ShadowFigures:
             self._agreed.labels(*pair).inc(agreed)
 
     def forget_closed(self, is_open: Collection[tuple[str, str]]) -> None:
-        """Forget the figures of versions that are no longer open, so that series stay bounded."""
+        """Remove the figures of versions that are not open any more, so that series stay bounded.
+        """
         for figure in (self._requests, self._seconds, self._compared, self._agreed):
             for sample in [sample for metric in figure.collect() for sample in metric.samples]:
                 if (sample.labels["model"], sample.labels["version"]) not in is_open:

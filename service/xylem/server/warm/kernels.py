@@ -202,17 +202,17 @@ def warm_all() -> None:
     n_processes = min(n_processors() + 2, _PROCESSES_MAX)
     pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
     with tempfile.TemporaryDirectory() as directory, pool:
-        before = _n_kernels()
-        under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
+        n_before = _n_kernels()
+        running_jobs = [pool.submit(warm, job) for job in jobs(Path(directory))]
         columns = TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         console = Console(stderr=True)
         with Progress(
             *columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()
         ) as bar:
             task = bar.add_task("", total=_N_KERNELS)
-            while wait(under_way, _LOOK_SECONDS).not_done:
-                bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
-        for done in under_way:
+            while wait(running_jobs, _LOOK_SECONDS).not_done:
+                bar.update(task, completed=min(_n_kernels() - n_before, _N_KERNELS))
+        for done in running_jobs:
             done.result()
 
 

@@ -35,18 +35,18 @@ def all_faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> 
     """Return what is wrong with a request, each with its place,
     FAULTS_MAX at most; `models` as above.
     """
-    return [_fault(found, models) for found in error.errors(include_url=False)[:FAULTS_MAX]]
+    return [_fault(details, models) for details in error.errors(include_url=False)[:FAULTS_MAX]]
 
 
-def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
-    kind = found["type"]
-    value = found["input"]
-    place = found["loc"]
+def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
+    kind = details["type"]
+    value = details["input"]
+    place = details["loc"]
     path = path_of(place)
     if kind in (FAULT, LIMIT):
-        within = found["ctx"]["path"]
+        within = details["ctx"]["path"]
         path = f"{path}.{shortened(within)}" if path and within else path or within
-        return (LimitExceeded if kind == LIMIT else BadRequest)(found["ctx"]["message"]).at(path)
+        return (LimitExceeded if kind == LIMIT else BadRequest)(details["ctx"]["message"]).at(path)
     if kind == "extra_forbidden":
         tags = [step for step in place if step in TAGS]
         may_be = (
@@ -54,10 +54,10 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
             if tags and len(place) > 2
             else [_model_at(place[:-1], m) for m in models]
         )
-        known = sorted({name for model in may_be for name in model.model_fields})
-        return BadRequest(unknown(str(place[-1]), known, "field")).at(path)
+        field_names = sorted({name for model in may_be for name in model.model_fields})
+        return BadRequest(unknown(str(place[-1]), field_names, "field")).at(path)
     if kind not in ("union_tag_not_found", "union_tag_invalid"):
-        return BadRequest(sentence_of(found)).at(path)
+        return BadRequest(sentence_of(details)).at(path)
     if type(value) is not dict:
         return BadRequest(f"expected an object, found {what_is(value)}").at(path)
     if len(value) > FIELDS_MAX:
@@ -90,4 +90,4 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     """Return the first model that an annotation names."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    return next((model for part in get_args(annotation) if (model := _model_in(part))), None)

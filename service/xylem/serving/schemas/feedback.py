@@ -44,7 +44,7 @@ class FeedbackEvent(RequestModel):
         return self.prediction_id if "prediction_id" in self.model_fields_set else None
 
     @property
-    def given(self) -> AnyInstance | None:
+    def instance_or_none(self) -> AnyInstance | None:
         """Return the instance; None: the event has a prediction_id."""
         return self.instance if "instance" in self.model_fields_set else None
 
@@ -74,8 +74,8 @@ class DeleteRowsRequest(RequestModel):
     @model_validator(mode="after")
     def _one_of_two(self) -> DeleteRowsRequest:
         if (self.event_ids is None) == (self.day is None):
-            found = "neither" if self.day is None else "both"
-            raise fault(f"expected either event_ids or day, found {found}")
+            fields_present = "neither" if self.day is None else "both"
+            raise fault(f"expected either event_ids or day, found {fields_present}")
         if self.day is not None:
             try:
                 _ = self.midnight

@@ -40,26 +40,28 @@ def exceeded(message: str, path: str = "") -> PydanticCustomError:
     return PydanticCustomError(LIMIT, "{message}", {"message": message, "path": path})
 
 
-def limit_fault(found: int, what: str, limit: str, limits: Any) -> str | None:
+def limit_fault(size: int, quantity: str, limit: str, limits: Any) -> str | None:
     """Return what is told of a value beyond a limit; None where it is within."""
-    most = getattr(limits, limit)
+    size_max = getattr(limits, limit)
     return (
-        f"expected at most {most} {what} (limit {limit}), found {found}" if found > most else None
+        f"expected at most {size_max} {quantity} (limit {limit}), found {size}"
+        if size > size_max
+        else None
     )
 
 
-def refuse_beyond(found: int, what: str, limit: str, limits: Any, place: str) -> None:
+def refuse_beyond(size: int, quantity: str, limit: str, limits: Any, place: str) -> None:
     """Raise LimitExceeded, which names the place, for a value beyond a limit."""
-    fault = limit_fault(found, what, limit, limits)
+    fault = limit_fault(size, quantity, limit, limits)
     if fault is not None:
         raise LimitExceeded(fault).at(place)
 
 
-def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: str = "") -> None:
+def check_limit(size: int, quantity: str, limit: str, info: ValidationInfo, path: str = "") -> None:
     """Raise what is told of a limit that is exceeded; without
     settings as context nothing is limited.
     """
-    fault = None if info.context is None else limit_fault(found, what, limit, info.context)
+    fault = None if info.context is None else limit_fault(size, quantity, limit, info.context)
     if fault is not None:
         raise exceeded(fault, path)
 
@@ -74,21 +76,21 @@ class AtMost(NamedTuple):
     """
 
     limit: str
-    what: str
+    quantity: str
     measure: Callable[[Any], int] = len
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Check after the value itself; how many items it has, before."""
         limit = self.limit
-        what = self.what
+        quantity = self.quantity
         measure = self.measure
 
         def check(value: Any, info: ValidationInfo) -> Any:
             limits = info.context  # looked at first and at once: this is called for every text
             if limits is not None:
-                found = value if type(value) is int else measure(value)
-                if found > getattr(limits, limit):
-                    check_limit(found, what, limit, info)
+                size = value if type(value) is int else measure(value)
+                if size > getattr(limits, limit):
+                    check_limit(size, quantity, limit, info)
             return value
 
         def check_list(value: Any, info: ValidationInfo) -> Any:
@@ -97,11 +99,11 @@ class AtMost(NamedTuple):
         def check_object(value: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
             if type(value) is not dict or len(check(value, info)) <= _FIELDS_AT_ONCE:
                 return validate(value)
-            found: dict[str, Any] = {}
-            rest = iter(value.items())
-            while some := dict(itertools.islice(rest, _FIELDS_AT_ONCE)):
-                found |= validate(some)
-            return found
+            validated: dict[str, Any] = {}
+            remaining_items = iter(value.items())
+            while part := dict(itertools.islice(remaining_items, _FIELDS_AT_ONCE)):
+                validated |= validate(part)
+            return validated
 
         schema = handler(source)
         first_fault: Any = {**schema, "fail_fast": True}

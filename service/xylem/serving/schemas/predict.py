@@ -82,8 +82,8 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
         raise fault(f"expected null or an integer of at least 1, found {what_is(value)}")
     seconds = None if info.context is None else info.context.request_seconds_max
     if seconds is not None and value > seconds * 1000:
-        most = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
-        raise exceeded(f"expected at most {most}, found {value}")
+        deadline_max = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
+        raise exceeded(f"expected at most {deadline_max}, found {value}")
     return value
 
 
@@ -300,8 +300,8 @@ class ScoredText(TextInstance):
     @model_validator(mode="after")
     def _either(self) -> ScoredText:
         if self.sequence == ("labels" in self.model_fields_set):
-            found = "both" if self.sequence else "neither"
-            raise fault(f"expected labels or sequence: true, found {found}")
+            fields_present = "both" if self.sequence else "neither"
+            raise fault(f"expected labels or sequence: true, found {fields_present}")
         return self
 
 

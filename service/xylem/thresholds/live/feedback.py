@@ -254,18 +254,18 @@ class FeedbackWriter:
         """
         with self._changed:
             self._changed.wait_for(lambda: self._blocks or self._closed)
-            taken: list[_Block] = []
+            group: list[_Block] = []
             n_events = 0
             while self._blocks:
                 block = self._blocks[0]
-                first = taken[0] if taken else block
+                first = group[0] if group else block
                 n_events += len(block.events.keys)
                 is_alike = block.live is first.live and block.allowed is first.allowed
-                if not is_alike or (taken and n_events > GROUP_EVENTS_MAX):
+                if not is_alike or (group and n_events > GROUP_EVENTS_MAX):
                     break
-                taken.append(self._blocks.popleft())
-            self._n_waiting -= sum(len(block.events.keys) for block in taken)
-            return taken
+                group.append(self._blocks.popleft())
+            self._n_waiting -= sum(len(block.events.keys) for block in group)
+            return group
 
     def _count(self, blocks: list[_Block]) -> list[Result]:
         """Count the events of blocks of one version in one transaction; return what
@@ -295,10 +295,10 @@ class FeedbackWriter:
                     counting.log()
                     # which may have none
                     lines = zip(events.keys, events.lines, results, strict=False)
-                    kept = [
+                    training_rows = [
                         (key, line) for key, line, result in lines if line and result == "applied"
                     ]
-                    add_rows(connection, live.model, kept)
+                    add_rows(connection, live.model, training_rows)
             except BaseException:
                 if counting is not None:
                     counting.undo()
@@ -349,7 +349,7 @@ class FeedbackWriter:
         with live.lock, self._database.write() as connection:
             head = state.lock_head(connection, *key, live.digest)
             live.refresh(connection, head)
-            last = next((one.epoch for one in state.checkpoints(connection, head)), 0)
+            last = next((checkpoint.epoch for checkpoint in state.checkpoints(connection, head)), 0)
             if head.epoch - last >= CHECKPOINT_EPOCHS:
                 if live.shadow is not None:
                     keep_shadow(connection, head, live.shadow.snapshot())

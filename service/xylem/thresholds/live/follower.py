@@ -110,11 +110,11 @@ class Follower:
             next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
             live.fresh_until = next_look if is_fresh else -math.inf
         with self._adding:  # of several threads that find the same, one says it
-            before = self.fault
+            previous_fault = self.fault
             self.fault = None if fault is None else str(fault)
-        if fault is None and before is not None:
+        if fault is None and previous_fault is not None:
             log(logging.INFO, "database_answers")
-        if fault is not None and before is None:
+        if fault is not None and previous_fault is None:
             log(logging.ERROR, "database_failed", detail=str(fault))
         return fault is None
 

@@ -140,7 +140,7 @@ def count_events(
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
-    searching, call, rows, n_found, found, paths, knots = search
+    searching, call, rows, n_search_labels, search_labels, paths, knots = search
     indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = (
         columns
     )
@@ -150,7 +150,7 @@ def count_events(
         if epochs[i] < 0:
             write_struct(Rows, rows, (indptr[i : i + 2], indices, values))
             _search(searching, (call,))
-            predicted = found[: n_found[0]]
+            predicted = search_labels[: n_search_labels[0]]
             predicted.sort()
         true = true_labels[true_ptr[i] : true_ptr[i + 1]]
         begin = ends[k]
@@ -215,7 +215,9 @@ def count_event(
 
 
 @kernel
-def undo_events(hits: I32, marks: I32, thresholds: F32, counts: I32, before: F32, end: int) -> None:
+def undo_events(
+    hits: I32, marks: I32, thresholds: F32, counts: I32, previous_thresholds: F32, end: int
+) -> None:
     """Take back what the journal says up to `end`, the last first; the
     journal as `count_event` leaves it.
     """
@@ -223,7 +225,7 @@ def undo_events(hits: I32, marks: I32, thresholds: F32, counts: I32, before: F32
         label = counts[0, i]
         hits[label] -= counts[1, i]
         marks[label] -= counts[2, i]
-        thresholds[label] = before[i]
+        thresholds[label] = previous_thresholds[i]
 
 
 _COUNT_TYPE_MAX = np.iinfo(np.int32).max
@@ -292,8 +294,8 @@ class ThresholdCounters:
             with self._traversal.row_search(self.prepared, longest) as search:
                 while True:
                     journal = self._counts, self._before
-                    given = counters, columns, chosen, n_counted, ends, journal, allowed
-                    n_counted = count_events(search[:], self.prepared, *given)
+                    arguments = counters, columns, chosen, n_counted, ends, journal, allowed
+                    n_counted = count_events(search[:], self.prepared, *arguments)
                     if n_counted == len(chosen):
                         return ends
                     self._make_room()

@@ -46,13 +46,13 @@ class EstimateKeeper:
         """
         self._parts.append(SparseRows(ptr, labels, scores, 1))
         while sum(len(part.values) for part in self._parts) > self._max:
-            kept = np.concatenate([part.values for part in self._parts])
-            cut = np.nextafter(np.median(kept), np.float32(np.inf), dtype=np.float32)
+            all_scores = np.concatenate([part.values for part in self._parts])
+            cut = np.nextafter(np.median(all_scores), np.float32(np.inf), dtype=np.float32)
             self.floor = np.maximum(self.floor, cut)
             for i, part in enumerate(self._parts):
-                stays = part.values >= cut
-                indptr = offsets(stays)[part.indptr]
-                self._parts[i] = SparseRows(indptr, part.indices[stays], part.values[stays], 1)
+                passes = part.values >= cut
+                indptr = offsets(passes)[part.indptr]
+                self._parts[i] = SparseRows(indptr, part.indices[passes], part.values[passes], 1)
 
     def all(self) -> Estimates:
         """Return the estimates of all rows."""

@@ -49,8 +49,8 @@ def fta(
     best = len(GRID) - 1 - int(np.argmax(f.mean(axis=1)[::-1]))
     places = np.arange(len(GRID))
     order = np.lexsort((-places, np.abs(places - best)))
-    own = order[np.argmax(f[order], axis=0)]
-    chosen = np.where(n_true >= SUPPORT, own, best)
+    best_of_label = order[np.argmax(f[order], axis=0)]
+    chosen = np.where(n_true >= SUPPORT, best_of_label, best)
     return scores[chosen, np.arange(truth.n_labels)], scores[best]
 
 
@@ -61,21 +61,25 @@ def _count_last(
     """Count each estimate at the highest value of the grid that it reaches."""
     for i in range(len(labels)):
         label = labels[i]
-        at = len(scores)
-        while at > 0 and estimates[i] < scores[at - 1, label]:
-            at -= 1
-        if at > 0:
-            hits_out[at - 1, label] += is_hit[i]
-            marks_out[at - 1, label] += 1
+        n_reached = len(scores)
+        while n_reached > 0 and estimates[i] < scores[n_reached - 1, label]:
+            n_reached -= 1
+        if n_reached > 0:
+            hits_out[n_reached - 1, label] += is_hit[i]
+            marks_out[n_reached - 1, label] += 1
 
 
 def sto(
-    estimates: Estimates, truth: LabelRows, floor: F32, one: F32, empty: EmptyConvention
+    estimates: Estimates,
+    truth: LabelRows,
+    floor: F32,
+    common_threshold: F32,
+    empty: EmptyConvention,
 ) -> F32:
     """Return each label's threshold, float32[K]: a score from its floor to 1.
 
     floor  float32[K], at least estimates.floor: the score of kappa_j, below which no threshold is
-    one    float32[K], at least the floor: the threshold that a label has where cuts are equally
+    common_threshold  float32[K], at least the floor: the threshold that a label has where cuts are equally
            good
 
     Cost: sorts the estimates of each label, O(kept log kept). Deterministic.
@@ -86,7 +90,16 @@ def sto(
     n_true = np.bincount(truth.indices, minlength=truth.n_labels)
     thresholds = np.empty(truth.n_labels, np.float32)
     value = 1.0 if empty == "one" else 0.0
-    _best_cuts(ptr, estimates.scores[order], hits[order], n_true, floor, one, value, thresholds)
+    _best_cuts(
+        ptr,
+        estimates.scores[order],
+        hits[order],
+        n_true,
+        floor,
+        common_threshold,
+        value,
+        thresholds,
+    )
     return thresholds
 
 
@@ -97,33 +110,33 @@ def _best_cuts(
     hits: U8,
     n_true: I64,
     floor: F32,
-    one: F32,
+    common_threshold: F32,
     empty: float,
     thresholds_out: F32,
 ) -> None:
     """Set the threshold of each label; the scores of label j are scores[ptr[j] : ptr[j + 1]]."""
     for label in range(len(thresholds_out)):
-        own = scores[ptr[label] : ptr[label + 1]]
-        own_hits = hits[ptr[label] : ptr[label + 1]]
-        order = np.argsort(own)[::-1]
+        label_scores = scores[ptr[label] : ptr[label + 1]]
+        label_hits = hits[ptr[label] : ptr[label + 1]]
+        order = np.argsort(label_scores)[::-1]
         best_f = -1.0
         best_gap = np.inf
         n_hits = 0
-        for n in range(len(own) + 1):  # the n highest are predicted
+        for n in range(len(label_scores) + 1):  # the n highest are predicted
             if n > 0:
-                n_hits += own_hits[order[n - 1]]
-            high = own[order[n - 1]] if n > 0 else np.float32(1.0)
-            low = own[order[n]] if n < len(own) else floor[label]
+                n_hits += label_hits[order[n - 1]]
+            high = label_scores[order[n - 1]] if n > 0 else np.float32(1.0)
+            low = label_scores[order[n]] if n < len(label_scores) else floor[label]
             if high < floor[label]:
                 break
             low = max(low, floor[label])
-            if n < len(own) and own[order[n]] >= high:
+            if n < len(label_scores) and label_scores[order[n]] >= high:
                 continue
             n_marks = n + n_true[label]
             f = 2.0 * n_hits / n_marks if n_marks > 0 else empty
-            is_floor = n == len(own) or own[order[n]] < low
-            threshold = _between(low, is_floor, high, one[label])
-            gap = abs(np.log(threshold / one[label]))
+            is_floor = n == len(label_scores) or label_scores[order[n]] < low
+            threshold = _between(low, is_floor, high, common_threshold[label])
+            gap = abs(np.log(threshold / common_threshold[label]))
             if f > best_f or (f == best_f and gap < best_gap):
                 best_f = f
                 best_gap = gap
@@ -131,13 +144,15 @@ def _best_cuts(
 
 
 @inlined
-def _between(low: np.float32, is_floor: bool, high: np.float32, wanted: np.float32) -> np.float32:
+def _between(
+    low: np.float32, is_floor: bool, high: np.float32, preferred: np.float32
+) -> np.float32:
     """Return a threshold that `high` reaches and `low` does not:
     the one wanted, or else the middle.
 
     Where `low` is the floor and no estimate, it will do itself.
     """
-    if wanted <= high and (low < wanted or (is_floor and low == wanted)):
-        return wanted
+    if preferred <= high and (low < preferred or (is_floor and low == preferred)):
+        return preferred
     middle = np.float32(np.sqrt(np.float64(low) * np.float64(high)))
     return middle if middle > low else high

@@ -127,10 +127,10 @@ def check_start(start: Start) -> Start:
             f"b = {start.b}"
         )
     ranges = ("power", start.power, POWER_MIN, POWER_MAX), ("scale", start.scale, 1, SCALE_MAX)
-    for name, value, least, most in ranges:
-        if not least <= value <= most:
+    for name, value, low, high in ranges:
+        if not low <= value <= high:
             raise BadParameter(
-                f"{name} of scores: expected a number from {least} to {most}, found {value}"
+                f"{name} of scores: expected a number from {low} to {high}, found {value}"
             )
     return start
 

@@ -145,10 +145,10 @@ def decode_deltas(data: bytes, n_labels: int) -> Deltas:
 
     Raises DatabaseUnavailable for others.
     """
-    n, rest = divmod(len(data), _BYTES_A_DELTA)
+    n, remainder = divmod(len(data), _BYTES_A_DELTA)
     labels = np.frombuffer(data, "<i4", n).astype(np.int32)
     thresholds = np.frombuffer(data, "<f4", n, 4 * n).astype(np.float32)
-    if rest or not (
+    if remainder or not (
         (labels[1:] > labels[:-1]).all()
         and ((labels >= 0) & (labels < n_labels)).all()
         and ((thresholds >= 0) & (thresholds <= 1)).all()

@@ -115,21 +115,23 @@ def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[b
 
 
 def forget_events(
-    connection: Connection, before_day: int, after: bytes, n_most: int
+    connection: Connection, before_day: int, previous_key: bytes, n_most: int
 ) -> tuple[int, bytes]:
     """Forget events of days before `before_day` among the next ones, n_most at most, by their keys.
 
     An index by day would double what every event writes: so they are gone through round and round
     instead.
 
-    after   the last key of the call before; b"" at first
+    previous_key  the last key of the call before; b"" at first
 
     Returns how many were forgotten, and the last key; b"" at the end of all.
     """
-    found = _LAST_OF_NEXT.run(connection, after=after, n_before=n_most - 1).fetchone()
-    last = _AFTER_ALL if found is None else found[0]
-    forgotten = _FORGET.run(connection, after=after, last=last, before_day=before_day).rowcount
-    return forgotten, b"" if found is None else last
+    row = _LAST_OF_NEXT.run(connection, after=previous_key, n_before=n_most - 1).fetchone()
+    last = _AFTER_ALL if row is None else row[0]
+    forgotten = _FORGET.run(
+        connection, after=previous_key, last=last, before_day=before_day
+    ).rowcount
+    return forgotten, b"" if row is None else last
 
 
 PAGE_ROWS = 500
@@ -159,8 +161,10 @@ def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, byt
     first stays.
     """
     if rows:
-        at = now(connection)
-        values = [{"model": model, "event_key": key, "at": at, "line": line} for key, line in rows]
+        arrived_at = now(connection)
+        values = [
+            {"model": model, "event_key": key, "at": arrived_at, "line": line} for key, line in rows
+        ]
         connection.execute(insert_new(connection, FEEDBACK_ROWS), values)
 
 
@@ -188,7 +192,7 @@ class FeedbackRows:
         self._rows_max = settings.limits.feedback_rows_max
         self._days_max = settings.feedback_row_days_max
         self._clock = AgeClock()
-        self.kept: dict[str, int] = {}
+        self.row_counts: dict[str, int] = {}
         """How many rows each model had at the last look."""
         self.dropped: Counter[tuple[str, str]] = Counter()
         """How many this process removed, by model and by which bound: `rows` or `days`."""
@@ -214,11 +218,11 @@ class FeedbackRows:
         while True:
             query = select(_R.number, _R.line).where(span.condition(), _R.number > number)
             with self._database.read() as connection:
-                found = connection.execute(query.order_by(_R.number).limit(PAGE_ROWS)).all()
-            yield from (bytes(row.line) for row in found)
-            if len(found) < PAGE_ROWS:
+                rows = connection.execute(query.order_by(_R.number).limit(PAGE_ROWS)).all()
+            yield from (bytes(row.line) for row in rows)
+            if len(rows) < PAGE_ROWS:
                 return
-            number = found[-1].number
+            number = rows[-1].number
 
     def forget(self, model: str, keys: Sequence[bytes]) -> int:
         """Remove the rows of events, by their keys; return how many there were."""
@@ -234,16 +238,17 @@ class FeedbackRows:
         """
         with self._database.read() as connection:
             counts = connection.execute(select(_R.model, func.count()).group_by(_R.model)).all()
-            self.kept = {row.model: row[1] for row in counts}
+            self.row_counts = {row.model: row[1] for row in counts}
             oldest = {
-                model: connection.execute(_oldest(model, _R.at, 1)).scalar() for model in self.kept
+                model: connection.execute(_oldest(model, _R.at, 1)).scalar()
+                for model in self.row_counts
             }
             seconds = self._clock.trusted_now(connection)
-        before = -math.inf if seconds is None else seconds - DAY_SECONDS * self._days_max
-        for model, n in self.kept.items():
-            while (oldest[model] or before) < before:
+        cutoff = -math.inf if seconds is None else seconds - DAY_SECONDS * self._days_max
+        for model, n in self.row_counts.items():
+            while (oldest[model] or cutoff) < cutoff:
                 old = _oldest(model, _R.number, _OLD_MAX, _R.at).subquery()
-                n_old = self._remove(_R.number.in_(select(old.c.number).where(old.c.at < before)))
+                n_old = self._remove(_R.number.in_(select(old.c.number).where(old.c.at < cutoff)))
                 self.dropped[model, "days"] += n_old
                 n -= n_old
                 if n_old < _OLD_MAX:
@@ -262,5 +267,5 @@ class FeedbackRows:
             return connection.execute(delete(FEEDBACK_ROWS).where(condition)).rowcount
 
 
-def _oldest(model: str, column: Any, n: int, *more: Any) -> Any:
-    return select(column, *more).where(_R.model == model).order_by(_R.number).limit(n)
+def _oldest(model: str, column: Any, n: int, *other_columns: Any) -> Any:
+    return select(column, *other_columns).where(_R.model == model).order_by(_R.number).limit(n)

@@ -99,12 +99,12 @@ class Head(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row of `threshold_log`; `at` in seconds since 1970."""
+    """A row of `threshold_log`; `created_at` in seconds since 1970."""
 
     epoch: int
     kind: str
     payload: bytes
-    at: float
+    created_at: float
 
 
 class Checkpoint(NamedTuple):
@@ -186,20 +186,22 @@ def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change
     return changes if len(changes) == head.epoch - epoch else None
 
 
-def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
-    """Return the state of an epoch, without `at` the head's: a
+def read_state(connection: Connection, head: Head, epoch: int | None = None) -> Tuned:
+    """Return the state of an epoch, without `epoch` the head's: a
     checkpoint, and the log from there on.
 
     Raises BadParameter for an epoch that is not kept any more, or not there yet.
     """
-    at = head.epoch if at is None else at
+    epoch = head.epoch if epoch is None else epoch
     query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
-        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at, head.epoch)
+        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(epoch, head.epoch)
     )
     row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
-    changes = None if row is None else changes_since(connection, head._replace(epoch=at), row.epoch)
+    changes = (
+        None if row is None else changes_since(connection, head._replace(epoch=epoch), row.epoch)
+    )
     if row is None or changes is None or any(change.kind not in MOVES for change in changes):
-        raise BadParameter(f"{head.place}: expected an epoch that is kept, found {at}")
+        raise BadParameter(f"{head.place}: expected an epoch that is kept, found {epoch}")
     tuned = decode_state(row.state)
     for change in changes:
         if change.kind == HALVED:
@@ -265,9 +267,9 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     connection.execute(
         insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)}
     )
-    there = checkpoints(connection, head)
-    oldest = there[:CHECKPOINTS_MAX][-1].epoch
-    regular = [one.epoch for one in there if one.kind == KEPT]
+    states = checkpoints(connection, head)
+    oldest = states[:CHECKPOINTS_MAX][-1].epoch
+    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == KEPT]
     logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
     logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
@@ -423,29 +425,35 @@ def label_history(
     changes, tells of every change. Where both are silent the threshold may have moved unseen. At
     most POINTS_MAX. Raises DatabaseUnavailable for bytes that are none of ours.
     """
-    found = {point.epoch: point for point in _logged(connection, head, label, n_labels)}
-    found |= {point.epoch: point for point in _kept(connection, head, label, n_labels)}
-    points = [found[epoch] for epoch in sorted(found)]
+    points_by_epoch = {
+        point.epoch: point for point in _log_points(connection, head, label, n_labels)
+    }
+    points_by_epoch |= {
+        point.epoch: point for point in _checkpoint_points(connection, head, label, n_labels)
+    }
+    points = [points_by_epoch[epoch] for epoch in sorted(points_by_epoch)]
     if len(points) <= POINTS_MAX:
         return points
     return [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
 
 
-def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
+def _checkpoint_points(
+    connection: Connection, head: Head, label: int, n_labels: int
+) -> Iterator[PastThreshold]:
     """Yield what the states that are kept say of a label."""
     table = CHECKPOINTS.c
     query = select(table.epoch, table.created_at, table.kind, table.state)
     query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
     n_states = max(1, STATE_LABELS_MAX // n_labels)
-    for epoch, at, kind, state in connection.execute(
+    for epoch, created_at, kind, state in connection.execute(
         query.order_by(table.epoch.desc()).limit(n_states)
     ):
         thresholds = decode_state(state).thresholds
         if label < len(thresholds):
-            yield PastThreshold(epoch, at, kind, thresholds[label])
+            yield PastThreshold(epoch, created_at, kind, thresholds[label])
 
 
-def _logged(
+def _log_points(
     connection: Connection, head: Head, label: int, n_labels: int
 ) -> Iterator[PastThreshold]:
     """Yield the label's threshold after each change of the log that moved it, the newest first."""
@@ -463,4 +471,4 @@ def _logged(
         assert deltas is not None
         place = int(np.searchsorted(deltas.labels, label))
         if place < len(deltas.labels) and deltas.labels[place] == label:
-            yield PastThreshold(change.epoch, change.at, FEEDBACK, deltas.thresholds[place])
+            yield PastThreshold(change.epoch, change.created_at, FEEDBACK, deltas.thresholds[place])
