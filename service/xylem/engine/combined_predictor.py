@@ -58,7 +58,7 @@ class CombinedPredictor(LabelSearcher):
         what answers rows from its members.
         """
         self._parts = _Parts(model, members)
-        super().__init__(model, partial(_make_own, self._parts))
+        super().__init__(model, partial(_make_buffers, self._parts))
         self.members = members
 
     def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
@@ -66,7 +66,7 @@ class CombinedPredictor(LabelSearcher):
         and their features, float32[n, F].
         """
         with self._row(rows, row) as buffers:
-            candidate = buffers.own.candidate
+            candidate = buffers.traversal_buffers.candidate
             features = np.empty((len(candidate), len(self._parts.ranker.linear) - 1), np.float32)
             n = describe_candidates(buffers.call, features)
             return candidate[:n].copy(), features[:n].copy()
@@ -78,22 +78,25 @@ class CombinedPredictor(LabelSearcher):
         """
         labels, features = self.candidates(rows, row)
         place = np.flatnonzero(labels == label)
-        said = features[place[0]] if len(place) else None
+        label_features = features[place[0]] if len(place) else None
         members = []
         for number, (member, to_label) in enumerate(
             zip(self.members, self._parts.to_label, strict=True)
         ):
-            own = np.flatnonzero(to_label == label)
+            member_labels = np.flatnonzero(to_label == label)
             why = None
-            if len(own):
+            if len(member_labels):
                 block = self._parts.featurizer.of_member_rows(rows, row, number)
-                why = _explained(member, block, int(own[0]))
-            at = len(MEMBER_FEATURES) * number
-            members.append(MemberExplanation(*self._parts.proposed_by(number, said, at), why))
+                why = _explained(member, block, int(member_labels[0]))
+            offset = len(MEMBER_FEATURES) * number
+            members.append(
+                MemberExplanation(*self._parts.proposed_by(number, label_features, offset), why)
+            )
         first = len(MEMBER_FEATURES) * len(self.members)
         n_named = self._parts.proposing.name_features
         return CombinedExplanation(
-            members, said is not None and bool(said[first : first + n_named].any())
+            members,
+            label_features is not None and bool(label_features[first : first + n_named].any()),
         )
 
     @property
@@ -123,7 +126,7 @@ class CombinedPredictor(LabelSearcher):
             parts.append(member._mask_of(of_member))
         return np.concatenate(parts)
 
-    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
+    def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
         return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
 
 
@@ -156,19 +159,19 @@ class _Parts:
         self.mask_sizes = [len(mask) for mask in masks]
 
     def proposed_by(
-        self, number: int, said: F32 | None, at: int
+        self, number: int, features: F32 | None, offset: int
     ) -> tuple[np.float32 | None, int | None]:
         """Return the score and the rank, from 1, that a member gives a
         candidate; None: it is not its own.
 
-        said  the candidate's features, the member's from `at` on; None: it is no candidate
+        features  the candidate's features, the member's from `offset` on; None: it is no candidate
         """
-        if said is None:
+        if features is None:
             return None, None
-        rank = round(float(np.exp(said[at + 1])))
+        rank = round(float(np.exp(features[offset + 1])))
         if rank > min(self.proposing.candidates, self.members[number].n_labels):
             return None, None
-        return np.exp(said[at]), rank
+        return np.exp(features[offset]), rank
 
     def most_proposed(self, n_features: int) -> int:
         """Return a bound on the candidates of a row of so many features."""
@@ -177,11 +180,11 @@ class _Parts:
 
 
 @handle
-class _Held(CombinedWorkspace):
+class _OwningWorkspace(CombinedWorkspace):
     """The workspace, which can hold what its handles lead to."""
 
 
-def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
+def _make_buffers(parts: _Parts, need: Need) -> CombinedWorkspace:
     n_members = len(parts.members)
     n_candidates = parts.most_proposed(need.n_features)
     calls = []
@@ -192,7 +195,7 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     n_features = len(parts.ranker.linear) - 1
     last_block = parts.featurizer.blocks[-1]
     near = _near_search(parts, n_candidates)
-    own = _Held(
+    workspace = _OwningWorkspace(
         members=np.stack([handle_of(member) for member, _ in calls]),
         n_named=parts.proposing.name_features,
         names_first=last_block.end,
@@ -212,8 +215,8 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         entry_node=np.empty(1, np.int32),
         entry_row=np.empty(1, np.int32),
     )
-    vars(own)["held"] = *calls, near
-    return own
+    vars(workspace)["held"] = *calls, near
+    return workspace
 
 
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
@@ -229,8 +232,8 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
         features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
         best=np.empty(BEST, np.int32),
         cosine=np.zeros(n_vectors * LANES, np.float32),
-        met=np.arange(n_vectors + 1, dtype=np.int32)[: n_vectors + is_listed],
-        is_met=np.zeros(n_vectors * is_listed, np.uint8),
+        block=np.arange(n_vectors + 1, dtype=np.int32)[: n_vectors + is_listed],
+        is_listed=np.zeros(n_vectors * is_listed, np.uint8),
         greatest=np.empty(GROUPS, np.float32),
         best_cosine=np.empty(NEAREST, np.float32),
         best_row=np.empty(NEAREST, np.int32),
@@ -247,7 +250,7 @@ def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> 
     places = places_for(1, min(proposing.candidates, member.n_labels))
     answers = Answers(*places, np.zeros((1, 2), np.int64))
     set_answers(buffers.answers, *answers)
-    found = Member(
+    record = Member(
         address=address,
         call=buffers.call,
         rows=buffers.rows,
@@ -264,7 +267,7 @@ def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> 
         scores=answers.scores,
         costs=answers.costs,
     )
-    return found, (buffers, answers)
+    return record, (buffers, answers)
 
 
 def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
@@ -273,8 +276,10 @@ def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
     """
     if not isinstance(member, EmbeddedPredictor):
         return member.explain(rows, 0, label)
-    found = Predictor.explain(member, rows, 0, label)
-    return Explanation([[node._replace(features=[]) for node in path] for path in found.trees])
+    explanation = Predictor.explain(member, rows, 0, label)
+    return Explanation(
+        [[node._replace(features=[]) for node in path] for path in explanation.trees]
+    )
 
 
 def make_predictor(model: Model) -> Searcher:

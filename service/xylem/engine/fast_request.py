@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from xylem.base import N_TIMES, SparseRows, StageTimes
-from xylem.engine.answering import NOT_WANTED
+from xylem.engine.answering import NO_COSTS
 from xylem.engine.buffers import FIRST, Need
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.named import NamedFeaturizer
@@ -98,10 +98,10 @@ class Present(Uncopyable):
     tuned       the same, prepared for searches; None: requests for them are not answered
     seal        what signs the ids, at epoch 0
     unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
-    at          the handle of what kernels need of these
+    handle      the handle of what kernels need of these
     """
 
-    __slots__ = ("at", "seal", "thresholds", "tuned", "unlearned")
+    __slots__ = ("handle", "seal", "thresholds", "tuned", "unlearned")
 
     def __init__(
         self, thresholds: F32, tuned: NodeThresholds | None, seal: Seal, unlearned: U8 = ALL_ALLOWED
@@ -112,7 +112,7 @@ class Present(Uncopyable):
         self.seal = seal._replace(epoch=0)
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned
         signing = seal.keyed, seal.model, seal.version, seal.expiry
-        self.at = handle_of(FastPresent(thresholds, log_threshold, *signing))
+        self.handle = handle_of(FastPresent(thresholds, log_threshold, *signing))
 
     def seal_at(self, epoch: int) -> Seal:
         """Return what signs ids of predictions made when the thresholds had an epoch."""
@@ -133,7 +133,7 @@ class RowsRead(Struct, frozen=True):
     """
 
     rows: SparseRows
-    asked: BodyQuery
+    query: BodyQuery
     number: float
     form: I64 = NO_FORM
 
@@ -191,11 +191,11 @@ def _take_predictions(
 def _write_predictions(
     names: NameTable, read: RowsRead, spans: Spans, signed: Signed
 ) -> FastAnswer:
-    (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
-    named = present.thresholds[:0] if is_tuned else present.thresholds
+    (present, epoch, serial), is_tuned = signed, read.query.threshold == TUNED
+    thresholds = present.thresholds[:0] if is_tuned else present.thresholds
     seal = present.seal_at(epoch)
-    written = predictions_json(names, named, seal, serial, spans, present.unlearned)
-    return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
+    written = predictions_json(names, thresholds, seal, serial, spans, present.unlearned)
+    return FastAnswer(read.query.n_rows, b",".join(written), is_tuned)
 
 
 def _take_tensors(n_rows: int, is_tuned: bool, text: memoryview, _: I64, form: I64) -> FastAnswer:
@@ -205,7 +205,7 @@ def _take_tensors(n_rows: int, is_tuned: bool, text: memoryview, _: I64, form: I
 
 def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) -> FastAnswer:
     json, binary = tensors_json(names, read.form, spans)
-    return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
+    return FastAnswer(read.query.n_rows, json, read.query.threshold == TUNED, binary)
 
 
 def with_identity(answer: FastAnswer, message: bytes, form: I64) -> FastAnswer:
@@ -244,8 +244,8 @@ class BeamRequests:
         self._is_named = isinstance(featurizer, NamedFeaturizer)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
-        self._given = np.zeros(len(BodyQuery._fields), np.int64)
-        self._asked = np.zeros(5, np.int64)
+        self._ready_query = np.zeros(len(BodyQuery._fields), np.int64)
+        self._requested = np.zeros(5, np.int64)
         self._model_with = partial(
             FastModel,
             n_features=featurizer.n_features,
@@ -295,18 +295,20 @@ class BeamRequests:
         start, end = span
         present, epoch, serial = signed
         kind = writer.kind
-        at = present.at
+        present_at = present.handle
         try:
             while (
-                n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)
+                n_rows := answer_fast(
+                    data, start, end, kind, self._handle, present_at, epoch, serial
+                )
             ) == GROW:
                 self._grow()
         finally:
             if read is not None:
-                self._given[0] = 0
+                self._ready_query[0] = 0
         if n_rows == 0:
             return None
-        is_tuned = self._asked.item(_KIND) == TUNED
+        is_tuned = self._requested.item(_KIND) == TUNED
         form = self._bodies.form
         answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, form)
         return (
@@ -329,14 +331,14 @@ class BeamRequests:
         number_out[0] = read.number
         indices[:n_values] = rows.indices
         values[:n_values] = rows.values
-        self._given[:] = read.asked
+        self._ready_query[:] = read.query
         if len(form):
             self._bodies.form[:] = form
         return True
 
     def _grow(self) -> None:
         """Make room for what was asked for last; if there was, then for its text."""
-        n_rows, n_values, top_r, beam_width, _ = self._asked.tolist()
+        n_rows, n_values, top_r, beam_width, _ = self._requested.tolist()
         room = self._buffers.room
         need = Need(
             1,
@@ -386,14 +388,14 @@ class BeamRequests:
             buffers.call,
             buffers.search,
             buffers.answers,
-            self._given,
-            self._asked,
+            self._ready_query,
+            self._requested,
             np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
             texts=bodies.texts_at,
             form=form,
             allowed=self._allowed,
-            no_costs=NOT_WANTED,
+            no_costs=NO_COSTS,
             starts=spans[0],
             ends=spans[1],
             counts=np.empty(n_rows, np.int64),

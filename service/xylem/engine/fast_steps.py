@@ -55,32 +55,32 @@ class TwoSteps(ABC):
         """Do as `BeamRequests.answer`."""
         if read is not None:
             return self._answer_rows(read, writer, signed)
-        began = perf_counter_ns()
-        asked = writer.read(self._reader, message, span)
-        has_read = perf_counter_ns() if asked.n_values == TEXTS else None
-        found = self._reader.rows_read(asked)
-        if found is None:
+        start_time = perf_counter_ns()
+        query = writer.read(self._reader, message, span)
+        read_time = perf_counter_ns() if query.n_values == TEXTS else None
+        rows_and_query = self._reader.rows_read(query)
+        if rows_and_query is None:
             return None
-        answer = self._answer_rows(RowsRead(*found, self._reader.form), writer, signed)
+        answer = self._answer_rows(RowsRead(*rows_and_query, self._reader.form), writer, signed)
         if answer is None:
             return None
-        self._begin_at(began, has_read)
+        self._begin_at(start_time, read_time)
         is_tensors = writer.kind == TENSORS
         return with_identity(answer, message, self._reader.form) if is_tensors else answer
 
-    def _begin_at(self, began: int, has_read: int | None) -> None:
+    def _begin_at(self, start_time: int, read_time: int | None) -> None:
         """Let an answer whose rows were read before its call have begun then.
 
-        has_read   when its texts had been read, whose rows were made from then on; None: it had
+        read_time  when its texts had been read, whose rows were made from then on; None: it had
                    none
         """
         times = self.times
-        made = self.times.item(MADE)
-        times[BEGAN] = began
-        times[HAS_READ] = made if has_read is None else has_read
-        self._stages.count_one(READ, times.item(HAS_READ) - began)
-        if has_read is not None:
-            self._stages.count_one(FEATURES, made - has_read)
+        rows_time = self.times.item(MADE)
+        times[BEGAN] = start_time
+        times[HAS_READ] = rows_time if read_time is None else read_time
+        self._stages.count_one(READ, times.item(HAS_READ) - start_time)
+        if read_time is not None:
+            self._stages.count_one(FEATURES, rows_time - read_time)
 
     @abstractmethod
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
@@ -102,9 +102,9 @@ class EmbeddedRequests(TwoSteps):
 
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
         dense = self._embedding.rows(read.rows)
-        asked = read.asked._replace(n_values=len(dense.indices))
+        query = read.query._replace(n_values=len(dense.indices))
         return self._beam.answer(
-            b"", (0, 0), writer, signed, RowsRead(dense, asked, read.number, read.form)
+            b"", (0, 0), writer, signed, RowsRead(dense, query, read.number, read.form)
         )
 
 
@@ -119,14 +119,14 @@ class PredictorRequests(TwoSteps):
         self._n_children = predictor.children_scored(1)
 
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
-        began = perf_counter_ns()
+        start_time = perf_counter_ns()
         options = self._options(read, signed[0].tuned)
         if options is None:
             return None
-        found = self._predictor.predict(read.rows, options)
-        searched_at = perf_counter_ns()
-        answer = writer.write(self._version.model.labels, read, spans_of(found), signed)
-        self.times[:] = began, began, began, searched_at, perf_counter_ns()
+        predictions = self._predictor.predict(read.rows, options)
+        search_end = perf_counter_ns()
+        answer = writer.write(self._version.model.labels, read, spans_of(predictions), signed)
+        self.times[:] = start_time, start_time, start_time, search_end, perf_counter_ns()
         self._stages.count_times(self.times)
         return answer
 
@@ -134,7 +134,7 @@ class PredictorRequests(TwoSteps):
         """Return what is asked for; None: it is not within the limits, or thresholds
         are not known.
         """
-        n_rows, _, top_r, beam_width, kind, is_exact = read.asked
+        n_rows, _, top_r, beam_width, kind, is_exact = read.query
         if not is_taken(n_rows, top_r, beam_width, self._n_children, self._version.forms.limits):
             return None
         if kind == TUNED and tuned is None:

@@ -8,8 +8,8 @@ from xylem.engine.explain import (
     ReachedLeaf,
     RoutedExplanation,
     RoutedStep,
-    most_shares,
-    told_shares,
+    empty_shares,
+    feature_shares,
 )
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.routing import reach_leaves, route_rows
@@ -39,10 +39,10 @@ class ForestPredictor(LabelSearcher):
             model.manifest.n_features if is_reranked else 0,
         )
 
-        def make_own(need: Need) -> RoutingWorkspace:
+        def make_buffers(need: Need) -> RoutingWorkspace:
             return make_routing(*shape, block_rows=need.block_rows, top_r=need.top_r)
 
-        super().__init__(model, make_own, rerank)
+        super().__init__(model, make_buffers, rerank)
         child_ptr = model.ensemble.child_ptr
         self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1
 
@@ -56,8 +56,8 @@ class ForestPredictor(LabelSearcher):
         leaves = []
         with self._row(rows, row) as buffers:
             n_leaves = reach_leaves(buffers.call)
-            nodes = buffers.own.leaf_node[:n_leaves]
-            trees = buffers.own.leaf_tree[:n_leaves]
+            nodes = buffers.traversal_buffers.leaf_node[:n_leaves]
+            trees = buffers.traversal_buffers.leaf_tree[:n_leaves]
             weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
             for leaf, tree, weight in zip(
                 nodes.tolist(), trees.tolist(), weights.tolist(), strict=True
@@ -73,16 +73,16 @@ class ForestPredictor(LabelSearcher):
 
         (ptr int64[n + 1], leaves int32[..]): of the i-th of `chosen`, leaves[ptr[i] : ptr[i + 1]].
         """
-        found = [np.empty(0, np.int32)]
+        leaves_of_rows = [np.empty(0, np.int32)]
         longest = int(np.diff(rows.indptr).argmax()) if rows.n_rows else 0
         if len(chosen):
             with self._row(rows, longest) as buffers:
                 for row in chosen.tolist():
                     buffers.call[FIRST] = row
                     n_leaves = reach_leaves(buffers.call)
-                    found.append(buffers.own.leaf_node[:n_leaves].copy())
-        ptr = np.cumsum([len(leaves) for leaves in found], dtype=np.int64)
-        return ptr, np.concatenate(found)
+                    leaves_of_rows.append(buffers.traversal_buffers.leaf_node[:n_leaves].copy())
+        ptr = np.cumsum([len(leaves) for leaves in leaves_of_rows], dtype=np.int64)
+        return ptr, np.concatenate(leaves_of_rows)
 
     @property
     def nodes_explained(self) -> int:
@@ -108,29 +108,29 @@ class ForestPredictor(LabelSearcher):
     def _value_at(self, leaf: int, label: int) -> np.float32:
         """Return a label's value in a leaf, 0 where the leaf does not name it."""
         first, last = self._ensemble.leaf_ptr[leaf : leaf + 2].tolist()
-        at = first + int(np.searchsorted(self._ensemble.leaf_label[first:last], label))
-        is_there = at < last and self._ensemble.leaf_label[at] == label
-        return self._ensemble.leaf_value[at] if is_there else np.float32(0.0)
+        position = first + int(np.searchsorted(self._ensemble.leaf_label[first:last], label))
+        is_there = position < last and self._ensemble.leaf_label[position] == label
+        return self._ensemble.leaf_value[position] if is_there else np.float32(0.0)
 
     def _path_to(self, leaf: int, buffers: Buffers) -> list[RoutedStep]:
         depth = depth_of(self._ensemble.parent, leaf)
         nodes = np.empty(depth, np.int32)
         margins = np.empty(depth, np.float32)
-        features, shares = most_shares(depth)
+        features, shares = empty_shares(depth)
         explain_leaf(buffers.call, leaf, nodes, margins[:0], margins, features, shares)
         return [
-            RoutedStep(node, margin, told)
-            for node, margin, told in zip(
-                nodes.tolist(), margins, told_shares(features, shares), strict=True
+            RoutedStep(node, margin, node_features)
+            for node, margin, node_features in zip(
+                nodes.tolist(), margins, feature_shares(features, shares), strict=True
             )
         ]
 
     def _mask_of(self, allowed: U8) -> U8:
         return allowed
 
-    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
+    def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
         mask = np.zeros(self.n_labels, np.uint8)
-        mask[named] = 1
+        mask[labels] = 1
         return PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:

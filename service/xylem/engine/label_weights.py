@@ -42,7 +42,7 @@ def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
     Cost: a pass over the chunk of the leaf's parent, a tree.
     """
     return [
-        _of_leaf(ensemble, tree, leaf)
+        _weights_of_leaf(ensemble, tree, leaf)
         for tree, leaf in enumerate(ensemble.label_leaf[:, label].tolist())
         if leaf >= 0
     ]
@@ -53,18 +53,18 @@ def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
     weights: means, 0 where one has none.
     """
     features, places = np.unique(
-        np.concatenate([each.features for each in leaves]), return_inverse=True
+        np.concatenate([leaf.features for leaf in leaves]), return_inverse=True
     )
-    sums = np.bincount(places, np.concatenate([each.weights for each in leaves]), len(features))
+    sums = np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
     return features, (sums / len(leaves)).astype(np.float32)
 
 
-def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
+def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
     parent = int(ensemble.parent[leaf])
     chunk = chunk_of(ensemble, parent)
     position = leaf - int(ensemble.child_ptr[parent])
-    own = chunk.child == position
-    features = chunk.feature[own]
+    is_of_leaf = chunk.child == position
+    features = chunk.feature[is_of_leaf]
     depth = depth_of(ensemble.parent, leaf)
     bias = float(chunk.bias[position])
     return LeafWeights(
@@ -74,7 +74,7 @@ def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
         siblings=len(chunk.bias) - 1,
         bias=bias,
         features=features,
-        weights=chunk.weight[own],
+        weights=chunk.weight[is_of_leaf],
     )
 
 
@@ -96,13 +96,13 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     manifest = model.manifest
     where = manifest.shown
     if manifest.kind != "label-tree" or manifest.link == "softmax":
-        found = "decision trees, whose leaves count labels"
+        description = "decision trees, whose leaves count labels"
         if manifest.link == "softmax":
-            found = "softmax nodes, whose weights are of an embedding's dimensions"
+            description = "softmax nodes, whose weights are of an embedding's dimensions"
         if manifest.kind == COMBINED:
-            found = "a combined one: its members have them"
+            description = "a combined one: its members have them"
         raise UnsupportedOption(
-            f"{where}: expected a model whose labels have weights of features, found {found}"
+            f"{where}: expected a model whose labels have weights of features, found {description}"
         )
     label_id = find_name(model.labels, label)
     if label_id < 0:
@@ -121,22 +121,22 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
         "label": label,
         "id": label_id,
         "link": manifest.link,
-        "features": _named(*mean_weights(leaves), names, top),
+        "features": _strongest(*mean_weights(leaves), names, top),
         "trees": [
             {
-                "tree": each.tree,
-                "leaf": each.leaf,
-                "depth": each.depth,
-                "siblings": each.siblings,
-                "bias": each.bias,
-                "features": _named(each.features, each.weights, names, top),
+                "tree": leaf.tree,
+                "leaf": leaf.leaf,
+                "depth": leaf.depth,
+                "siblings": leaf.siblings,
+                "bias": leaf.bias,
+                "features": _strongest(leaf.features, leaf.weights, names, top),
             }
-            for each in leaves
+            for leaf in leaves
         ],
     }
 
 
-def _named(
+def _strongest(
     features: I32, weights: F32, names: FeatureNames | None, top: int
 ) -> list[dict[str, Any]]:
     """Return the strongest weights with the names of their features."""

@@ -66,10 +66,10 @@ def predictions_json(
     token = np.empty(TOKEN_ROOM + 4 * n_labels, np.uint8)
     ends = np.empty(n_rows, np.int64)
     room = text_room(n_rows, n_labels)
-    what = spans[:], thresholds, (names.offsets, names.utf8, unlearned), seal[:], serial
+    arguments = spans[:], thresholds, (names.offsets, names.utf8, unlearned), seal[:], serial
     while True:
         text = np.empty(room, np.uint8)
-        if write_predictions(*what, token, text, ends):
+        if write_predictions(*arguments, token, text, ends):
             return cut(text.data, ends)
         room *= 4
 
@@ -84,9 +84,15 @@ def cut(text: memoryview, ends: I64) -> list[bytes]:
     return [bytes(text[start:end]) for start, end in pairwise([0, *ends.tolist()])]
 
 
-def spans_of(found: Predictions) -> Spans:
+def spans_of(predictions: Predictions) -> Spans:
     """Return where the answers are."""
-    return Spans(found.ptr[:-1], found.ptr[1:], found.labels, found.scores, found.exact)
+    return Spans(
+        predictions.ptr[:-1],
+        predictions.ptr[1:],
+        predictions.labels,
+        predictions.scores,
+        predictions.exact,
+    )
 
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}

@@ -13,7 +13,7 @@ import numpy as np
 from xylem.base import SparseRows, offsets, writeable
 from xylem.engine.answering import Predictions
 from xylem.engine.buffers import FIRST, LAST, Need
-from xylem.engine.explain import Explanation, PathNode, most_shares, told_shares, top_features
+from xylem.engine.explain import Explanation, PathNode, empty_shares, feature_shares, top_features
 from xylem.engine.features.combined import RowEmbedding
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
@@ -57,7 +57,7 @@ class Predictor(Searcher):
         self.shape = BeamShape(model.ensemble)
         self._n_chunks = len(model.ensemble.directory)
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
-        super().__init__(model, partial(_make_own, model.ensemble, self.shape))
+        super().__init__(model, partial(_make_buffers, model.ensemble, self.shape))
         self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
     def predict_on_event_loop(
@@ -78,8 +78,8 @@ class Predictor(Searcher):
         prepared = (
             NodeThresholds(log_thresholds(threshold, self._knots)) if is_number else threshold
         )
-        found = self.predict(rows, options._replace(exact=False, threshold=prepared))
-        return found if found.exact.all() else None
+        predictions = self.predict(rows, options._replace(exact=False, threshold=prepared))
+        return predictions if predictions.exact.all() else None
 
     def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
         """Return how one row of `rows` comes by its score for a label, tree by tree.
@@ -91,12 +91,14 @@ class Predictor(Searcher):
         with self._row(rows, row) as buffers:
             for leaf in self._ensemble.label_leaf[:, label].tolist():
                 depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
-                nodes, (features, shares) = np.empty(depth, np.int32), most_shares(depth)
+                nodes, (features, shares) = np.empty(depth, np.int32), empty_shares(depth)
                 probabilities, scores = np.empty((2, depth), np.float32)
                 if depth:
                     explain_leaf(buffers.call, leaf, nodes, probabilities, scores, features, shares)
-                told = told_shares(features, shares)
-                paths.append(list(map(PathNode, nodes.tolist(), probabilities, scores, told)))
+                node_features = feature_shares(features, shares)
+                paths.append(
+                    list(map(PathNode, nodes.tolist(), probabilities, scores, node_features))
+                )
         return Explanation(paths)
 
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
@@ -107,15 +109,15 @@ class Predictor(Searcher):
         """
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         n_labels = len(labels)
-        found = LabelScores(np.empty(n_labels, np.float32), np.empty(n_labels, np.float32))
+        label_scores = LabelScores(np.empty(n_labels, np.float32), np.empty(n_labels, np.float32))
         longest = int(np.diff(arrays[0]).max(initial=0))
         buffers = self._take(self._scoring, rows.n_rows, longest)
         set_rows(buffers.rows, *arrays)
         buffers.call[FIRST] = 0
         buffers.call[LAST] = rows.n_rows
-        score_rows(buffers.call, writeable(label_ptr), writeable(labels), *found)
+        score_rows(buffers.call, writeable(label_ptr), writeable(labels), *label_scores)
         self.pool.give(buffers)
-        return found
+        return label_scores
 
     @property
     def nodes_explained(self) -> int:
@@ -186,8 +188,8 @@ class Predictor(Searcher):
         if n_rows < _BLOCK_ROWS_MIN:
             return 1
         in_entries = _BLOCK_ENTRIES_MAX // (self.shape.n_trees * max(plan.beam_width, plan.top_r))
-        most = max(1, min(in_entries, self.shape.rows_at_once(plan.beam_width)))
-        n_blocks = -(-n_rows // most)
+        rows_max = max(1, min(in_entries, self.shape.rows_at_once(plan.beam_width)))
+        n_blocks = -(-n_rows // rows_max)
         return -(-n_rows // n_blocks)
 
 
@@ -199,7 +201,7 @@ def _traversal(options: PredictOptions) -> Callable[..., None]:
     return threshold_rows if options.exact or is_one_for_all else beam_rows
 
 
-def _make_own(
+def _make_buffers(
     ensemble: TreeEnsemble, shape: BeamShape, need: Need
 ) -> BeamWorkspace | QueueWorkspace:
     if need.block_rows == 0:
@@ -254,9 +256,9 @@ class EmbeddedPredictor(Predictor):
         alone = rows.cut(row, row + 1)
         dense = self.embedding.rows(alone)
         shares = self.embedding.shares(alone.indices, alone.values)
-        found = super().explain(dense, 0, label)
+        explanation = super().explain(dense, 0, label)
         trees = []
-        for path in found.trees:
+        for path in explanation.trees:
             nodes = []
             for node in path:
                 added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
@@ -319,7 +321,7 @@ def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:
     """Return (ptr int64[n + 1], labels int32[..]) of the answers of parts, without their scores."""
     ptrs = [np.zeros(1, np.int64)]
     labels = []
-    for found in parts:
-        ptrs.append(found.ptr[1:] + ptrs[-1][-1])
-        labels.append(found.labels)
+    for predictions in parts:
+        ptrs.append(predictions.ptr[1:] + ptrs[-1][-1])
+        labels.append(predictions.labels)
     return np.concatenate(ptrs), np.concatenate(labels)

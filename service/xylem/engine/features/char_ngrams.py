@@ -151,7 +151,7 @@ def pad_words(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64]:
     characters.
     """
     n_texts = len(text_ptr) - 1
-    at = 0
+    end = 0
     padded = np.empty(len(utf8) + 2 * n_texts, np.uint8)
     ptr = np.zeros(n_texts + 1, np.int64)
     for text in range(n_texts):
@@ -162,18 +162,18 @@ def pad_words(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64]:
             is_space = of_classes[code_at(utf8, i, size)] & SPACE != 0
             if not is_space:
                 if not inside:
-                    padded[at] = _BLANK
-                    at += 1
+                    padded[end] = _BLANK
+                    end += 1
                 for k in range(i, i + size):
-                    padded[at] = utf8[k]
-                    at += 1
+                    padded[end] = utf8[k]
+                    end += 1
             inside = not is_space
             i += size
-        if at > ptr[text]:
-            padded[at] = _BLANK
-            at += 1
-        ptr[text + 1] = at
-    return padded[:at], ptr
+        if end > ptr[text]:
+            padded[end] = _BLANK
+            end += 1
+        ptr[text + 1] = end
+    return padded[:end], ptr
 
 
 @inlined
@@ -248,24 +248,26 @@ def char_counts(
     The n-grams are those of `char_spans`, of lengths[0] to lengths[1] characters. Linear.
     """
     n_texts = len(ptr) - 1
-    most = 0
+    longest = 0
     for text in range(n_texts):
-        most = max(most, ptr[text + 1] - ptr[text])
-    room = _room(most, lengths[0], lengths[1])
+        longest = max(longest, ptr[text + 1] - ptr[text])
+    room = _room(longest, lengths[0], lengths[1])
     keys = np.empty(room, np.uint64)
     slots = np.empty(room, np.int64)
     starts = np.empty(room, np.int64)
-    found = np.empty(room, np.int32)
+    name_ids = np.empty(room, np.int32)
     spare = np.empty(room, np.int32)
-    held = np.empty(room, np.uint64)
+    first_keys = np.empty(room, np.uint64)
     indptr = np.zeros(n_texts + 1, np.int64)
     ids = np.empty(_room(len(padded), lengths[0], lengths[1]), np.int32)
     counts = np.empty(len(ids), np.float32)
     out = 0
     for text in range(n_texts):
         n = _write_keys(padded, ptr[text], ptr[text + 1], lengths, seed, keys, starts)
-        n = _look_up(offsets, names, table, seed, padded, keys, starts, n, (slots, held), found)
-        ordered = _sort(found, spare, n, len(offsets) - 1)
+        n = _look_up(
+            offsets, names, table, seed, padded, keys, starts, n, (slots, first_keys), name_ids
+        )
+        ordered = _sort(name_ids, spare, n, len(offsets) - 1)
         for i in range(n):
             if i and ordered[i] == ordered[i - 1]:
                 counts[out - 1] += np.float32(1)
@@ -328,14 +330,14 @@ def _look_up(
 
     First slots are read in a loop of its own, where no read waits for another or for a comparison.
     """
-    slots, held = spare
+    slots, first_keys = spare
     for k in range(n):
         slots[k] = first_slot(keys[k], len(table), seed)
-        held[k] = table[slots[k], 0]
+        first_keys[k] = table[slots[k], 0]
     n_found = 0
     for k in range(n):
         slot = slots[k]
-        if held[k] != keys[k]:
+        if first_keys[k] != keys[k]:
             slot = key_slot(table, slot, keys[k])
         if is_long(keys[k]):
             slot = long_slot(table, slot, offsets, names, padded, starts[k])

@@ -81,23 +81,23 @@ def classes(unicode: bool) -> U8:
     WORD is `\w`, SPACE is `\s` and the control characters. Without `unicode` there is no MARK and
     no UNSPACED. The first call takes about 15 milliseconds.
     """
-    found = np.zeros(_N_CODES, np.uint8)
+    class_of = np.zeros(_N_CODES, np.uint8)
     every = np.arange(_WORDS_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     for pattern, kind in ((r"\w+", WORD), (r"\s+", SPACE)):
         for run in re.finditer(pattern, every):
-            found[run.start() : run.end()] |= kind
-    found[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
+            class_of[run.start() : run.end()] |= kind
+    class_of[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
     if unicode:
         for first, last in _MARKS:
             # no mark is part of a word
-            others = first + np.flatnonzero(found[first : last + 1] == 0)
-            found[
-                [code for code in others.tolist() if unicodedata.category(chr(code))[0] == "M"]
+            unclassed = first + np.flatnonzero(class_of[first : last + 1] == 0)
+            class_of[
+                [code for code in unclassed.tolist() if unicodedata.category(chr(code))[0] == "M"]
             ] |= MARK
         for first, last in _UNSPACED:
-            block = found[first : last + 1]
+            block = class_of[first : last + 1]
             block[block & WORD != 0] |= UNSPACED
-    return found  # not read-only: kernels would be compiled once more
+    return class_of  # not read-only: kernels would be compiled once more
 
 
 @functools.cache
@@ -112,24 +112,24 @@ def ready_codes(reading: TextReading) -> I32:
     """
     codes = np.arange(_READY_CODES, dtype="<u4")
     every = codes.tobytes().decode("utf-32-le", "surrogatepass")
-    left = [*range(0xD800, 0xE000)]  # the surrogates
+    unready = [*range(0xD800, 0xE000)]  # the surrogates
     if reading.lowercase:
         plain = every
         for capital in _ODD_CAPITALS:
-            left.append(ord(capital))
+            unready.append(ord(capital))
             plain = plain.replace(capital, "-")
         codes = np.frombuffer(plain.lower().encode("utf-32-le", "surrogatepass"), "<u4")
-    found = codes.astype(np.int32)
-    found[left] = -1
+    ready = codes.astype(np.int32)
+    ready[unready] = -1
     if reading.clean:
-        found[[ord("\r"), ord("\n")]] = LINE_END
-        found[[ord(_SOFT_HYPHEN), ord("\N{HYPHEN}"), *_LIGATURES]] = -1
+        ready[[ord("\r"), ord("\n")]] = LINE_END
+        ready[[ord(_SOFT_HYPHEN), ord("\N{HYPHEN}"), *_LIGATURES]] = -1
     if reading.unicode:
-        found[classes(reading.unicode)[:_READY_CODES] & MARK != 0] = -1
-        found[_JAMO[0] : _JAMO[1] + 1] = -1
-        found[[not unicodedata.is_normalized("NFC", character) for character in every]] = -1
-    found.flags.writeable = False
-    return found
+        ready[classes(reading.unicode)[:_READY_CODES] & MARK != 0] = -1
+        ready[_JAMO[0] : _JAMO[1] + 1] = -1
+        ready[[not unicodedata.is_normalized("NFC", character) for character in every]] = -1
+    ready.flags.writeable = False
+    return ready
 
 
 def encoded(texts: Sequence[str], reading: TextReading) -> tuple[U8, I64]:
@@ -163,21 +163,21 @@ def cleaned(text: str) -> str:
     if text.isascii():
         return text
     text = text.replace(_SOFT_HYPHEN, "")
-    return _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
+    return _LIGATURE.sub(lambda ligature: unicodedata.normalize("NFKC", ligature[0]), text)
 
 
-def _joined(found: re.Match[str]) -> str:
+def _joined(line_end: re.Match[str]) -> str:
     """Return what stays of the end of a line with a hyphen: nothing within a word."""
-    text = found.string
-    start = found.start()
-    end = found.end()
-    before = text[max(0, start - 1) : start]
-    after = text[end : end + 1]
-    ends_word = before.isalpha() or (before != "" and unicodedata.category(before)[0] == "M")
+    text = line_end.string
+    start = line_end.start()
+    end = line_end.end()
+    previous = text[max(0, start - 1) : start]
+    following = text[end : end + 1]
+    ends_word = previous.isalpha() or (previous != "" and unicodedata.category(previous)[0] == "M")
     return (
         ""
-        if ends_word and after.isalpha() and not (after.isupper() or after.istitle())
-        else found[0]
+        if ends_word and following.isalpha() and not (following.isupper() or following.istitle())
+        else line_end[0]
     )
 
 

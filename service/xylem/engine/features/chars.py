@@ -144,13 +144,13 @@ class CharsFeaturizer(TextFeaturizer):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
-        found = group_of(CHARS, self.chars.names)
+        stored = group_of(CHARS, self.chars.names)
         weights = {CHAR_IDF: self.chars.idf}
         if self.words is not None:
-            found |= group_of(NAMES, self.words.names)
+            stored |= group_of(NAMES, self.words.names)
             weights[IDF] = self.words.idf
-        found |= super().arrays()
-        return found | weights if self.parameters.use_idf else found
+        stored |= super().arrays()
+        return stored | weights if self.parameters.use_idf else stored
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return the rows of texts with these words, and with the n-grams of their
@@ -206,16 +206,16 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
     indptr = word_ptr + char_ptr
     indices = np.empty(len(word_ids) + len(char_ids), np.int32)
     values = np.empty(len(indices), np.float32)
-    at = 0
+    n_values = 0
     for row in range(len(indptr) - 1):
         for i in range(word_ptr[row], word_ptr[row + 1]):
-            indices[at] = word_ids[i]
-            values[at] = word_values[i] * of_words
-            at += 1
+            indices[n_values] = word_ids[i]
+            values[n_values] = word_values[i] * of_words
+            n_values += 1
         for i in range(char_ptr[row], char_ptr[row + 1]):
-            indices[at] = n_words + char_ids[i]
-            values[at] = char_values[i] * of_chars
-            at += 1
+            indices[n_values] = n_words + char_ids[i]
+            values[n_values] = char_values[i] * of_chars
+            n_values += 1
     normalise_rows(indptr, values, table.norm)
     return indptr, indices, values
 
@@ -257,14 +257,14 @@ def fit_chars(
     if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")
     least = rows_meant(parameters.char_min_df, len(texts))
-    kept = sums.frequency >= least
-    if not kept.any():
+    is_frequent = sums.frequency >= least
+    if not is_frequent.any():
         raise BadParameter(
             f"features.char_min_df: expected a bound with an n-gram in {least:g} of the "
             f"{len(texts)} texts "
             "or more, found none"
         )
-    names, idf, _ = sums.choose(kept, parameters.char_max_features, len(texts), parameters)
+    names, idf, _ = sums.choose(is_frequent, parameters.char_max_features, len(texts), parameters)
     return CharsFeaturizer(parameters, WeightedNames(names, idf), words, forms)
 
 
@@ -277,13 +277,13 @@ def load_chars(
     chars = take_names(arrays, CHARS)
     words = None
     forms = None
-    found = chars.n_names
+    n_names = chars.n_names
     if isinstance(parameters, WordsCharsParameters):
         names = take_names(arrays)
         forms = load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
-        found += names.n_names
-    if found != n_features:
-        raise Corrupt(CHARS, f"{n_features} names in all", str(found))
+        n_names += names.n_names
+    if n_names != n_features:
+        raise Corrupt(CHARS, f"{n_features} names in all", str(n_names))
     idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
     return CharsFeaturizer(parameters, WeightedNames(chars, idf), words, forms)

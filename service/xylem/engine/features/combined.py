@@ -65,11 +65,15 @@ class RowEmbedding:
 
     def shares(self, indices: I32, values: F32) -> F64:
         """Return what each feature of one row adds to its dense row, float64[features, dim]."""
-        alone = np.arange(len(indices) + 1), writeable(indices), np.ones(len(indices), np.float32)
-        turned = embed_rows(*alone, self._u, self._r, _SUMS).astype(np.float64)
+        unit_rows = (
+            np.arange(len(indices) + 1),
+            writeable(indices),
+            np.ones(len(indices), np.float32),
+        )
+        embedded = embed_rows(*unit_rows, self._u, self._r, _SUMS).astype(np.float64)
         total = float(np.abs(values.astype(np.float64)).sum()) if self._mean[0] else 0.0
-        found: F64 = turned * (values.astype(np.float64) / (total or 1.0))[:, None]
-        return found
+        contributions: F64 = embedded * (values.astype(np.float64) / (total or 1.0))[:, None]
+        return contributions
 
 
 class ColumnBlock(NamedTuple):
@@ -93,22 +97,24 @@ class ColumnBlock(NamedTuple):
             rows = self.makes.transform_texts(texts)
         return rows if self.embedding is None else self.embedding.rows(rows)
 
-    def has_words(self, of: WordParameters) -> bool:
+    def has_words(self, parameters: WordParameters) -> bool:
         """Return whether words have the forms of these parameters, and not those of the texts."""
         if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
             return False
-        mine = self.makes.parameters
+        block_parameters = self.makes.parameters
         names = WordParameters.model_fields.keys() - {"norm"}
-        return all(getattr(mine, name, None) == getattr(of, name) for name in names)
+        return all(
+            getattr(block_parameters, name, None) == getattr(parameters, name) for name in names
+        )
 
 
 def members_of(model: Model) -> list[Model]:
     """Return the members of a combined version as the versions that they are."""
-    found = []
+    members = []
     for number, manifest in enumerate(model.manifest.members):
         arrays = member_arrays(number, model.arrays)
-        found.append(Model(manifest, *assemble(manifest, arrays), arrays))
-    return found
+        members.append(Model(manifest, *assemble(manifest, arrays), arrays))
+    return members
 
 
 class NameRows(Protocol):
@@ -229,18 +235,21 @@ def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
     return blocks, of_member
 
 
-def _have_same_features(one: Model, other: Model) -> bool:
+def _have_same_features(model: Model, other: Model) -> bool:
     """Return whether rows of one version are those of another."""
-    mine = one.manifest
-    others = other.manifest
-    if "softmax" in (mine.link, others.link) or mine.n_features != others.n_features:
-        return False
-    names = {
-        name for name in one.arrays.keys() | other.arrays.keys() if name.startswith("features/")
-    }
+    manifest = model.manifest
+    other_manifest = other.manifest
     if (
-        dict(mine.features) != dict(others.features)
-        or not names <= one.arrays.keys() & other.arrays.keys()
+        "softmax" in (manifest.link, other_manifest.link)
+        or manifest.n_features != other_manifest.n_features
     ):
         return False
-    return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in names)
+    names = {
+        name for name in model.arrays.keys() | other.arrays.keys() if name.startswith("features/")
+    }
+    if (
+        dict(manifest.features) != dict(other_manifest.features)
+        or not names <= model.arrays.keys() & other.arrays.keys()
+    ):
+        return False
+    return all(np.array_equal(model.arrays[name], other.arrays[name]) for name in names)

@@ -79,10 +79,10 @@ class ContextFeaturizer(Featurizer):
         )
         sizes = np.array([len(ids) + 1 for ids in coded])
         first = np.cumsum(sizes + window) - sizes  # of each text, after its padding
-        at = ranges(first, sizes)
-        before = padded[at[:, None] - np.arange(1, window + 1)]
-        indptr = np.arange(len(at) + 1, dtype=np.int64)
-        return self._rows_of(before), LabelRows(indptr, padded[at], self.words.n_names)
+        positions = ranges(first, sizes)
+        contexts = padded[positions[:, None] - np.arange(1, window + 1)]
+        indptr = np.arange(len(positions) + 1, dtype=np.int64)
+        return self._rows_of(contexts), LabelRows(indptr, padded[positions], self.words.n_names)
 
     def id_of(self, word: str) -> int:
         """Return the id of a word; that of <unk> for one that the vocabulary lacks."""
@@ -91,11 +91,11 @@ class ContextFeaturizer(Featurizer):
     def _encode(self, text: str) -> list[int]:
         return [self.id_of(token) for token in tokens_of(text)]
 
-    def _rows_of(self, before: I32) -> SparseRows:
+    def _rows_of(self, contexts: I32) -> SparseRows:
         """Return rows of words before, int32[n, window], the last one first."""
-        n_rows, window = before.shape
+        n_rows, window = contexts.shape
         places = np.arange(window, dtype=np.int32) * self.words.n_names
-        indices = (before + places).reshape(-1)
+        indices = (contexts + places).reshape(-1)
         indptr = np.arange(n_rows + 1, dtype=np.int64) * window
         return SparseRows(indptr, indices, np.ones(len(indices), np.float32), self.n_features)
 

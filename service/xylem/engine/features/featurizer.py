@@ -79,8 +79,8 @@ class Featurizer:
         """
         if dataset.texts is not None:
             return self.transform_texts(dataset.texts)
-        if dataset.named is not None:
-            return self.transform_named(dataset.named)
+        if dataset.named_rows is not None:
+            return self.transform_named(dataset.named_rows)
         if not isinstance(self.parameters, RawParameters):
             raise self._refuse("a file of feature ids")
         assert dataset.rows is not None
@@ -91,5 +91,5 @@ class Featurizer:
         normalise_rows(rows.indptr, rows.values, NORM_CODES[self.parameters.norm])
         return rows
 
-    def _refuse(self, found: str) -> BadInstance:
-        return BadInstance(f"expected {self.takes}, which this model takes, found {found}")
+    def _refuse(self, instances: str) -> BadInstance:
+        return BadInstance(f"expected {self.takes}, which this model takes, found {instances}")

@@ -58,7 +58,7 @@ FILE_SUFFIX = ".txt"
 STOP_FILE_BYTES_MAX = 1 << 20
 
 _CODES = {name: code for code, name in _NAMES.items()}
-_KNOWN: dict[str, Sequence[str]] = {
+_LANGUAGES: dict[str, Sequence[str]] = {
     "stem": [*STEMMERS],
     "lemmas": LEMMAS,
     "stop_words": [*STOP_LISTS],
@@ -70,13 +70,13 @@ def check_language(code: str | None, option: str) -> str | None:
     """Return what an option of words may be: None, a language's code,
     a file; raise the fault of another.
     """
-    known = _KNOWN[option]
-    if code is None or code in known or not _uses(option, code):
+    codes = _LANGUAGES[option]
+    if code is None or code in codes or not _uses(option, code):
         return code
-    meant = _CODES.get(code.lower())
-    if meant in known:
-        raise fault(f"expected the code of a language, found {code}; did you mean {meant}?")
-    raise fault(unknown(code, known, "language"))
+    suggestion = _CODES.get(code.lower())
+    if suggestion in codes:
+        raise fault(f"expected the code of a language, found {code}; did you mean {suggestion}?")
+    raise fault(unknown(code, codes, "language"))
 
 
 def libraries_of(parameters: object) -> dict[str, str]:

@@ -80,15 +80,17 @@ class _Pieces:
         is_list = first == b"["
         if not cuts or self._body[cuts[-1] : end].strip(b" \t\r\n") != (b"]" if is_list else b"}"):
             raise self._fault("an array or an object that does not end as it began", start)
-        found: Any = [] if is_list else {}
+        container: Any = [] if is_list else {}
         if _past_blanks(self._data, start + 1, end) == cuts[-1]:
-            return found
-        join, read = (found.extend, self._items) if is_list else (found.update, self._fields)
+            return container
+        join, read = (
+            (container.extend, self._items) if is_list else (container.update, self._fields)
+        )
         for begin, stop in itertools.pairwise(cuts):
             if _past_blanks(self._data, begin + 1, stop) == stop:
                 raise self._fault("a comma behind which nothing stands", begin)
             join(read(begin + 1, stop))
-        return found
+        return container
 
     def _items(self, start: int, end: int) -> Any:
         return (
@@ -106,15 +108,15 @@ class _Pieces:
     def _is_long(self, start: int, end: int) -> bool:
         return end - start > 2 * self._piece_bytes
 
-    def _read(self, start: int, end: int, before: bytes = b"", after: bytes = b"") -> Any:
+    def _read(self, start: int, end: int, prefix: bytes = b"", suffix: bytes = b"") -> Any:
         """Return the value that body[start:end] is between some more bytes."""
         try:
-            return orjson.loads(before + self._body[start:end] + after)
+            return orjson.loads(prefix + self._body[start:end] + suffix)
         except orjson.JSONDecodeError as error:
-            raise self._fault(error.msg, start + error.pos - len(before)) from None
+            raise self._fault(error.msg, start + error.pos - len(prefix)) from None
 
-    def _fault(self, what: str, place: int) -> orjson.JSONDecodeError:
-        return orjson.JSONDecodeError(what, self._body[:place].decode("latin-1"), place)
+    def _fault(self, message: str, place: int) -> orjson.JSONDecodeError:
+        return orjson.JSONDecodeError(message, self._body[:place].decode("latin-1"), place)
 
 
 @kernel

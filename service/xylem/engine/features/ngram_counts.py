@@ -43,11 +43,11 @@ class Vocabulary:
 
         Raises BadData when there would be more than N_NAMES_MAX.
         """
-        more = len(start)
-        if self.n + more > N_NAMES_MAX:
+        n_spans = len(start)
+        if self.n + n_spans > N_NAMES_MAX:
             raise BadData(f"expected at most {N_NAMES_MAX} distinct n-grams, found more")
-        self._reserve(more, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
-        ids = np.empty(more, np.int32)
+        self._reserve(n_spans, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
+        ids = np.empty(n_spans, np.int32)
         self.n = _add(
             self._offsets, self._utf8, self._slots, self._seed, self.n, utf8, start, end, ids
         )
@@ -62,10 +62,10 @@ class Vocabulary:
         ptr = self._offsets[: self.n + 1].copy()
         return self._utf8[: ptr[-1]].copy(), ptr
 
-    def _reserve(self, more: int, more_bytes: int) -> None:
+    def _reserve(self, n_new: int, new_bytes: int) -> None:
         """Make room for so many more strings, each of them new."""
-        n = self.n + more
-        used = int(self._offsets[self.n]) + more_bytes
+        n = self.n + n_new
+        used = int(self._offsets[self.n]) + new_bytes
         if n + 1 > len(self._offsets):
             self._offsets.resize(2 * n, refcheck=False)
         if used > len(self._utf8):
@@ -173,8 +173,8 @@ class NgramSums:
 
     def choose(
         self,
-        kept: Bools,
-        most: int | None,
+        eligible: Bools,
+        n_max: int | None,
         n_texts: int,
         parameters: CharsParameters | TfidfParameters,
     ) -> tuple[NameTable, F32, I64]:
@@ -183,15 +183,15 @@ class NgramSums:
 
         They are sorted by bytes.
 
-        kept  bool[n], those that may stay
-        most  only so many stay, the most frequent; of two that are as frequent the one smaller by
+        eligible  bool[n], those that may stay
+        n_max  only so many stay, the most frequent; of two that are as frequent the one smaller by
               bytes
         """
-        old = np.flatnonzero(kept)
+        old = np.flatnonzero(eligible)
         names = self.vocabulary.names(old)
         order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-        if most is not None and len(order) > most:
-            order = order[np.sort(np.argsort(-self._sums[1, old[order]], kind="stable")[:most])]
+        if n_max is not None and len(order) > n_max:
+            order = order[np.sort(np.argsort(-self._sums[1, old[order]], kind="stable")[:n_max])]
         old = old[order]
         idf = np.empty(0, np.float32)
         if parameters.use_idf:

@@ -74,11 +74,11 @@ class _FeatureParameters(Parameters):
     @model_validator(mode="after")
     def _bounds_fit(self) -> Self:
         """Refuse a longest n-gram that is shorter than the shortest."""
-        for least, most in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
-            low = getattr(self, least, 0)
-            high = getattr(self, most, 0)
+        for low_name, high_name in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
+            low = getattr(self, low_name, 0)
+            high = getattr(self, high_name, 0)
             if low > high:
-                raise fault(f"expected at least {least}, {low}, found {high}", most)
+                raise fault(f"expected at least {low_name}, {low}, found {high}", high_name)
         return self
 
 
@@ -307,17 +307,17 @@ def parameters_of(config: Mapping[str, Any]) -> FeatureParameters:
     Raises BadParameter for a key or kind that is unknown, a value of another type or out of its
     range.
     """
-    given = dict(config)
-    return _class_of(given.pop("kind", None))(**given)
+    values = dict(config)
+    return _class_of(values.pop("kind", None))(**values)
 
 
-def check_features(given: Mapping[str, Any]) -> None:
+def check_features(arguments: Mapping[str, Any]) -> None:
     """Raise BadParameter when no data makes these values right:
     so much is known before any is read.
 
-    given  by name, without PREFIX. Without `kind` they must be right for one kind at least.
+    arguments  by name, without PREFIX. Without `kind` they must be right for one kind at least.
     """
-    values = dict(given)
+    values = dict(arguments)
     kinds = [_class_of(values.pop("kind"))] if "kind" in values else list(PARAMETERS.values())
     refusals = []
     for kind in kinds:
@@ -365,8 +365,8 @@ def _off(cls: type[_FeatureParameters]) -> dict[str, Any]:
 
 def _class_of(kind: object) -> type[FeatureParameters]:
     """Return the parameter class of a kind. Raises BadParameter."""
-    found = PARAMETERS.get(kind) if isinstance(kind, str) else None
-    if found is None:
+    parameter_class = PARAMETERS.get(kind) if isinstance(kind, str) else None
+    if parameter_class is None:
         message = f"expected one of {', '.join(PARAMETERS)}, found {what_is(kind)}"
         raise BadParameter.of([ParameterFault(f"{PREFIX}kind", message)])
-    return found
+    return parameter_class

@@ -38,7 +38,7 @@ def default_kind(dataset: Dataset) -> str:
     """Return the kind of features for a data set: tfidf for texts, named for names, raw for ids."""
     if dataset.texts is not None:
         return TfidfParameters.kind
-    return RawParameters.kind if dataset.named is None else NamedParameters.kind
+    return RawParameters.kind if dataset.named_rows is None else NamedParameters.kind
 
 
 def fit_featurizer(
@@ -56,8 +56,8 @@ def fit_featurizer(
     featurizer = _fitted(dataset, parameters, crew)
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
-    made = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
-    return featurizer, SparseRows.join(list(made))
+    row_blocks = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
+    return featurizer, SparseRows.join(list(row_blocks))
 
 
 def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
@@ -65,8 +65,8 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
         return fit_chars(dataset.texts, parameters, crew)
     if dataset.rows is None and isinstance(parameters, HashingParameters):
         return HashingFeaturizer(parameters, fit_forms(parameters))
-    if dataset.named is not None and isinstance(parameters, NamedParameters):
-        return fit_named(dataset.named, parameters)
+    if dataset.named_rows is not None and isinstance(parameters, NamedParameters):
+        return fit_named(dataset.named_rows, parameters)
     if dataset.rows is not None and isinstance(parameters, RawParameters):
         if dataset.rows.n_features < 1:
             raise BadData("expected instances with a feature, found none")
@@ -99,17 +99,19 @@ class MakeRows:
         return featurizer.transform_texts(texts)
 
 
-def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features: int) -> Featurizer:
+def streaming_featurizer(
+    dataset: Dataset, values: Mapping[str, Any], n_features: int
+) -> Featurizer:
     """Return the featurizer of instances that are never all at hand: texts or names hashed, or ids.
 
     dataset     some of the instances, all are of their kind
-    given       values of parameters by name, `kind` among them or not
+    values      values of parameters by name, `kind` among them or not
     n_features  of instances with ids: the largest id, and 1
 
     Raises BadParameter for a kind that must see all instances first: tfidf and named.
     """
     kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
-    parameters = parameters_of({"kind": kind, **given})
+    parameters = parameters_of({"kind": kind, **values})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
         return HashingFeaturizer(parameters, fit_forms(parameters))
     if isinstance(parameters, RawParameters) and dataset.rows is not None:

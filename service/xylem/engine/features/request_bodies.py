@@ -119,11 +119,13 @@ class RequestBodies(Uncopyable):
         self.texts = body_texts(featurizer, 0, 0, 0)
         # as many characters as there is room for their features
         if isinstance(featurizer, TextFeaturizer):
-            by = featurizer.text_rows
-            characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
+            text_rows = featurizer.text_rows
+            characters_max = min(
+                forms.characters_max, forms.values_max // text_rows.features_a_character
+            )
             texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
             sample = np.frombuffer(b"", np.uint8)  # as `encoded` returns it
-            rows_by = address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table)
+            rows_by = address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
             self.texts = texts._replace(rows_by=rows_by)
         self.texts_at = handle_of(self.texts)
 
@@ -136,27 +138,27 @@ class RequestBodies(Uncopyable):
         out = self.arrays[:3], self.arrays[3], self.texts_at
         return BodyQuery(*read_body(data_of(message), start, self.constants, *out))
 
-    def rows_read(self, asked: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
+    def rows_read(self, query: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
         """Return the rows in `arrays`, what was asked for them and
         the number that labels must reach.
 
         Those of texts are made first.
         """
-        if asked.n_rows == 0:
+        if query.n_rows == 0:
             return None
         indptr, indices, values, number = self.arrays
-        if asked.n_values == TEXTS:
-            asked = asked._replace(
-                n_values=write_rows(self.texts_at, asked.n_rows, self.arrays[:3])
+        if query.n_values == TEXTS:
+            query = query._replace(
+                n_values=write_rows(self.texts_at, query.n_rows, self.arrays[:3])
             )
-            if asked.n_values == 0:
+            if query.n_values == 0:
                 return None
-        n_rows = asked.n_rows
-        n_values = asked.n_values
+        n_rows = query.n_rows
+        n_values = query.n_values
         rows = SparseRows(
             indptr[: n_rows + 1], indices[:n_values], values[:n_values], self.constants[0]
         )
-        return rows, asked, number.item(0)
+        return rows, query, number.item(0)
 
 
 def data_of(message: bytes) -> U8:

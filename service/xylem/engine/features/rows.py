@@ -52,9 +52,9 @@ def rows_of_csr(
         or indices.dtype.kind not in "iu"
         or values.dtype.kind not in "iuf"
     ):
-        found = ", ".join(str(array.dtype) for array in (indptr, indices, values))
+        dtypes = ", ".join(str(array.dtype) for array in (indptr, indices, values))
         raise BadInstance(
-            f"expected integers, integers and numbers as indptr, indices and values, found {found}"
+            f"expected integers, integers and numbers as indptr, indices and values, found {dtypes}"
         )
     if len(indices) != len(values):
         raise BadInstance(
@@ -69,8 +69,8 @@ def rows_of_csr(
             f"expected indptr to ascend from 0 to the {len(indices)} indices, found another"
         )
     if len(indices) and (least < 0 or greatest >= n_features):
-        found = f"{least} to {greatest}"
-        raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {found}")
+        id_range = f"{least} to {greatest}"
+        raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {id_range}")
     with np.errstate(over="ignore"):  # a number beyond 32 bits is infinite, and refused as such
         narrow = values.astype(np.float32)
     return tidied(starts, features, narrow, n_features)

@@ -172,10 +172,10 @@ class _CountWords:
         words = words_of(texts, chosen, forms)
         spans = NgramSpans(*ngram_spans(*words[1:], chosen.ngram_min, chosen.ngram_max))
         ngrams, ids = counts_of(words.utf8, spans)
-        kept = ids >= 0
-        ones = np.ones(np.count_nonzero(kept), np.float32)
+        has_id = ids >= 0
+        ones = np.ones(np.count_nonzero(has_id), np.float32)
         return _WordCounts(
-            ngrams, tidied(offsets(kept)[spans.row_ptr], ids[kept], ones, len(ngrams.totals))
+            ngrams, tidied(offsets(has_id)[spans.row_ptr], ids[has_id], ones, len(ngrams.totals))
         )
 
 
@@ -202,20 +202,20 @@ def fit_tfidf(
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     low, high = (rows_meant(bound, len(texts)) for bound in (parameters.min_df, parameters.max_df))
-    kept = (sums.frequency >= low) & (sums.frequency <= high)
-    if not kept.any():
+    is_common = (sums.frequency >= low) & (sums.frequency <= high)
+    if not is_common.any():
         raise BadParameter(
             f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to "
             f"{high:g} of the "
             f"{len(texts)} texts, found none"
         )
-    names, idf, old = sums.choose(kept, parameters.max_features, len(texts), parameters)
+    names, idf, old = sums.choose(is_common, parameters.max_features, len(texts), parameters)
     featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     counted = SparseRows.join(parts)
     # feature i was old[i]; -1: it does not stay
     ids = inverse(old, sums.vocabulary.n)[counted.indices]
-    kept = ids >= 0
-    rows = tidied(offsets(kept)[counted.indptr], ids[kept], counted.values[kept], len(old))
+    has_id = ids >= 0
+    rows = tidied(offsets(has_id)[counted.indptr], ids[has_id], counted.values[has_id], len(old))
     weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
     return featurizer, featurizer.normalised(rows)
 

@@ -50,7 +50,7 @@ class WordForms:
         self._stops = frozenset(name.encode() for name in all_names(stops))
         self._reform = reform
         self._lock = threading.Lock()
-        self._known = functools.lru_cache(FORMS_MAX)(self._form)
+        self._cached_form = functools.lru_cache(FORMS_MAX)(self._form)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the stop words as a version stores them; no arrays where there are none."""
@@ -59,15 +59,15 @@ class WordForms:
     def of(self, words: Words) -> Words:
         """Return the forms of words; two that touched and both stay touch still."""
         data = words.utf8.tobytes()
-        known = self._known
-        each = data.split(b" ")  # faster than slices, where a space stands between all words
-        if len(each) != len(words.start):
+        form_of = self._cached_form
+        spellings = data.split(b" ")  # faster than slices, where a space stands between all words
+        if len(spellings) != len(words.start):
             spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
-            each = [data[start:end] for start, end in spans]
-        forms = [known(word) if len(word) <= WORD_BYTES_MAX else word for word in each]
+            spellings = [data[start:end] for start, end in spans]
+        forms = [form_of(word) if len(word) <= WORD_BYTES_MAX else word for word in spellings]
         sizes = np.fromiter(map(len, forms), np.int64, len(forms))
         joined = np.frombuffer(b"".join(forms), np.uint8)
-        return Words(*_replaced(words.word_ptr, words.start, words.end, joined, sizes))
+        return Words(*_replace_words(words.word_ptr, words.start, words.end, joined, sizes))
 
     def _form(self, word: bytes) -> bytes:
         if word in self._stops:
@@ -79,7 +79,7 @@ class WordForms:
 
 
 @kernel
-def _replaced(
+def _replace_words(
     word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64
 ) -> tuple[U8, I64, I64, I64]:
     """Return the fields of Words of the forms, in place of words whose start and end are given.
@@ -89,8 +89,8 @@ def _replaced(
     """
     m = len(sizes)
     n = 0
-    at = 0
-    before = 0
+    position = 0
+    offset = 0
     utf8 = np.empty(len(joined) + m, np.uint8)
     ptr = np.zeros(len(word_ptr), np.int64)
     starts = np.empty(m, np.int64)
@@ -101,17 +101,17 @@ def _replaced(
                 continue
             touches = i > word_ptr[text] and sizes[i - 1] > 0 and start[i] == end[i - 1]
             if n > ptr[text] and not touches:
-                utf8[at] = _SPACE
-                at += 1
-            starts[n] = at
+                utf8[position] = _SPACE
+                position += 1
+            starts[n] = position
             for k in range(sizes[i]):
-                utf8[at + k] = joined[before + k]
-            at += sizes[i]
-            before += sizes[i]
-            ends[n] = at
+                utf8[position + k] = joined[offset + k]
+            position += sizes[i]
+            offset += sizes[i]
+            ends[n] = position
             n += 1
         ptr[text + 1] = n
-    return utf8[:at], ptr, starts[:n], ends[:n]
+    return utf8[:position], ptr, starts[:n], ends[:n]
 
 
 def words_of(texts: Sequence[str], parameters: WordParameters, forms: WordForms | None) -> Words:
@@ -126,7 +126,7 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
     Raises BadParameter where a library is not installed, BadData for a file that is no list of
     words.
     """
-    if not _are_asked(parameters):
+    if not _change_words(parameters):
         return None
     words: list[str] = []
     if parameters.stop_words is not None:
@@ -148,13 +148,13 @@ def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -
 
     Raises Corrupt, and BadParameter where a library is not installed that the version needs.
     """
-    if not _are_asked(parameters):
+    if not _change_words(parameters):
         return None
     stops = build_names([]) if parameters.stop_words is None else take_names(arrays, STOPS)
     return WordForms(stops, *_reform_of(parameters))
 
 
-def _are_asked(parameters: WordParameters) -> bool:
+def _change_words(parameters: WordParameters) -> bool:
     return (parameters.stem, parameters.lemmas, parameters.stop_words) != (None, None, None)
 
 

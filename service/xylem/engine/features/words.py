@@ -82,17 +82,17 @@ def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, b
     size = size_at(utf8, i)
     kind = of_classes[code_at(utf8, i, size)]
     unspaced = kind & UNSPACED != 0
-    more = MARK if unspaced else (WORD | MARK if kind & WORD else 0)
+    continuing = MARK if unspaced else (WORD | MARK if kind & WORD else 0)
     n = 1
     i = i + size
-    while more and i < stop:
+    while continuing and i < stop:
         size = size_at(utf8, i)
         kind = of_classes[code_at(utf8, i, size)]
-        if kind & more == 0 or kind & UNSPACED:
+        if kind & continuing == 0 or kind & UNSPACED:
             break
         n = n + 1
         i = i + size
-    return i, unspaced or (more != 0 and n >= _SHORTEST), unspaced
+    return i, unspaced or (continuing != 0 and n >= _SHORTEST), unspaced
 
 
 @kernel
@@ -104,7 +104,7 @@ def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
     starts = np.empty(room, np.int64)
     ends = np.empty(room, np.int64)
     n = 0
-    at = 0
+    position = 0
     for text in range(len(text_ptr) - 1):
         i = text_ptr[text]
         stop = text_ptr[text + 1]
@@ -113,18 +113,18 @@ def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
             end, is_word, unspaced = _word_end(utf8, i, stop, of_classes)
             if is_word:
                 if n > word_ptr[text] and not (touches and unspaced):
-                    out[at] = _SPACE
-                    at += 1
-                starts[n] = at
+                    out[position] = _SPACE
+                    position += 1
+                starts[n] = position
                 for k in range(i, end):
-                    out[at] = utf8[k]
-                    at += 1
-                ends[n] = at
+                    out[position] = utf8[k]
+                    position += 1
+                ends[n] = position
                 n += 1
             i = end
             touches = unspaced
         word_ptr[text + 1] = n
-    return out[:at], word_ptr, starts[:n], ends[:n]
+    return out[:position], word_ptr, starts[:n], ends[:n]
 
 
 @inlined

@@ -10,7 +10,7 @@ from xylem_store import F32, I32, I64, inlined, kernel
 
 
 @inlined
-def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F32) -> None:
+def _add_embedded(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F32) -> None:
     """Add value * turned(feature) to `out`, float32[d]."""
     n_words, dim = u.shape
     word = feature % n_words
@@ -42,7 +42,7 @@ def embed_rows(indptr: I64, indices: I32, values: F32, u: NDArray[Any], r: F32, 
     for row in range(n_rows):
         total = np.float32(0.0)
         for e in range(indptr[row], indptr[row + 1]):
-            _add_turned(u, r, indices[e], values[e], out[row])
+            _add_embedded(u, r, indices[e], values[e], out[row])
             total += abs(values[e])
         if mean[0] == 1 and total > 0:
             scale = np.float32(1.0) / total

@@ -39,7 +39,7 @@ from xylem_store import (
     write_struct,
 )
 
-_Asked: TypeAlias = tuple[int, int, int, int, int, int]
+_Query: TypeAlias = tuple[int, int, int, int, int, int]
 _Seal: TypeAlias = tuple[U64, int, int, int, int]
 
 _UniTuple: Any = types.UniTuple
@@ -154,8 +154,8 @@ class FastCall(NamedTuple):
     call: Handle
     search: Handle
     answers: Handle
-    given: I64_1
-    asked: I64_1
+    ready_query: I64_1
+    requested: I64_1
     room: I64_1
     indptr: I64_1
     indices: I32_1
@@ -216,10 +216,10 @@ def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F3
 @inlined
 def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
     """Return whether there is room for a request; say what it asks for."""
-    call.asked[0] = n_rows
-    call.asked[1] = n_values
-    call.asked[2] = top_r
-    call.asked[3] = n_kept
+    call.requested[0] = n_rows
+    call.requested[1] = n_values
+    call.requested[2] = top_r
+    call.requested[3] = n_kept
     return bool(
         n_values <= call.room[0]
         and n_kept <= call.room[1]
@@ -271,10 +271,10 @@ def _write_answer(
     if kind == TENSORS:
         is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
     else:
-        on = call.token, call.text, call.text_ends
+        buffers = call.token, call.text, call.text_ends
         # a label tree has learned all of its labels
         labels = call.offsets, call.utf8, call.allowed[:0]
-        is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *on))
+        is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *buffers))
     return is_written
 
 
@@ -304,17 +304,17 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
 @inlined
 def _read_body(
     data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall
-) -> _Asked:
+) -> _Query:
     """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
-    asked: _Asked
+    query: _Query
     if kind == TENSORS:
-        on = call.number, call.form, call.texts
-        asked = _read(model.reading_tensors, (data, span, constants, rows, *on))
+        targets = call.number, call.form, call.texts
+        query = _read(model.reading_tensors, (data, span, constants, rows, *targets))
     else:
-        asked = _read(model.reading, (data, span[0], constants, rows, call.number, call.texts))
-    return asked
+        query = _read(model.reading, (data, span[0], constants, rows, call.number, call.texts))
+    return query
 
 
 @kernel
@@ -332,7 +332,7 @@ def answer_fast(
     the rows given; return how many rows.
 
     0: it is not for kernels, or not within the limits, or must surely be right, and no beam search
-    of that width says that it is. GROW: there is no room for what `asked` says now, or for the
+    of that width says that it is. GROW: there is no room for what `query` says now, or for the
     text. Else the answer is in `text`: predictions, or tensors as the form says.
 
     start, end       where the JSON of the body begins and ends
@@ -348,15 +348,15 @@ def answer_fast(
     present = struct_at(FastPresent, present_at)
     model = struct_at(FastModel, call.model)
     limits = struct_at(FastLimits, call.limits)
-    g = call.given
-    is_read = call.given[0] == 0
-    asked: _Asked = g[0], g[1], g[2], g[3], g[4], g[5]
+    g = call.ready_query
+    is_read = call.ready_query[0] == 0
+    query: _Query = g[0], g[1], g[2], g[3], g[4], g[5]
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
-        asked = _read_body(data, (start, end), kind, model, call)
+        query = _read_body(data, (start, end), kind, model, call)
         call.times[HAS_READ] = call.times[MADE] = clock_ns()
-    n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
-    call.asked[4] = threshold
+    n_rows, n_values, top_r, beam_width, threshold, is_exact = query
+    call.requested[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
     n_chunks = min(beam_width, model.n_chunks)
     n_children = n_chunks * model.n_trees * model.n_children
@@ -379,8 +379,8 @@ def answer_fast(
     if not _spread(n_rows, top_r, call) and is_sure:
         return 0
     seal = present.keyed, present.model, present.version, epoch, present.expiry
-    named = present.thresholds[:0] if threshold == TUNED else present.thresholds
-    if not _write_answer(kind, model, n_rows, named, seal, serial, call):
+    thresholds = present.thresholds[:0] if threshold == TUNED else present.thresholds
+    if not _write_answer(kind, model, n_rows, thresholds, seal, serial, call):
         return GROW
     _count_stages(is_read, call)
     return n_rows

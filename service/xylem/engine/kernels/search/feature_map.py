@@ -38,17 +38,17 @@ def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
     sparse row, -1 - that of a dense one.
     """
     chunk = ensemble.node_chunk[node]
-    at = ensemble.block_ptr[chunk]
+    block = ensemble.block_ptr[chunk]
     for group in range(ensemble.directory.shape[1]):
         blocks = np.int64(ensemble.directory[chunk, group, 0])
         while blocks != 0:
             feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
             blocks &= blocks - 1
-            rows = np.int64(ensemble.blocks[at, 0])
-            dense_rows = np.int64(ensemble.blocks[at, 1])
-            n_sparse = np.int64(ensemble.blocks[at, 2])
-            n_dense = np.int64(ensemble.blocks[at, 3])
-            at += 1
+            rows = np.int64(ensemble.blocks[block, 0])
+            dense_rows = np.int64(ensemble.blocks[block, 1])
+            n_sparse = np.int64(ensemble.blocks[block, 2])
+            n_dense = np.int64(ensemble.blocks[block, 3])
+            block += 1
             while rows != 0:
                 bit = lowest_lane(rows)
                 rows &= rows - 1

@@ -34,25 +34,25 @@ def keep_best(scores: F32, ids: I32, size: int, capacity: int, score: float32, i
 @inlined
 def _rise(scores: F32, ids: I32, size: int, score: float32, id_: int, best_first: bool) -> int:
     """Add an entry and let it rise; the root is the best one, or the worst one. Return the size."""
-    at = size
-    while at > 0:
-        above = (at - 1) >> 1
+    slot = size
+    while slot > 0:
+        above = (slot - 1) >> 1
         if better(score, id_, scores[above], ids[above]) != best_first:
             break
-        scores[at] = scores[above]
-        ids[at] = ids[above]
-        at = above
-    scores[at] = score
-    ids[at] = id_
+        scores[slot] = scores[above]
+        ids[slot] = ids[above]
+        slot = above
+    scores[slot] = score
+    ids[slot] = id_
     return size + 1
 
 
 @inlined
 def _sink(scores: F32, ids: I32, size: int, score: float32, id_: int, best_first: bool) -> None:
     """Put an entry in the root's place and let it sink below all that belong above it."""
-    at = 0
+    slot = 0
     while True:
-        below = 2 * at + 1
+        below = 2 * slot + 1
         if below >= size:
             break
         right = below + 1
@@ -61,11 +61,11 @@ def _sink(scores: F32, ids: I32, size: int, score: float32, id_: int, best_first
             below = right
         if better(scores[below], ids[below], score, id_) != best_first:
             break
-        scores[at] = scores[below]
-        ids[at] = ids[below]
-        at = below
-    scores[at] = score
-    ids[at] = id_
+        scores[slot] = scores[below]
+        ids[slot] = ids[below]
+        slot = below
+    scores[slot] = score
+    ids[slot] = id_
 
 
 @inlined

@@ -71,10 +71,10 @@ class NearSearch(NamedTuple):
     best   int32[BEST]  the first member's best labels
     cosine  float32[rows]  with the row that is answered; 0 between rows. It and `scale` are whole
             vectors
-    met     int32[rows / LANES]  blocks of LANES rows to look at: all of them, or those with a
-            feature of it
-    is_met  uint8[rows / LANES]  whether a block is in `met`; 0 between rows. Empty: `met` has all
-            of them
+    block   int32[rows / LANES]  blocks of LANES rows to look at: all of them, or those that share a
+            feature with the row that is answered
+    is_listed  uint8[rows / LANES]  whether a block is in `block`; 0 between rows. Empty if `block`
+            has all of them
     greatest  float32[GROUPS]  cosine of a row of each group
     best_cosine, best_row  [NEAREST]  the heap of rows
     """
@@ -94,8 +94,8 @@ class NearSearch(NamedTuple):
     features: F32_2
     best: I32_1
     cosine: F32_1
-    met: I32_1
-    is_met: U8_1
+    block: I32_1
+    is_listed: U8_1
     greatest: F32_1
     best_cosine: F32_1
     best_row: I32_1
@@ -105,7 +105,7 @@ class NearSearch(NamedTuple):
 def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
     """Set the cosines between a row and all that have a feature of it.
 
-    Returns how many blocks are in `met`. Columns of other members and of names are passed over.
+    Returns how many blocks are in `block`. Columns of other members and of names are passed over.
     Cost: for each feature of the row a search, and at most POSTINGS_MAX products; then looks at
     LISTED_ROWS cosines at most, or at the blocks met.
     """
@@ -117,19 +117,19 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
         squares += rows.values[end] * rows.values[end]
         end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    n_met = 0 if len(near.is_met) > 0 else len(near.met)
-    for at in range(low, end):
-        column = rows.indices[at]
-        value = rows.values[at] * length
+    n_met = 0 if len(near.is_listed) > 0 else len(near.block)
+    for position in range(low, end):
+        column = rows.indices[position]
+        value = rows.values[position] * length
         begin = near.feature_ptr[column]
         end_of_list = near.feature_ptr[column + 1]
         for i in range(begin, end_of_list):
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
-        if len(near.is_met) > 0:
+        if len(near.is_listed) > 0:
             n_met = _meet(begin, end_of_list, n_met, near)
     near.greatest[:] = _TINY
     for k in range(n_met):
-        first = near.met[k] * LANES
+        first = near.block[k] * LANES
         group = k * LANES % GROUPS
         cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
         vstore(near.cosine, first, cosines)
@@ -139,14 +139,14 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
 
 @inlined
 def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
-    """Add the blocks of row[begin : end] to the n_met that are in `met`; return how
+    """Add the blocks of row[begin : end] to the n_met that are in `block`; return how
     many there are.
     """
     for i in range(begin, end):
         block = np.uint64(near.row[i]) >> _SHIFT
-        near.met[np.uint64(n_met)] = block
-        n_met += near.is_met[block] == 0  # without a branch, which could not be foretold
-        near.is_met[block] = 1
+        near.block[np.uint64(n_met)] = block
+        n_met += near.is_listed[block] == 0  # without a branch, which could not be foretold
+        near.is_listed[block] = 1
     return n_met
 
 
@@ -160,7 +160,7 @@ def keep_nearest(n_met: int, near: NearSearch) -> int:
     least = _least_of_nearest(near)
     n_near = 0
     for k in range(n_met):
-        first = near.met[k] * LANES
+        first = near.block[k] * LANES
         lanes = vatleast(vload(near.cosine, first), vbroadcast(least))
         while lanes != 0:
             row = first + lowest_lane(lanes)
@@ -169,9 +169,9 @@ def keep_nearest(n_met: int, near: NearSearch) -> int:
                 near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row
             )
         vstore(near.cosine, first, vbroadcast(_ZERO))
-    if len(near.is_met) > 0:
+    if len(near.is_listed) > 0:
         for k in range(n_met):
-            near.is_met[near.met[k]] = 0
+            near.is_listed[near.block[k]] = 0
     return n_near
 
 
@@ -196,18 +196,18 @@ def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
         greatest = second = third = cubes = total = _ZERO
         begin = near.label_ptr[candidate[i]]
         end = near.label_ptr[candidate[i] + 1]
-        for own in range(begin, end):
-            cosine = near.cosine[near.label_row[own]]
+        for position in range(begin, end):
+            cosine = near.cosine[near.label_row[position]]
             total += cosine
             cubes += cosine * cosine * cosine
             third = max(third, min(second, cosine))
             second = max(second, min(greatest, cosine))
             greatest = max(greatest, cosine)
-        found = near.features[i]
-        found[0] = greatest
-        found[1] = (greatest + second + third) * _THIRD
-        found[2] = cubes
-        found[3] = total / np.float32(end - begin) if end > begin else _ZERO
+        features = near.features[i]
+        features[0] = greatest
+        features[1] = (greatest + second + third) * _THIRD
+        features[2] = cubes
+        features[3] = total / np.float32(end - begin) if end > begin else _ZERO
 
 
 @inlined
@@ -223,12 +223,12 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
         cosine = near.best_cosine[j]
         vote = cosine * cosine * cosine
         total += vote
-        for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
-            place = slot[near.row_label[at]]
+        for position in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
+            place = slot[near.row_label[position]]
             if place >= 0:
-                found = near.features[place]
-                found[_VOTES] += vote
-                found[_VOTES + 2] = max(found[_VOTES + 2], cosine)
+                features = near.features[place]
+                features[_VOTES] += vote
+                features[_VOTES + 2] = max(features[_VOTES + 2], cosine)
     for i in range(n):
         near.features[i, _VOTES + 1] = near.features[i, _VOTES] / total if total > _ZERO else _ZERO
 
@@ -247,10 +247,10 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
         total += scores[i]
         if near.best[i] < 0:
             continue
-        for at in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
-            place = slot[near.other_label[at]]
+        for position in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
+            place = slot[near.other_label[position]]
             if place >= 0:
-                near.features[place, _EXPECTED] += scores[i] * near.other_share[at]
+                near.features[place, _EXPECTED] += scores[i] * near.other_share[position]
     for i in range(n):
         near.features[i, _EXPECTED] = (
             near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
@@ -284,13 +284,13 @@ def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
         cosine = max(cosine, near.features[i, _VOTES + 2])
     greatest = scores[0] if len(scores) > 0 else _ZERO
     for i in range(n):
-        found = near.features[i, CONTEXT:]
+        context = near.features[i, CONTEXT:]
         place = rank[i]
-        found[0] = _ZERO
+        context[0] = _ZERO
         if place >= 0:
-            after = scores[place + 1] if place + 1 < len(scores) else _ZERO
-            found[0] = log_of((scores[place] + _FLOOR) / (after + _FLOOR))
-        found[1] = total
-        found[2] = greatest
-        found[3] = votes
-        found[4] = cosine
+            next_score = scores[place + 1] if place + 1 < len(scores) else _ZERO
+            context[0] = log_of((scores[place] + _FLOOR) / (next_score + _FLOOR))
+        context[1] = total
+        context[2] = greatest
+        context[3] = votes
+        context[4] = cosine

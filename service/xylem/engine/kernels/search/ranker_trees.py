@@ -42,7 +42,7 @@ class RankerTrees(NamedTuple):
     leaf_ptr   int32[T + 1]  and the leaves leaf_ptr[t] .. leaf_ptr[t + 1] - 1, from left to right
     column     int32[N]      where a node's feature begins in a matrix float32[F, BLOCK]
     threshold  float32[N]
-    kept       int32[N]      bits of the leaves that are left where the feature is above the
+    leaf_mask  int32[N]      bits of the leaves that are left where the feature is above the
                threshold
     value      float32[L]
     """
@@ -51,7 +51,7 @@ class RankerTrees(NamedTuple):
     leaf_ptr: I32_1
     column: I32_1
     threshold: F32_1
-    kept: I32_1
+    leaf_mask: I32_1
     value: F32_1
 
 
@@ -83,7 +83,7 @@ def trees_of(ranker: Ranker) -> RankerTrees:
         leaf_ptr=leaf_ptr.astype(np.int32),
         column=ranker.feature[inner] * np.int32(BLOCK),
         threshold=ranker.threshold[inner],
-        kept=(~np.left_shift(of_low, np.array(first, np.int64)[inner]))
+        leaf_mask=(~np.left_shift(of_low, np.array(first, np.int64)[inner]))
         .astype(np.uint32)
         .view(np.int32),
         value=value,
@@ -103,10 +103,10 @@ def add_trees(n: int, trees: RankerTrees, matrix: F32_2, margin: F32_1) -> None:
         for i in range(0, n, 2 * LANES):
             these = those = vall()
             for node in range(first, last):
-                at = place(node)
-                column = trees.column[at] + i
-                threshold = trees.threshold[at]
-                bits = trees.kept[at]
+                index = place(node)
+                column = trees.column[index] + i
+                threshold = trees.threshold[index]
+                bits = trees.leaf_mask[index]
                 these = vkeep(these, vload(matrix, column), threshold, bits)
                 those = vkeep(those, vload(matrix, column + LANES), threshold, bits)
             vstore(margin, i, vadd(vload(margin, i), vfirst(these, trees.value, leaf)))

@@ -44,7 +44,7 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
     entered so.
     """
     ensemble = parts.ensemble
-    routing = parts.own
+    routing = parts.traversal_buffers
     work = parts.work
     for row in range(first, last):
         clear_cost(parts.answers.costs, row, work)
@@ -94,13 +94,13 @@ def _score_level(
                 call_scorer(scorer, MAPPED, k, until, 0)
             else:
                 call_scorer(scorer, IN_TURN, k, until, end)
-            for at in range(k, until):
-                if not _is_room(ensemble, at, n_next, n_leaves, routing):
+            for entry in range(k, until):
+                if not _is_room(ensemble, entry, n_next, n_leaves, routing):
                     n_next = NO_ROOM
                     break
-                charge(answers.costs, routing.entry_row[at], work, at - k)
-                margins = work.margins[at - k]
-                n_next, n_leaves = _enter_children(parts, at, n_next, n_leaves, margins)
+                charge(answers.costs, routing.entry_row[entry], work, entry - k)
+                margins = work.margins[entry - k]
+                n_next, n_leaves = _enter_children(parts, entry, n_next, n_leaves, margins)
             k = until
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
@@ -128,7 +128,7 @@ def _enter_children(
     margins; return (n_next, n_leaves).
     """
     ensemble = parts.ensemble
-    routing = parts.own
+    routing = parts.traversal_buffers
     node = routing.entry_node[k]
     row = routing.entry_row[k]
     tree = routing.entry_tree[k]
@@ -200,22 +200,23 @@ def _next_level(
         ends[chunk + 1] += ends[chunk]
     for i in range(n_next):
         chunk = node_chunk[routing.next_node[i]]
-        at = ends[chunk]
+        position = ends[chunk]
         ends[chunk] += 1
-        routing.entry_node[at] = routing.next_node[i]
-        routing.entry_row[at] = routing.next_row[i]
-        routing.entry_tree[at] = routing.next_tree[i]
+        routing.entry_node[position] = routing.next_node[i]
+        routing.entry_row[position] = routing.next_row[i]
+        routing.entry_tree[position] = routing.next_tree[i]
 
 
 @kernel
 def route_rows(call_at: I64) -> None:
-    """Answer the rows of a Call, whose `own` is a RoutingWorkspace; its rows go down together.
+    """Answer the rows of a Call, whose `traversal_buffers` are a RoutingWorkspace.
 
-    The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are
-    answered. A block that finds no room (rows that enter many children) is halved; one row always
-    finds it. Cost: the chunks of the nodes entered, at least depth a tree, at worst all; the labels
-    of the leaves reached; to re-rank, the mean rows of those labels. The answer to a row does not
-    depend on the others.
+    The rows of a block go down the trees together. The candidates are re-ranked if the call's
+    `rerank` is not NO_RERANK. Only labels of score > 0 are answered. A block for which the buffers
+    have no room (its rows enter many children) is halved; for one row there is always room. Cost:
+    the chunks of the nodes entered, at least the depth of each tree, at worst all; the labels of
+    the leaves reached; to re-rank, the mean rows of those labels. The answer to a row does not
+    depend on the other rows.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, RoutingWorkspace)
@@ -230,20 +231,22 @@ def route_rows(call_at: I64) -> None:
             n_rows = max(1, (end - row) >> 1)
             continue
         sort_leaves(n_leaves, row, end - row, routing)
-        for here in range(row, end):
-            first = routing.row_ptr[here - row]
-            last = routing.row_ptr[here - row + 1]
-            n_best = rank_labels(parts, add_leaves(ensemble, routing, first, last), here, rerank)
+        for block_row in range(row, end):
+            first = routing.row_ptr[block_row - row]
+            last = routing.row_ptr[block_row - row + 1]
+            n_best = rank_labels(
+                parts, add_leaves(ensemble, routing, first, last), block_row, rerank
+            )
             is_exact = work.stop[0] == 0
             n_best = n_best if is_exact or not search.is_sure else 0
             write_answer(
-                answers, here, False, routing.best_score, routing.best_label, n_best, is_exact
+                answers, block_row, False, routing.best_score, routing.best_label, n_best, is_exact
             )
         row = end
-    for here in range(row, call.last):
-        answers.exact[here] = 0
-        answers.counts[here] = 0
-        clear_cost(answers.costs, here, work)
+    for block_row in range(row, call.last):
+        answers.exact[block_row] = 0
+        answers.counts[block_row] = 0
+        clear_cost(answers.costs, block_row, work)
     calibrate_answers(call, search, answers)
 
 

@@ -114,12 +114,12 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
         place = routing.leaf_order[i]
         leaf = routing.leaf_node[place]
         weight = _ONE / np.float32(routing.tree_leaves[routing.leaf_tree[place]])
-        for at in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
-            label = ensemble.leaf_label[at]
-            before = routing.label_sum[label]
-            after = before + weight * ensemble.leaf_value[at]
-            routing.label_sum[label] = after
-            if before == _ZERO and after > _ZERO:
+        for position in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
+            label = ensemble.leaf_label[position]
+            old_sum = routing.label_sum[label]
+            new_sum = old_sum + weight * ensemble.leaf_value[position]
+            routing.label_sum[label] = new_sum
+            if old_sum == _ZERO and new_sum > _ZERO:
                 routing.label_seen[n_seen] = label
                 n_seen += 1
     return n_seen

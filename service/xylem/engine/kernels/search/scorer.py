@@ -96,11 +96,11 @@ def find_blocks(
         block = np.uint32(indices[i]) >> _BLOCK_BITS
         group = np.uint32(indices[i]) >> _GROUP_BITS
         blocks = directory[group, 0]
-        at = first + directory[group, 1] + count_below(blocks, block)
-        block_at[place(n_found)] = at
+        index = first + directory[group, 1] + count_below(blocks, block)
+        block_at[place(n_found)] = index
         block_item[place(n_found)] = i
         n_found += has(blocks, block)
-        prefetch(ensemble.blocks, 4 * at)
+        prefetch(ensemble.blocks, 4 * index)
     work.counts[stage, 0] = n_found
 
 
@@ -125,23 +125,25 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
     sparse_value = work.sparse_value[stage]
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
-    for found in range(work.counts[stage, 0]):
-        at = place(block_at[found])
-        item = place(block_item[found])
+    for block_hit in range(work.counts[stage, 0]):
+        index = place(block_at[block_hit])
+        item = place(block_item[block_hit])
         feature = np.uint32(indices[item])
         value = values[item]
-        rows = ensemble.blocks[at, 0]
-        dense_rows = ensemble.blocks[at, 1]
+        rows = ensemble.blocks[index, 0]
+        dense_rows = ensemble.blocks[index, 1]
         is_row = has(rows, feature)
         is_dense = has(dense_rows, feature)
         n_dense_below = count_below(dense_rows, feature)
         n_below = count_below(rows, feature)
         dense_at[place(n_dense)] = (
-            first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+            first_dense + (np.int64(ensemble.blocks[index, 3]) + n_dense_below) * width
         )
         dense_value[place(n_dense)] = value
         n_dense += is_dense
-        sparse_at[place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
+        sparse_at[place(n_sparse)] = (
+            first_sparse + ensemble.blocks[index, 2] + n_below - n_dense_below
+        )
         sparse_value[place(n_sparse)] = value
         n_sparse += is_row - is_dense
     line = _LINE // dense.itemsize
@@ -171,15 +173,15 @@ def _find_all_rows(
     after the other.
     """
     width = children_width(ensemble, node)
-    at = ensemble.dense_ptr[ensemble.node_chunk[node]]
+    first_dense = ensemble.dense_ptr[ensemble.node_chunk[node]]
     dense_at = work.dense_at[stage]
     dense_value = work.dense_value[stage]
     line = _LINE // dense.itemsize
     for i in range(len(values)):
-        dense_at[i] = at + i * width
+        dense_at[i] = first_dense + i * width
         dense_value[i] = values[i]
     for ahead in range(0, len(values) * width, line):
-        prefetch(dense, at + ahead)
+        prefetch(dense, first_dense + ahead)
     work.counts[stage, 1] = len(values)
     work.counts[stage, 2] = 0
 
@@ -193,9 +195,9 @@ def find_words(
     sparse_at = work.sparse_at[stage]
     sparse_count = work.sparse_count[stage]
     for hit in range(work.counts[stage, 2]):
-        at = place(sparse_at[hit])
-        begin = ensemble.row_ptr[at]
-        end = ensemble.row_ptr[at + place(1)]
+        index = place(sparse_at[hit])
+        begin = ensemble.row_ptr[index]
+        end = ensemble.row_ptr[index + place(1)]
         sparse_at[hit] = first + begin
         sparse_count[hit] = end - begin
         prefetch(sparse, first + begin)
@@ -262,10 +264,10 @@ def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins:
     n_words = np.int64(0)
     for hit in range(work.counts[stage, 2]):
         value = sparse_value[hit]
-        at = sparse_at[hit]
+        first_word = sparse_at[hit]
         n_words += work.sparse_count[stage, hit]
         for i in range(work.sparse_count[stage, hit]):
-            child, bits = split_word(sparse[place(at + i)], sparse.itemsize)
+            child, bits = split_word(sparse[place(first_word + i)], sparse.itemsize)
             margins[child] += value * number_of(bits, sparse.itemsize // 2)
     return n_words
 
@@ -289,23 +291,23 @@ def _add_dense_rows(
         third = vload(margins, tile + 2 * LANES)
         fourth = vload(margins, tile + 3 * LANES)
         for hit in range(n_dense):
-            at = dense_at[hit] + tile
+            position = dense_at[hit] + tile
             value = vbroadcast(dense_value[hit])
-            first = vadd(first, vmul(value, vload(dense, at)))
-            second = vadd(second, vmul(value, vload(dense, at + LANES)))
-            third = vadd(third, vmul(value, vload(dense, at + 2 * LANES)))
-            fourth = vadd(fourth, vmul(value, vload(dense, at + 3 * LANES)))
+            first = vadd(first, vmul(value, vload(dense, position)))
+            second = vadd(second, vmul(value, vload(dense, position + LANES)))
+            third = vadd(third, vmul(value, vload(dense, position + 2 * LANES)))
+            fourth = vadd(fourth, vmul(value, vload(dense, position + 3 * LANES)))
         vstore(margins, tile, first)
         vstore(margins, tile + LANES, second)
         vstore(margins, tile + 2 * LANES, third)
         vstore(margins, tile + 3 * LANES, fourth)
         tile += 4 * LANES
-    for rest in range(tile, width, LANES):
-        total = vload(margins, rest)
+    for tail in range(tile, width, LANES):
+        total = vload(margins, tail)
         for hit in range(n_dense):
-            weights = vload(dense, dense_at[hit] + rest)
+            weights = vload(dense, dense_at[hit] + tail)
             total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
-        vstore(margins, rest, total)
+        vstore(margins, tail, total)
 
 
 @inlined
@@ -383,14 +385,14 @@ def add_narrow_rows(scored: ScorerParts, node: int, row: int, slot: int) -> None
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     feature_row = work.feature_row
-    before = ensemble.dense_ptr[chunk] - width
+    base = ensemble.dense_ptr[chunk] - width
     zeros = np.int64(len(dense) - LANES)
     total = zero8()
     n_dense = np.int64(0)
     for i in range(rows.indptr[row], rows.indptr[row + 1]):
         entry = np.int64(feature_row[place(rows.indices[place(i)])])
-        at = before - entry * width if entry < 0 else zeros
-        total = add_scaled8(total, rows.values[place(i)], load8(dense, at))
+        position = base - entry * width if entry < 0 else zeros
+        total = add_scaled8(total, rows.values[place(i)], load8(dense, position))
         n_dense += np.int64(entry < 0)
     vstore(work.margins[slot], 0, total)
     finish_margins(ensemble, node, n_dense * width * dense.itemsize, work, slot)

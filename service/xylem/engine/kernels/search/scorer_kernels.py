@@ -32,21 +32,21 @@ _INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
 
 
 @kernel
-def score_float32(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+def score_float32(call_at: I64, way: int, first: int, second: int, n: int) -> None:
     """Score in one of the ways of `scoring`, with its numbers."""
-    _score(call_at, way, one, other, n, _FLOAT32)
+    _score(call_at, way, first, second, n, _FLOAT32)
 
 
 @kernel
-def score_bfloat16(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+def score_bfloat16(call_at: I64, way: int, first: int, second: int, n: int) -> None:
     """Do as `score_float32`."""
-    _score(call_at, way, one, other, n, _BFLOAT16)
+    _score(call_at, way, first, second, n, _BFLOAT16)
 
 
 @kernel
-def score_int8(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+def score_int8(call_at: I64, way: int, first: int, second: int, n: int) -> None:
     """Do as `score_float32`."""
-    _score(call_at, way, one, other, n, _INT8)
+    _score(call_at, way, first, second, n, _INT8)
 
 
 _KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes of a sparse word
@@ -60,20 +60,20 @@ def scorer_of(ensemble: TreeEnsemble) -> int:
 
 
 @inlined
-def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Samples) -> None:
+def _score(call_at: I64, way: int, first: int, second: int, n: int, samples: Samples) -> None:
     """Hand on: each way by itself reads of the structs what it needs, and keeps that
     in registers.
     """
     if way == IN_TURN:
-        _score_in_turn(call_at, one, other, n, samples)
+        _score_in_turn(call_at, first, second, n, samples)
     elif way == MAPPED:
-        _score_mapped(call_at, one, other, samples)
+        _score_mapped(call_at, first, second, samples)
     elif way == NARROW:
-        _score_narrow(call_at, one, other, samples)
+        _score_narrow(call_at, first, second, samples)
     elif way == ALONE:
-        _score_alone(call_at, one, other, samples)
+        _score_alone(call_at, first, second, samples)
     else:
-        _score_feature(call_at, one, other, samples)
+        _score_feature(call_at, first, second, samples)
 
 
 @inlined
@@ -96,8 +96,8 @@ def _scored(call_at: I64, samples: Samples) -> ScorerParts:
 @inlined
 def _score_in_turn(call_at: I64, k: int, end: int, n_entries: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
-    for at in range(k, end):
-        score_next(scored, at, n_entries, at - k)
+    for entry in range(k, end):
+        score_next(scored, entry, n_entries, entry - k)
 
 
 @inlined
@@ -105,17 +105,17 @@ def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
     ensemble, sparse, _, rows, entries, work = scored
     node = entries.node[k]
-    for at in range(k, end):
-        _find_mapped_rows(ensemble, node, entries.row[at], rows, work)
+    for entry in range(k, end):
+        _find_mapped_rows(ensemble, node, entries.row[entry], rows, work)
         find_words(ensemble, sparse, node, work, 0)
-        score_children(scored, node, 0, at - k)
+        score_children(scored, node, 0, entry - k)
 
 
 @inlined
 def _score_narrow(call_at: I64, k: int, end: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
-    for at in range(k, end):
-        add_narrow_rows(scored, scored.entries.node[k], scored.entries.row[at], at - k)
+    for entry in range(k, end):
+        add_narrow_rows(scored, scored.entries.node[k], scored.entries.row[entry], entry - k)
 
 
 @inlined
@@ -128,8 +128,8 @@ def _score_alone(call_at: I64, node: int, row: int, samples: Samples) -> None:
 @inlined
 def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples) -> None:
     scored = _scored(call_at, samples)
-    at = scored.rows.indptr[struct_at(Call, call_at).first] + place_in_row
-    find_all(scored, node, at, at + 1)
+    position = scored.rows.indptr[struct_at(Call, call_at).first] + place_in_row
+    find_all(scored, node, position, position + 1)
     add_rows(scored, node, 0, 0)
     scale_sums(scored.ensemble, node, scored.work, 0)
 

@@ -62,13 +62,13 @@ def _log_softmax(n_children: int, margins: F32) -> None:
     Infinite margins count as the largest numbers. Beside one that is no number none has a
     probability.
     """
-    most = np.float32(np.finfo(np.float32).max / 4)
-    greatest = -most
+    bound = np.float32(np.finfo(np.float32).max / 4)
+    greatest = -bound
     for j in range(n_children):
         if np.isnan(margins[j]):
             margins[:n_children] = np.float32(np.nan)
             return
-        margins[j] = min(max(margins[j], -most), most)
+        margins[j] = min(max(margins[j], -bound), bound)
         greatest = max(greatest, margins[j])
     total = 0.0  # in double precision: a flat tree adds up 65,536
     for j in range(n_children):
@@ -92,14 +92,14 @@ def log_links(link: int, n_children: int, margins: F32) -> None:
         _log_softmax(n_children, margins)
         return
     zero = vbroadcast(_ZERO)
-    one = vbroadcast(_ONE)
+    ones = vbroadcast(_ONE)
     for tile in range(0, n_children, LANES):
         margin = vload(margins, tile)
         if link == LOGISTIC:
             fade = vexp(vmax(vmin(margin, vsub(zero, margin)), vbroadcast(_EXPONENT_MIN)))
-            log_p = vsub(vmin(zero, margin), vlog(vadd(one, fade)))
+            log_p = vsub(vmin(zero, margin), vlog(vadd(ones, fade)))
         else:
-            short = vmax(zero, vsub(one, margin))
+            short = vmax(zero, vsub(ones, margin))
             log_p = vsub(zero, vmul(short, short))
             if link == HINGE3:
                 log_p = vmul(log_p, short)
@@ -167,7 +167,7 @@ def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
 def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -> None:
     """Turn the margins of the node's children into their log-scores."""
     ensemble = parts.ensemble
-    queue = parts.own
+    queue = parts.traversal_buffers
     score = queue.node_score[node]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
@@ -180,7 +180,7 @@ def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -
 @inlined
 def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
     """See to it that the children of a node whose log-score is known have theirs."""
-    queue = parts.own
+    queue = parts.traversal_buffers
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
         call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)
         record_children(parts, node, parts.work.margins[0])
@@ -190,7 +190,7 @@ def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
 def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float32:
     """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
     ensemble = parts.ensemble
-    queue = parts.own
+    queue = parts.traversal_buffers
     n_trees = ensemble.label_leaf.shape[0]
     total = np.float32(0.0)
     for tree in range(n_trees):
@@ -208,21 +208,22 @@ def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float3
 
 @kernel
 def score_rows(call_at: I64, label_ptr: I64, labels: I32, score_out: F32, log_out: F32) -> None:
-    """Write the scores of the labels named for each row of a Call, whose `own` is a QueueWorkspace.
+    """Write the scores of the requested labels of each row of a Call.
 
-    label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i +
-                       1]]
-    score_out, log_out  float32[labels]: the probability, the mean over the trees, with the bits of
-                        an exact
-                       search, calibrated as its scores are, and its logarithm; 0 and -inf where no
-                       tree has a leaf for the label
+    The Call's `traversal_buffers` are a QueueWorkspace.
+
+    label_ptr           int64[rows + 1]: row i of the Call has the labels
+                        labels[label_ptr[i] : label_ptr[i + 1]]
+    score_out, log_out  float32[labels]: the label's probability (the mean over the trees,
+                        calibrated, the same bits as an exact search answers), and its logarithm; 0
+                        and -inf where no tree has a leaf for the label
 
     Cost: the chunks on the labels' paths, each once a row.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, QueueWorkspace)
     ensemble = parts.ensemble
-    queue = parts.own
+    queue = parts.traversal_buffers
     knots = struct_at(Calibration, call.calibration)
     for row in range(call.first, call.last):
         start_row(ensemble, row, queue)

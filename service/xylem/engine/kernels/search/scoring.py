@@ -42,12 +42,12 @@ class Scorer(NamedTuple):
     call: I64
 
 
-Own = TypeVar("Own")
+TraversalBuffers = TypeVar("TraversalBuffers")
 
 
-class CallParts(NamedTuple, Generic[Own]):
+class CallParts(NamedTuple, Generic[TraversalBuffers]):
     """What a Call leads to: what the steps of a traversal work with.
-    `own`: the traversal's own buffers.
+    `traversal_buffers`: the traversal's own buffers.
     """
 
     ensemble: TreeEnsemble
@@ -56,11 +56,11 @@ class CallParts(NamedTuple, Generic[Own]):
     search: Search
     answers: Answers
     work: Workspace
-    own: Own
+    traversal_buffers: TraversalBuffers
 
 
 @inlined
-def parts_of(call_at: I64, own: type[Own]) -> CallParts[Own]:
+def parts_of(call_at: I64, buffers_type: type[TraversalBuffers]) -> CallParts[TraversalBuffers]:
     """Return the parts of a Call whose own buffers are a struct of this class."""
     call = struct_at(Call, call_at)
     ensemble = struct_at(TreeEnsemble, call.ensemble)
@@ -76,7 +76,7 @@ def parts_of(call_at: I64, own: type[Own]) -> CallParts[Own]:
         search=search,
         answers=answers,
         work=work,
-        own=struct_at(own, call.own),
+        traversal_buffers=struct_at(buffers_type, call.traversal_buffers),
     )
 
 
@@ -96,6 +96,6 @@ def last_at_once(work: Workspace, k: int, end: int) -> int:
 
 
 @inlined
-def call_scorer(scorer: Scorer, way: int, one: int, other: int, n: int) -> None:
+def call_scorer(scorer: Scorer, way: int, first: int, second: int, n: int) -> None:
     """Score in one of the ways above."""
-    _score(scorer.address, (scorer.call, way, np.int64(one), np.int64(other), np.int64(n)))
+    _score(scorer.address, (scorer.call, way, np.int64(first), np.int64(second), np.int64(n)))

@@ -49,7 +49,7 @@ class RowSearch(NamedTuple):
     address  of the traversal, as `calls.address_of` has it; it returns nothing
     call     the handle of its Call, whose search and answers are set
     rows     the handle of the Call's Rows: the row to search goes there, as the only one
-    n_found  int64[1]: how many labels it found; found: int32[top_r], which, the best first
+    n_found  int64[1]: how many labels it found; labels: int32[top_r], which, the best first
     paths    from its labels to the nodes whose thresholds it compares with
     knots    of the model's calibration
     """
@@ -58,7 +58,7 @@ class RowSearch(NamedTuple):
     call: I64
     rows: I64
     n_found: I64
-    found: I32
+    labels: I32
     paths: Paths
     knots: Knots
 
@@ -151,9 +151,9 @@ def _move_leaf(child_ptr: I32, parent: I32, node: int, new: np.float32, log_thre
 @inlined
 def _least_child(child_ptr: I32, node: int, bound: np.float32, log_threshold: F32) -> np.float32:
     """Return the least threshold of a node's children, none of which is below `bound`."""
-    found = np.float32(np.inf)
+    least = np.float32(np.inf)
     for child in range(child_ptr[node], child_ptr[node + 1]):
-        found = min(found, log_threshold[child])
-        if found <= bound:
-            return found
-    return found
+        least = min(least, log_threshold[child])
+        if least <= bound:
+            return least
+    return least

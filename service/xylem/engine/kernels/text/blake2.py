@@ -51,12 +51,12 @@ _MIXED = np.array(
 """The words that a step of a round mixes: columns, then diagonals."""
 
 _64 = np.uint64(64)
-_TURNS = 32, 24, 16, 63
+_ROTATIONS = 32, 24, 16, 63
 
 
 @inlined
-def _turned(word: np.uint64, by: int) -> np.uint64:
-    return (word >> np.uint64(by)) | (word << (_64 - np.uint64(by)))
+def _rotate_right(word: np.uint64, n_bits: int) -> np.uint64:
+    return (word >> np.uint64(n_bits)) | (word << (_64 - np.uint64(n_bits)))
 
 
 @inlined
@@ -77,13 +77,13 @@ def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> No
             c = _MIXED[step, 2]
             d = _MIXED[step, 3]
             v[a] = v[a] + v[b] + words[_SIGMA[turn % 10, 2 * step]]
-            v[d] = _turned(v[d] ^ v[a], _TURNS[0])
+            v[d] = _rotate_right(v[d] ^ v[a], _ROTATIONS[0])
             v[c] = v[c] + v[d]
-            v[b] = _turned(v[b] ^ v[c], _TURNS[1])
+            v[b] = _rotate_right(v[b] ^ v[c], _ROTATIONS[1])
             v[a] = v[a] + v[b] + words[_SIGMA[turn % 10, 2 * step + 1]]
-            v[d] = _turned(v[d] ^ v[a], _TURNS[2])
+            v[d] = _rotate_right(v[d] ^ v[a], _ROTATIONS[2])
             v[c] = v[c] + v[d]
-            v[b] = _turned(v[b] ^ v[c], _TURNS[3])
+            v[b] = _rotate_right(v[b] ^ v[c], _ROTATIONS[3])
     for i in range(8):
         state[i] ^= v[i] ^ v[i + 8]
 

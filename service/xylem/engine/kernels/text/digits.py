@@ -67,11 +67,11 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
     lower = np.int64(
         _round_to_odd(power, np.uint64(4 * mantissa - (1 if closer_below else 2)) << shift)
     )
-    here = np.int64(_round_to_odd(power, np.uint64(4 * mantissa) << shift))
+    scaled = np.int64(_round_to_odd(power, np.uint64(4 * mantissa) << shift))
     upper = np.int64(_round_to_odd(power, np.uint64(4 * mantissa + 2) << shift))
     lower = lower + odd  # an odd mantissa does not own the ends of its interval
     upper = upper - odd
-    digits = here >> 2
+    digits = scaled >> 2
     if digits >= 10:
         tens = digits // 10
         below_fits = lower <= 40 * tens
@@ -83,13 +83,13 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
     if below_fits != above_fits:
         return digits + (1 if above_fits else 0), k
     middle = 4 * digits + 2
-    up = here > middle or (here == middle and digits & 1)
+    up = scaled > middle or (scaled == middle and digits & 1)
     return digits + (1 if up else 0), k
 
 
 @inlined
-def _write_digits(digits: np.int64, n: int, out: U8, at: int) -> None:
-    for i in range(at + n - 1, at - 1, -1):
+def _write_digits(digits: np.int64, n: int, out: U8, position: int) -> None:
+    for i in range(position + n - 1, position - 1, -1):
         out[i] = _ZERO + digits % 10
         digits //= 10
 
@@ -104,28 +104,28 @@ def _length(digits: np.int64) -> int:
 
 
 @inlined
-def write_integer(number: np.int64, out: U8, at: int) -> int:
+def write_integer(number: np.int64, out: U8, position: int) -> int:
     """Write a number of at least 0 at out[at]; return where it ends."""
     n = _length(number)
-    _write_digits(number, n, out, at)
-    return at + n
+    _write_digits(number, n, out, position)
+    return position + n
 
 
 @inlined
-def _write_exponent(exponent: int, out: U8, at: int) -> int:
-    out[at] = _SMALL_E
-    out[at + 1] = _MINUS if exponent < 0 else _PLUS
-    return write_integer(np.int64(abs(exponent)), out, at + 2)
+def _write_exponent(exponent: int, out: U8, position: int) -> int:
+    out[position] = _SMALL_E
+    out[position + 1] = _MINUS if exponent < 0 else _PLUS
+    return write_integer(np.int64(abs(exponent)), out, position + 2)
 
 
 @inlined
-def write_float32(bits: np.uint32, out: U8, at: int) -> int:
+def write_float32(bits: np.uint32, out: U8, position: int) -> int:
     """Write the finite float32 with these bits, not below 0, at out[at]; return where it ends."""
     if bits == 0:
-        out[at] = _ZERO
-        out[at + 1] = _DOT
-        out[at + 2] = _ZERO
-        return at + 3
+        out[position] = _ZERO
+        out[position + 1] = _DOT
+        out[position + 2] = _ZERO
+        return position + 3
     digits, exponent = shortest(bits)
     while digits % 10 == 0:
         digits //= 10
@@ -133,33 +133,33 @@ def write_float32(bits: np.uint32, out: U8, at: int) -> int:
     n = _length(digits)
     point = n + int(exponent)  # so many digits stand before the point
     if 0 < point <= 13:
-        whole = max(n, point)
+        n_whole_digits = max(n, point)
         for _ in range(exponent):
             digits *= 10
         if exponent >= 0:
-            _write_digits(digits, whole, out, at)
-            out[at + whole] = _DOT
-            out[at + whole + 1] = _ZERO
-            return at + whole + 2
-        _write_digits(digits, n, out, at + 1)
-        for i in range(at, at + point):
+            _write_digits(digits, n_whole_digits, out, position)
+            out[position + n_whole_digits] = _DOT
+            out[position + n_whole_digits + 1] = _ZERO
+            return position + n_whole_digits + 2
+        _write_digits(digits, n, out, position + 1)
+        for i in range(position, position + point):
             out[i] = out[i + 1]
-        out[at + point] = _DOT
-        return at + n + 1
+        out[position + point] = _DOT
+        return position + n + 1
     if -6 < point <= 0:
-        out[at] = _ZERO
-        out[at + 1] = _DOT
+        out[position] = _ZERO
+        out[position + 1] = _DOT
         for i in range(-point):
-            out[at + 2 + i] = _ZERO
-        _write_digits(digits, n, out, at + 2 - point)
-        return at + 2 - point + n
+            out[position + 2 + i] = _ZERO
+        _write_digits(digits, n, out, position + 2 - point)
+        return position + 2 - point + n
     if n == 1:
-        out[at] = _ZERO + digits
-        return _write_exponent(point - 1, out, at + 1)
-    _write_digits(digits, n, out, at + 1)
-    out[at] = out[at + 1]
-    out[at + 1] = _DOT
-    return _write_exponent(point - 1, out, at + n + 1)
+        out[position] = _ZERO + digits
+        return _write_exponent(point - 1, out, position + 1)
+    _write_digits(digits, n, out, position + 1)
+    out[position] = out[position + 1]
+    out[position + 1] = _DOT
+    return _write_exponent(point - 1, out, position + n + 1)
 
 
 EXACT = 0
@@ -199,19 +199,19 @@ def parse_id(data: U8, i: int, limit: int) -> tuple[int, int]:
 
 
 @inlined
-def _digits(data: U8, i: int, whole: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
-    """Read digits on from `whole`, which has n; return (whole, n,
+def _digits(data: U8, i: int, significand: np.uint64, n: int) -> tuple[np.uint64, int, int, int]:
+    """Read digits on from `significand`, which has n; return (whole, n,
     digits dropped after _DIGITS_MAX, end).
     """
     dropped = 0
     while is_digit(data[i]):
         if n < _DIGITS_MAX:
-            whole = whole * np.uint64(10) + np.uint64(data[i] - _ZERO)
-            n += 1 if whole > np.uint64(0) else 0  # zeros in front do not count
+            significand = significand * np.uint64(10) + np.uint64(data[i] - _ZERO)
+            n += 1 if significand > np.uint64(0) else 0  # zeros in front do not count
         else:
             dropped += 1
         i += 1
-    return whole, n, dropped, i
+    return significand, n, dropped, i
 
 
 @inlined
@@ -227,7 +227,7 @@ def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
 
 
 @inlined
-def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
+def _rounded(significand: np.uint64, power: int) -> tuple[np.float32, int]:
     """Return the float32 of whole * 10^power and EXACT, or HARD
     when more care is needed to round it.
 
@@ -235,16 +235,16 @@ def _rounded(whole: np.uint64, power: int) -> tuple[np.float32, int]:
     of their rounding to a double, of the power's and of the product's. When the float32 on either
     side of that error are one number, it is the float32 of the nearest double.
     """
-    if whole == np.uint64(0):
+    if significand == np.uint64(0):
         return np.float32(0.0), EXACT
     if power > _POWER_MAX or power < -_POWER_MAX:
         return np.float32(0.0), HARD
     if power >= 0:
-        about = np.float64(whole) * _FLOAT_POWERS[power]
+        approximate = np.float64(significand) * _FLOAT_POWERS[power]
     else:
-        about = np.float64(whole) / _FLOAT_POWERS[-power]
-    low = np.float32(about * (1.0 - _SLACK))
-    high = np.float32(about * (1.0 + _SLACK))
+        approximate = np.float64(significand) / _FLOAT_POWERS[-power]
+    low = np.float32(approximate * (1.0 - _SLACK))
+    high = np.float32(approximate * (1.0 + _SLACK))
     if low != high:
         return low, HARD
     return low, EXACT
@@ -265,12 +265,12 @@ def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
     if negative or data[i] == _PLUS:
         i += 1
     start = i
-    whole, n, dropped, i = _digits(data, i, np.uint64(0), 0)
+    significand, n, dropped, i = _digits(data, i, np.uint64(0), 0)
     n_digits = i - start
     power = dropped
     if data[i] == _DOT:
         start = i + 1
-        whole, n, dropped, i = _digits(data, start, whole, n)
+        significand, n, dropped, i = _digits(data, start, significand, n)
         n_digits += i - start
         power -= (i - start) - dropped
     if n_digits == 0:
@@ -282,7 +282,7 @@ def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
         if not present:
             return np.float32(0.0), i, MALFORMED
         power += exponent
-    value, code = _rounded(whole, power)
+    value, code = _rounded(significand, power)
     if code == EXACT and np.isinf(value):
         code = NON_FINITE
     return (-value if negative else value), i, code

@@ -46,37 +46,37 @@ class Seal(NamedTuple):
 
 
 @inlined
-def copy_text(text: U8, out: U8, at: int) -> int:
+def copy_text(text: U8, out: U8, position: int) -> int:
     """Write a text at out[at]; return where it ends."""
     for i in range(len(text)):
-        out[at + i] = text[i]
-    return at + len(text)
+        out[position + i] = text[i]
+    return position + len(text)
 
 
 @inlined
-def write_name(utf8: U8, start: int, end: int, out: U8, at: int) -> int:
+def write_name(utf8: U8, start: int, end: int, out: U8, position: int) -> int:
     """Write a name as the inside of a JSON string: names have no control characters (NameTable)."""
     for i in range(start, end):
         if utf8[i] == _QUOTE or utf8[i] == _BACKSLASH:
-            out[at] = _BACKSLASH
-            at += 1
-        out[at] = utf8[i]
-        at += 1
-    return at
+            out[position] = _BACKSLASH
+            position += 1
+        out[position] = utf8[i]
+        position += 1
+    return position
 
 
 @inlined
-def pack(number: int | np.int64, n_bytes: int, out: U8, at: int) -> int:
+def pack(number: int | np.int64, n_bytes: int, out: U8, position: int) -> int:
     """Write an integer, the least byte first; return the place after it."""
     for _ in range(n_bytes):
-        out[at] = number & 255
+        out[position] = number & 255
         number >>= 8
-        at += 1
-    return at
+        position += 1
+    return position
 
 
 @inlined
-def _write_base64(data: U8, n: int, out: U8, at: int) -> int:
+def _write_base64(data: U8, n: int, out: U8, position: int) -> int:
     """Write data[:n] in the URL-safe alphabet of RFC 4648, without
     padding; return the place after it.
     """
@@ -87,9 +87,9 @@ def _write_base64(data: U8, n: int, out: U8, at: int) -> int:
         if i + 2 < n:
             bits |= np.int64(data[i + 2])
         for k in range(min(4, n - i + 1)):
-            out[at] = _BASE_64[(bits >> (18 - 6 * k)) & 63]
-            at += 1
-    return at
+            out[position] = _BASE_64[(bits >> (18 - 6 * k)) & 63]
+            position += 1
+    return position
 
 
 @kernel
@@ -126,34 +126,38 @@ def write_predictions(
     offsets, utf8, unlearned = names
     keyed, model, version, epoch, expiry = seal
     bits = scores.view(np.uint32)
-    at = 0
+    position = 0
     for row in range(len(starts)):
         first = starts[row]
         last = ends[row]
-        named = pack(model, 4, token, pack(1, 1, token, 0))
-        named = pack(expiry, 4, token, pack(epoch, 8, token, pack(version, 4, token, named)))
-        named = pack(serial + row, 8, token, named)
-        if at + _AROUND > len(out):
+        token_end = pack(model, 4, token, pack(1, 1, token, 0))
+        token_end = pack(
+            expiry, 4, token, pack(epoch, 8, token, pack(version, 4, token, token_end))
+        )
+        token_end = pack(serial + row, 8, token, token_end)
+        if position + _AROUND > len(out):
             return False
-        at = copy_text(_LABELS, out, at)
+        position = copy_text(_LABELS, out, position)
         for i in range(first, last):
             label = labels[i]
             if len(thresholds) == 0 or scores[i] >= thresholds[label]:
-                named = pack(label, 4, token, named)
+                token_end = pack(label, 4, token, token_end)
             start = offsets[label]
             end = offsets[label + 1]
-            if at + _FIXED + 2 * (end - start) + 8 * (last - first) + _AROUND > len(out):
+            if position + _FIXED + 2 * (end - start) + 8 * (last - first) + _AROUND > len(out):
                 return False
-            at = write_name(utf8, start, end, out, copy_text(_LABEL, out, at))
-            at = write_integer(np.int64(label), out, copy_text(_ID, out, at))
-            at = write_float32(bits[i], out, copy_text(_SCORE, out, at))
+            position = write_name(utf8, start, end, out, copy_text(_LABEL, out, position))
+            position = write_integer(np.int64(label), out, copy_text(_ID, out, position))
+            position = write_float32(bits[i], out, copy_text(_SCORE, out, position))
             if len(unlearned) > 0 and unlearned[label] != 0:
-                at = copy_text(_UNLEARNED, out, at)
-            out[at] = _CLOSE
-            out[at + 1] = _COMMA
-            at += 2 if i + 1 < last else 1
-        append_mac(keyed, token, named)
-        at = _write_base64(token, named + MAC_BYTES, out, copy_text(_TOKEN, out, at))
-        at = copy_text(_EXACT if exact[row] else _NOT_EXACT, out, at)
-        ends_out[row] = at
+                position = copy_text(_UNLEARNED, out, position)
+            out[position] = _CLOSE
+            out[position + 1] = _COMMA
+            position += 2 if i + 1 < last else 1
+        append_mac(keyed, token, token_end)
+        position = _write_base64(
+            token, token_end + MAC_BYTES, out, copy_text(_TOKEN, out, position)
+        )
+        position = copy_text(_EXACT if exact[row] else _NOT_EXACT, out, position)
+        ends_out[row] = position
     return True

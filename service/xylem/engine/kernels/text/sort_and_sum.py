@@ -33,11 +33,11 @@ def _sum_row(indices: I32, values: F32, start: int, end: int, out: int) -> tuple
     for i in range(n):
         keys[i] = (np.int64(indices[start + i]) << _32) | i
     keys.sort()
-    given = values[start:end].copy()
+    unsorted = values[start:end].copy()
     total = 0.0
     finite = True
     for i in range(n):
-        total += np.float64(given[keys[i] & _LOW_32])
+        total += np.float64(unsorted[keys[i] & _LOW_32])
         if i + 1 == n or keys[i + 1] >> _32 != keys[i] >> _32:
             indices[out] = keys[i] >> _32
             values[out] = np.float32(total)

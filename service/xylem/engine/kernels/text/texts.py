@@ -65,17 +65,17 @@ def _at(data: U8, i: int) -> int:
 
 
 @inlined
-def encode(code: int, utf8: U8, at: int) -> int:
+def encode(code: int, utf8: U8, position: int) -> int:
     """Write a code point as UTF-8 to utf8[at:]; return where it ends."""
     size = size_of(code)
     if size == 1:
-        utf8[at] = code
-        return at + 1
+        utf8[position] = code
+        return position + 1
     for k in range(size - 1, 0, -1):
-        utf8[at + k] = 0x80 | (code & 0x3F)
+        utf8[position + k] = 0x80 | (code & 0x3F)
         code >>= 6
-    utf8[at] = ((0xF00 >> size) & 0xFF) | code
-    return at + size
+    utf8[position] = ((0xF00 >> size) & 0xFF) | code
+    return position + size
 
 
 @inlined
@@ -208,7 +208,7 @@ def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> 
 
 @inlined
 def read_string(
-    data: U8, i: int, texts: BodyTexts, at: int, n_characters: int
+    data: U8, i: int, texts: BodyTexts, position: int, n_characters: int
 ) -> tuple[int, int, int]:
     """Read a string and write it, made ready, to utf8[at:].
 
@@ -220,32 +220,32 @@ def read_string(
         i, code = next_code(data, i)
         n_bytes += size_of(code)
         n_characters += 1
-        at, is_ready = _make_ready(code, texts, at, n_characters)
+        position, is_ready = _make_ready(code, texts, position, n_characters)
         if not is_ready or n_bytes > texts.bytes_max:
-            return len(data) - 1, at, n_characters
-    return i + 1, at, n_characters
+            return len(data) - 1, position, n_characters
+    return i + 1, position, n_characters
 
 
 @inlined
 def read_bytes(
-    data: U8, i: int, stop: int, texts: BodyTexts, at: int, n_characters: int
+    data: U8, i: int, stop: int, texts: BodyTexts, position: int, n_characters: int
 ) -> tuple[int, int, int]:
     """Do as `read_string`, of data[i:stop], the UTF-8 of a text as it
     is; elsewhere than at `stop`: none.
     """
     if stop - i > texts.bytes_max:
-        return len(data) - 1, at, n_characters
+        return len(data) - 1, position, n_characters
     while i < stop:
         i, code = code_of(data, i)
         n_characters += 1
-        at, is_ready = _make_ready(code, texts, at, n_characters)
+        position, is_ready = _make_ready(code, texts, position, n_characters)
         if not is_ready:
-            return len(data) - 1, at, n_characters
-    return i, at, n_characters
+            return len(data) - 1, position, n_characters
+    return i, position, n_characters
 
 
 @inlined
-def _make_ready(code: int, texts: BodyTexts, at: int, n_characters: int) -> tuple[int, bool]:
+def _make_ready(code: int, texts: BodyTexts, position: int, n_characters: int) -> tuple[int, bool]:
     """Write what the n-th character becomes to utf8[at:]; return
     (where it ends, whether it is there).
 
@@ -253,20 +253,20 @@ def _make_ready(code: int, texts: BodyTexts, at: int, n_characters: int) -> tupl
     """
     ready = int(np.int64(texts.ready[code])) if 0 <= code < len(texts.ready) else _LEFT
     if n_characters > texts.characters_max:
-        return at, False
+        return position, False
     if ready < 0:
-        if ready != LINE_END or _ends_in_hyphen(texts.utf8, at):
-            return at, False
+        if ready != LINE_END or _ends_in_hyphen(texts.utf8, position):
+            return position, False
         ready = code
-    return encode(ready, texts.utf8, at), True
+    return encode(ready, texts.utf8, position), True
 
 
 @inlined
-def _ends_in_hyphen(utf8: U8, at: int) -> bool:
+def _ends_in_hyphen(utf8: U8, position: int) -> bool:
     """Return whether a hyphen, and maybe blanks, stand before utf8[at]."""
-    while at > 0 and utf8[at - 1] <= _BLANK:
-        at -= 1
-    return bool(at > 0 and utf8[at - 1] == _HYPHEN)
+    while position > 0 and utf8[position - 1] <= _BLANK:
+        position -= 1
+    return bool(position > 0 and utf8[position - 1] == _HYPHEN)
 
 
 @kernel
