@@ -1,9 +1,8 @@
-"""Parameters of trainers and features: pydantic models whose fields
-say their type, range and meaning.
+"""Parameters of trainers and features: pydantic models whose fields have type, range and meaning.
 
 A field is declared once: `trees: int = Field(default=1, ge=1, le=100, description="...")`, a choice
 as `Literal["a", "b"]`. From that come the checks, the error texts, docs/parameters.md and the JSON
-Schema (`model_json_schema()`), whether a command line says the values or a JSON object.
+Schema (`model_json_schema()`), whether the values come from a command line or a JSON object.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from xylem.base.faults import FAULT, sentence_of, shortened, unknown, what_is
 Scalar: TypeAlias = bool | int | float | str | None
 
 FAULTS_MAX = 100
-"""Parameters of which is told what is wrong with them."""
+"""The most parameters whose faults are reported."""
 
 _BOUNDS = {
     "minimum": "at least",
@@ -31,19 +30,19 @@ _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True)
 class Expected:
-    """An annotation of a field: what it takes, in words, where its JSON Schema does
-    not say it all.
+    """An annotation of a field: what it takes, in words.
+
+    Needed only where the JSON Schema of the field does not say it all.
     """
 
     words: str
 
 
 class Parameters(BaseModel):
-    """The base of all parameters: frozen, and checked when made, each value of just its type.
+    """The base of all parameters: frozen, and checked when made, each value of exactly its type.
 
     Making one raises BadParameter, whose `faults` are all that is wrong. Numbers are finite; an
-    integer is taken for a float, nothing else is converted. `model_dump()` is what a manifest
-    keeps.
+    integer is taken for a float, nothing else is converted. A manifest stores `model_dump()`.
     """
 
     model_config = ConfigDict(
@@ -51,7 +50,7 @@ class Parameters(BaseModel):
     )
 
     prefix: ClassVar[str] = ""
-    """What the names begin with where other parameters stand beside them."""
+    """The prefix of the names in messages, where other parameters stand beside these."""
 
     def __init__(self, /, **values: Any) -> None:
         try:
@@ -61,17 +60,16 @@ class Parameters(BaseModel):
 
     @classmethod
     def parse(cls, items: Iterable[str]) -> Self:
-        """Return the parameters that `key=value` items of a command line
-        say, the others at their defaults.
+        """Return the parameters from `key=value` items of a command line, others at their defaults.
 
-        Raises BadParameter for an item without `=`, a key that is unknown or given twice, a value
+        Raises BadParameter for an item without `=`, a key that is unknown or appears twice, a value
         of another type or out of its range.
         """
         return cls.from_text(split_items(items))
 
     @classmethod
     def from_text(cls, values: Mapping[str, str]) -> Self:
-        """Return the parameters that texts by name say: as `parse`."""
+        """Return the parameters from texts by name, converted and checked as by `parse`."""
         fields = cls.model_fields
         return cls(
             **{
@@ -82,14 +80,15 @@ class Parameters(BaseModel):
 
     @classmethod
     def from_json(cls, values: object) -> Self:
-        """Return the parameters that a JSON object says, the others at their
-        defaults; as `parse`.
+        """Return the parameters from a JSON object; others have their defaults.
+
+        Raises BadParameter, as `parse`.
         """
         return cls(**json_object(values))
 
 
 def split_items(items: Iterable[str]) -> dict[str, str]:
-    """Return the texts by name that `key=value` items say. Raises BadParameter."""
+    """Return the text of each name from `key=value` items. Raises BadParameter."""
     texts: dict[str, str] = {}
     faults = []
     for item in items:
@@ -105,8 +104,9 @@ def split_items(items: Iterable[str]) -> dict[str, str]:
 
 
 def scalar_of(text: str) -> Scalar:
-    """Return the value that a word of a command line stands for:
-    `true`, `null`, `2`, `0.5`, or itself.
+    """Return the value of a word of a command line: `true`, `null`, `2` and `0.5` as in JSON.
+
+    Any other word is itself, as a string.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -119,14 +119,14 @@ def scalar_of(text: str) -> Scalar:
 
 
 def json_object(values: object) -> dict[str, Any]:
-    """Return the JSON object that a value is. Raises BadParameter."""
+    """Return a value, checked to be a JSON object. Raises BadParameter."""
     if not isinstance(values, dict):
         raise BadParameter.of([ParameterFault("", f"expected an object, found {what_is(values)}")])
     return values
 
 
 def expected_of(parameters: type[Parameters], name: str) -> str | None:
-    """Return what a parameter takes, in words; None: its JSON Schema has no words here."""
+    """Return what a parameter takes, in words; None if its JSON Schema is too complex for that."""
     words = [
         note.words for note in parameters.model_fields[name].metadata if isinstance(note, Expected)
     ]
@@ -162,7 +162,7 @@ def _words(schema: Mapping[str, Any]) -> str | None:
 
 
 def _faults(parameters: type[Parameters], error: ValidationError) -> list[ParameterFault]:
-    """Return what is wrong with the first parameters that are wrong, one fault each."""
+    """Return what is wrong with the first FAULTS_MAX faulty parameters, one fault for each."""
     faults: dict[str | None, str] = {}
     for details in error.errors(include_url=False):
         place = details["loc"] or (details.get("ctx", {}).get("path") or None,)
