@@ -1,4 +1,4 @@
-"""Annif's door: texts and options -> suggestions of subjects, by the search of predict."""
+"""Annif's REST API: suggest subjects for texts, by the same search that predict uses."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -43,14 +43,17 @@ from xylem.serving.served import ServedVersion
 from xylem_store import NOTATION, URI, find_all, name_of
 
 FORM = frozenset({b"application/x-www-form-urlencoded"})
-"""What HTML forms send, and clients of Annif."""
+"""The content type of HTML forms, which clients of Annif send too."""
 
 FIELDS_MAX = 256
-"""Fields of a form: metadata may be any number of them."""
+"""The most fields of a form or a query string. Annif allows any number of metadata fields."""
 
 
 class _Query(NamedTuple):
-    """Texts, how to suggest their subjects, and what makes the answer of these."""
+    """The texts of a request, the options of the search, and a function that builds the answer.
+
+    answer  builds the answer, ready for JSON, from the suggestions for each text
+    """
 
     texts: list[str]
     options: SuggestOptions
@@ -58,12 +61,12 @@ class _Query(NamedTuple):
 
 
 class _SuggestDialect(Dialect[_Query]):
-    """Requests for the subjects of texts."""
+    """Reads and answers requests for the subjects of texts."""
 
     def answer_read(
         self, query: _Query, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`. Raises as `suggest`."""
+        """Answer in a thread, as `Dialect.answer_read` describes. Raises as `suggest`."""
         timings.end(READ)
 
         def answer(stop: NDArray[np.uint8]) -> Reply:
@@ -75,21 +78,21 @@ class _SuggestDialect(Dialect[_Query]):
 
 
 class FormDialect(_SuggestDialect):
-    """Requests for the subjects of a text: a form."""
+    """Reads a request with one text: a form."""
 
     media = FORM
 
     def read(self, body: Body, limits: Limits) -> _Query:
-        """Return the text and the options."""
+        """Read the text and the options from a form."""
         form = validated(split_fields(body.content, "a form", FIELDS_MAX), SuggestForm, limits)
         return _Query([form.text], form, lambda suggestions: Suggestions(results=suggestions[0]))
 
 
 class DocumentsDialect(_SuggestDialect):
-    """Requests for the subjects of documents: JSON, with options in the query string."""
+    """Reads a request with several documents: a JSON body, with the options in the query string."""
 
     def read(self, body: Body, limits: Limits) -> _Query:
-        """Return the options and the documents."""
+        """Read the options from the query string, and the documents from the body."""
         fields = split_fields(
             (body.header_or_query or "").encode("latin-1"), "a query string", FIELDS_MAX
         )
@@ -117,7 +120,9 @@ def suggest(
     stop: NDArray[np.uint8],
     timings: StageTimings,
 ) -> list[list[Suggestion]]:
-    """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
+    """Return the suggested subjects of each text, the best first. Blocking.
+
+    When `stop` is set, the search ends early and returns only the labels that are certain by then.
 
     Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language
     that the label info does not have.
@@ -136,7 +141,7 @@ def suggest(
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
     timings.end(FEATURES)
-    # any score passes 0, and so no threshold is asked for
+    # every score reaches a threshold of 0, so 0 becomes None, which needs no exact search
     search_options = Options(top_r=options.limit, threshold=options.threshold or None)
     predictions = served.predictor.predict(rows, to_options(search_options, served, stop))
     timings.end(SEARCH)
@@ -168,10 +173,10 @@ def suggest(
 
 
 def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[str, Any]]:
-    """Return the events of feedback that documents to learn from are. Blocking.
+    """Convert documents to learn from into events of feedback. Blocking.
 
-    An event's id is a digest of the text and its subjects: a document that is sent again counts
-    once. Raises BadInput, and UnknownLabel for a subject that the model does not have.
+    The id of an event is a digest of the text and its subjects, so a document that is sent twice is
+    counted once. Raises BadInput, and UnknownLabel for a subject that the model does not have.
     """
     events = []
     for i, document in enumerate(parse_body(body, LearnDocuments, limits).root):
@@ -190,15 +195,17 @@ def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[s
 
 
 def refuse_rejected(verdicts: Sequence[FeedbackLineResult]) -> None:
-    """Raise BadInstance for the first document that could not be learned from."""
+    """Raise BadInstance for the first document whose event was rejected."""
     for i, verdict in enumerate(verdicts):
         if verdict["result"] == "rejected":
             raise BadInstance(verdict.get("detail", "")).at(f"[{i}]")
 
 
 def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
-    """Return the label that a subject is: by URI or label as the
-    model has it, or by label info's URI.
+    """Return the name of the label that a subject stands for.
+
+    The label is looked up by the subject's URI and label among the model's label names, then by the
+    URI in the label info.
     """
     names = [name for name in (subject.uri, subject.label) if name]
     for name, label in zip(names, find_all(served.labels, names).tolist(), strict=True):

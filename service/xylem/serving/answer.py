@@ -1,6 +1,4 @@
-"""A request to predict -> its answer: at once if it is short, else
-in a thread, in whichever dialect.
-"""
+"""Answer requests to predict, in any dialect: short ones at once, longer ones in a thread."""
 
 from abc import abstractmethod
 from functools import partial
@@ -30,35 +28,34 @@ from xylem.serving.served import ServedVersion
 from xylem_store import U8
 
 SHORT_BEAMS = 64
-"""Rows times beam width up to which a prediction runs on the event
-loop: a fraction of a millisecond.
-"""
+"""The most rows times beam width that the event loop searches: a fraction of a millisecond."""
 
 SHORT_CHILDREN = 8192
-"""Children of nodes, scored on a level of all trees, up to which it
-does: a flat model has many at once.
+"""The most children of nodes, on one level of all trees, that the event loop scores.
+
+The bound is needed for flat models, which have many children on one level.
 """
 
 SHORT_ITEMS = 8192
-"""Characters, features and names of labels up to which it does;
-explained, each counts once a node told.
+"""The most items (characters, features, names of labels) that the event loop reads.
 
-Where Python looks for the stems or lemmas of words, a character counts as often as the featurizer
-says.
+In an explanation each item counts once for every explained node. Where the featurizer looks up
+stems or lemmas in Python, a character counts as several items: `items_a_character` says how many.
 """
 
 SHORT_NODES = 64
-"""Nodes told of all labels, of the rows together, up to which an explanation does."""
+"""The most nodes, of all labels and rows together, that the event loop explains."""
 
-LABEL_INFO_ITEMS = 128  # items that a label counts whose label info is told: about 20 microseconds
-# items that each of its names counts, where all are told: about 2 microseconds
+# a label that is answered with its label info counts as this many items: about 20 microseconds
+LABEL_INFO_ITEMS = 128
+# each of its names counts as this many where all are answered: about 2 microseconds
 LABEL_NAME_ITEMS = 16
 MASKED_AN_ITEM = 64
-"""Labels that are marked as allowed or not in the time that an item takes."""
+"""Labels that are marked as allowed or denied in the time that one item takes."""
 
 
 def is_short(query: Query, served: ServedVersion) -> bool:
-    """Return whether a request is read fast, and searched fast by a beam."""
+    """Return whether a request is read and searched fast enough for the event loop."""
     options = query.options
     n_rows = query.n_rows
     if (
@@ -88,7 +85,7 @@ def is_short(query: Query, served: ServedVersion) -> bool:
 
 
 def fast_forms(limits: Limits) -> FastForms:
-    """Return which requests are answered at once: within the limits, and short enough."""
+    """Return the bounds of the requests that the kernel answers at once."""
     labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
     search_limits = FastLimits(
         limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN
@@ -108,16 +105,18 @@ def fast_forms(limits: Limits) -> FastForms:
 _OF_KERNEL = frozenset(
     {"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"}
 )
-"""What requests may say besides defaults for the kernel to search their rows."""
+"""The fields that the kernel understands; a request must leave all others at their defaults."""
 
 _DEFAULTS = {name: field.default for name, field in Options.model_fields.items()}
 
 
 class SearchDialect(Dialect[Query]):
-    """Requests that are searched. One kernel reads, searches and writes;
-    what it does not read, `read` does.
+    """Answers requests that are searched, in one dialect.
 
-    writer   reads and writes for the kernel
+    One kernel reads, searches and writes the usual short requests; `read` takes those that the
+    kernel leaves.
+
+    writer   the kernel's functions that read and write this dialect
     """
 
     writer: Writer
@@ -125,7 +124,7 @@ class SearchDialect(Dialect[Query]):
     def answer(
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Do as `Dialect.answer`."""
+        """Answer a body, as `Dialect.answer` describes: by the kernel if it can."""
         message = body.message
         signed = None
         span = (body.start, len(message)) if body.header_or_query is None else self.span(body)
@@ -153,8 +152,9 @@ class SearchDialect(Dialect[Query]):
         timings: StageTimings,
         signed: Signed | None = None,
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`; `signed` is what `SHORT_BEAMS` predictions are
-        signed with.
+        """Answer a request that has been read, as `Dialect.answer_read` describes.
+
+        signed   what up to SHORT_BEAMS predictions are signed with; None: it is made here
         """
         if not is_short(query, served):
             return self._longer(query, served, timings)
@@ -192,8 +192,10 @@ class SearchDialect(Dialect[Query]):
         stop: U8 | None = None,
         timings: StageTimings | None = None,
     ) -> Reply:
-        """Return the answer of any thread, for which it waits
-        first; once `stop` is set, what is sure.
+        """Answer a request of any length. May be called by any thread.
+
+        When `stop` is set, the search ends early and returns only the labels that are certain by
+        then.
         """
         timings = timings or StageTimings()
         timings.end(QUEUE)
@@ -208,27 +210,29 @@ class SearchDialect(Dialect[Query]):
         return reply
 
     def span(self, body: Body) -> tuple[int, int] | None:
-        """Return where in the message the JSON of a body begins and ends of which more is said.
+        """Return where the JSON of a body with `header_or_query` begins and ends in the message.
 
-        None, as with a query string: it is not for the kernel.
+        None if the kernel cannot answer such a body, as with a query string.
         """
         return None
 
     @abstractmethod
     def wrap(self, fast_answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-        """Return an answer with what stands around it."""
+        """Return the complete answer: what was written, and what belongs before and after it."""
 
     @abstractmethod
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the names of the first labels of each row, at most so many, of a
-        version's answer.
+        """Return the names of the first `n_max` labels of each row, read from an answer.
+
+        reply   the bytes of the answer; the first `n_json` are JSON (None: all)
+        served  the version that gave the answer
         """
 
 
 def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
-    """Return what the kernel is asked for rows; None: it does not have an option."""
+    """Return a request as the kernel takes it; None if the kernel lacks one of its options."""
     options = query.options
     for name in options.model_fields_set - _OF_KERNEL:
         if name not in _DEFAULTS or getattr(options, name) != _DEFAULTS[name]:
@@ -238,7 +242,7 @@ def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:
     if isinstance(options.threshold, float):
         kind = NUMBER
         number = options.threshold
-        if not 0 < np.float32(number) < 1:  # of all labels, or of none
+        if not 0 < np.float32(number) < 1:  # all labels reach it, or none does
             return None
     elif options.threshold == TUNED:
         kind = TUNED_KIND

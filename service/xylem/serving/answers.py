@@ -1,4 +1,4 @@
-"""What the engine found -> what an answer says: ids get their names, predictions get their ids."""
+"""Write the engine's predictions as JSON: label names for ids, prediction ids, explanations."""
 
 import functools
 import itertools
@@ -36,7 +36,7 @@ from xylem.vocabulary import NameMatcher
 from xylem_store import member_arrays
 
 FeatureDescriber: TypeAlias = Callable[[int], dict[str, str]]
-"""Returns the members of a FeatureContribution that say which feature it is."""
+"""A function from a feature id to the fields of a FeatureContribution that identify the feature."""
 
 KIND_BITS = 3
 _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = (
@@ -47,7 +47,10 @@ _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = (
 ANSWER_END = b"]}"
 _BEGIN = b'{"labels":['
 _END = b'],"prediction_id":"'
-"""What stands around the labels of a Prediction; in a name a quote would have a backslash."""
+"""The JSON before and after the labels of a Prediction.
+
+Searching for it is safe: within a name the quote would be escaped by a backslash.
+"""
 
 
 def write_predictions(
@@ -58,13 +61,13 @@ def write_predictions(
     labels_json: Sequence[bytes] | None = None,
     unknown: Sequence[int] = (),
 ) -> list[bytes]:
-    """Return the JSON of a Prediction for each row; `labels_json` has
-    further members of each of its labels.
+    """Return the JSON of a Prediction for each row.
 
-    epoch    that of the thresholds before the rows were predicted
-    unknown  the rows of which the model knows nothing
+    epoch        the epoch of the thresholds, read before the rows were predicted
+    labels_json  further JSON members of each predicted label, in order; None: none
+    unknown      rows in which the model knows no feature
     """
-    # scores that a predicted label's must reach: of an answer at tuned thresholds all of them do
+    # a label whose score reaches these counts as predicted; at tuned thresholds every label does
     is_tuned = isinstance(options.threshold, np.ndarray)
     thresholds = np.empty(0, np.float32) if is_tuned else served.thresholds.thresholds
     present, _, serial = served.ids.sign(epoch, len(predictions.ptr) - 1)
@@ -89,7 +92,7 @@ def write_predictions(
 
 @functools.lru_cache(1024)
 def answer_head(model: str, version: int, epoch: int) -> bytes:
-    """Return what stands before the predictions of a PredictAnswer."""
+    """Return the JSON of a PredictAnswer up to its predictions."""
     epoch_json = b"%d" % epoch if epoch else b"null"
     head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":['
     return head % (model.encode(), version, epoch_json)
@@ -101,7 +104,7 @@ def _with_members(
     predictions: Predictions,
     served: ServedVersion,
 ) -> list[bytes]:
-    """Return the predictions, each of their labels with further members."""
+    """Return the JSON of the predictions, with further members added to each label."""
     places = np.arange(len(predictions.labels) + 1)
     spans = Spans(
         places[:-1],
@@ -136,9 +139,10 @@ def describe_labels(
     explain: bool,
     texts: Sequence[str | None] = (),
 ) -> list[bytes] | None:
-    """Return the members that the labels found for `rows` have besides the usual ones; None: none.
+    """Return the further JSON members of each label found for `rows`; None if there are none.
 
-    texts  those of the rows, None of one without; or empty: they are not at hand
+    info   which label info is answered; None: none
+    texts  the text of each row, None for a row without one; empty: the texts are not available
     """
     parts = []
     if info is not None:
@@ -159,8 +163,9 @@ def explain_labels(
     served: ServedVersion,
     texts: Sequence[str | None] = (),
 ) -> list[bytes]:
-    """Return the JSON of the explanation of each label that was found for `rows`;
-    `texts` as above.
+    """Return the JSON of the explanation of each label that was found for `rows`.
+
+    texts  as `describe_labels` takes them
     """
     explanations = []
     describe_feature = _feature_describer(served.features)
@@ -192,8 +197,9 @@ def _explain_trees(
 def _combined(
     explanation: CombinedExplanation, label: int, text: str | None, served: ServedVersion
 ) -> MembersExplanation:
-    """Return what the members say of a label, and which names of
-    it the text has, if that is at hand.
+    """Explain a label of a combined model: what each member says, and its names in the text.
+
+    There are no names if the text is not available.
     """
     members: list[ExplainedMember] = []
     for number, (manifest, member) in enumerate(
@@ -219,9 +225,7 @@ def _combined(
 
 
 def _path(nodes: Sequence[PathNode | RoutedStep], describe_feature: FeatureDescriber) -> list[Any]:
-    """Return the nodes of a path as JSON has them: its own fields
-    each, and features by their names.
-    """
+    """Return the nodes of a path for JSON: the fields of each, and the names of its features."""
     return [
         node._asdict()
         | {
@@ -235,8 +239,9 @@ def _path(nodes: Sequence[PathNode | RoutedStep], describe_feature: FeatureDescr
 
 
 def _feature_describer(names: FeatureNames | None) -> FeatureDescriber:
-    """Return what shows features by their names, each name made once: labels have
-    many in common.
+    """Return a function that describes features by their names.
+
+    Each name is built once, because explained labels have many features in common.
     """
 
     @functools.cache

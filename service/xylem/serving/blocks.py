@@ -1,4 +1,4 @@
-"""A block of a batch's lines -> the block of its answers. Runs in a thread."""
+"""Answer a block of lines of a batch. Runs in a thread."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ def answer_block(
     info: LabelInfoOptions | None = None,
     chunk_characters: int | None = None,
 ) -> Answered:
-    """Return an answer line for each line of a block: a prediction, or the line's error.
+    """Return an answer line for each line of a block: a prediction, or the error of the line.
 
-    explain, info  what else is described of each label
-    chunk_characters  of a chunk, into which longer texts are divided; None: they are not
+    explain           whether each label is explained
+    info              which label info is answered for each label; None: none
+    chunk_characters  the length of the chunks that longer texts are divided into; None: undivided
     """
     timings = timings or StageTimings()
     timings.end(QUEUE)
@@ -69,8 +70,9 @@ def answer_block(
 def _answer_lines(
     json_predictions: Iterable[bytes], ids_and_faults: Iterable[_IdAndFault], first: int
 ) -> Iterator[bytes]:
-    """Yield what answers each line: a prediction, with the line's
-    identity if it has one, or its error.
+    """Yield the answer to each line: its prediction or its error, with the line's id if it has one.
+
+    first   the number of the first line
     """
     next_predictions = iter(json_predictions)
     for number, (identity, fault) in zip(count(first), ids_and_faults, strict=False):
@@ -86,7 +88,7 @@ def _answer_lines(
 def answers_of(
     served: ServedVersion, options: Options, limits: Limits, *, explain: bool = False
 ) -> Callable[..., Answered]:
-    """Return what answers blocks of lines by options, called as `answer_block`.
+    """Return a function that answers blocks of lines with these options, called as `answer_block`.
 
     Raises as `to_options`.
     """
@@ -102,7 +104,7 @@ def answers_of(
 
 
 _IdAndFault: TypeAlias = tuple[str | int | None, BadInput | None]
-"""What a line says besides its row: the identity to repeat, or why it has no row."""
+"""The id that the answer to a line repeats, and the error if the line has no row."""
 
 
 def _read(
@@ -111,8 +113,9 @@ def _read(
     limits: Limits,
     chunk_characters: int | None,
 ) -> tuple[ChunkedRows, list[_IdAndFault] | None]:
-    """Return the rows of the lines that have one, and what each line
-    says; None: all have, and no more.
+    """Read lines: return the rows of the valid ones, and for each line its id and error.
+
+    The second value is None if all lines are valid and have no id.
     """
     plain = _plain_rows(lines, featurizer, limits, chunk_characters)
     if plain is not None:
@@ -136,9 +139,9 @@ def _plain_rows(
     limits: Limits,
     chunk_characters: int | None,
 ) -> ChunkedRows | None:
-    """Return the rows of lines that are all sparse instances, or all texts, nothing else and right.
+    """Read lines that are all valid, without ids, and either all sparse instances or all texts.
 
-    None if one is not, or if texts are to be divided.
+    None if any line is not, or if texts are to be divided.
     """
     complete_lines = [line for line in lines if line is not None]
     if len(complete_lines) < len(lines):

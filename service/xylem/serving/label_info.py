@@ -1,6 +1,4 @@
-"""Label info as it is served: one version's labels found in its
-model's vocabulary, and what answers say.
-"""
+"""Serve label info: find a version's labels in its model's vocabulary, and describe them."""
 
 import logging
 import threading
@@ -29,10 +27,10 @@ from xylem_store import (
 
 
 class LabelFacts(NamedTuple):
-    """The label info of a version.
+    """The label info of one version.
 
-    subjects  int32[K]  the subject of each label, -1 where none is
-    allowed   uint8[K]  0 for labels that are deprecated; None: no label is
+    subjects  int32[K]: the subject of each label in `info`, -1 for a label without one
+    allowed   uint8[K]: 0 for deprecated labels; None if no label is deprecated
     """
 
     info: LabelInfo
@@ -40,9 +38,7 @@ class LabelFacts(NamedTuple):
     allowed: NDArray[np.uint8] | None = None
 
     def name(self, label: int, language: str) -> str | None:
-        """Return a label's name in a language; else the one of no
-        language; None where it has neither.
-        """
+        """Return a label's name in a language, else its name without a language, else None."""
         return self.text(label, NAME + language) or self.text(label, NAME + UNDETERMINED)
 
     def names(self, label: int) -> dict[str, str]:
@@ -51,12 +47,12 @@ class LabelFacts(NamedTuple):
         return {} if subject < 0 else self.info.names(subject)
 
     def text(self, label: int, column: str) -> str | None:
-        """Return what a label has in a column."""
+        """Return the text of a label in a column; None if it has none."""
         subject = int(self.subjects[label])
         return None if subject < 0 else self.info.text(column, subject)
 
     def broader(self, label: int) -> list[str]:
-        """Return the URIs of the subjects above a label's."""
+        """Return the URIs of the subjects directly above a label's subject."""
         subject = int(self.subjects[label])
         above = [] if subject < 0 else self.info.above(subject)
         return [
@@ -67,9 +63,9 @@ class LabelFacts(NamedTuple):
 
 
 class LiveLabelInfo:
-    """What there is of one version's labels at present; `current` is replaced in one assignment.
+    """The current label info of one version; readers see `current` replaced by one assignment.
 
-    labels   the version's
+    labels   the names of the version's labels
     current  None: the model has no label info
     """
 
@@ -80,7 +76,7 @@ class LiveLabelInfo:
         self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
 
     def label_of_uri(self, uri: str) -> int | None:
-        """Return the label that has a URI. The first call makes a table, 1 us a label."""
+        """Return the label that has a URI. The first call builds a table, at 1 us a label."""
         facts = self.current
         if self._by_uri[0] is not facts and facts is not None:
             uris = ((facts.text(label, URI), label) for label in range(len(facts.subjects)))
@@ -88,7 +84,7 @@ class LiveLabelInfo:
         return None if facts is None else self._by_uri[1].get(uri)
 
     def follow(self, info: LabelInfo | None) -> None:
-        """Serve this label info from now on. About 0.1 microseconds a label."""
+        """Serve other label info from now on; None: none. Takes about 0.1 microseconds a label."""
         if info is None:
             self.current = None
             return
@@ -101,10 +97,7 @@ class LiveLabelInfo:
 
 
 class LabelInfos:
-    """The label info of the models of a store, mapped once for all their versions.
-
-    For several threads.
-    """
+    """The label info of all models of a store, each mapped once for all versions. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -113,9 +106,7 @@ class LabelInfos:
         self._live: weakref.WeakSet[LiveLabelInfo] = weakref.WeakSet()
 
     def follow(self, live: LiveLabelInfo) -> LiveLabelInfo:
-        """Keep what is served of a version up to date from now on;
-        return it. Blocking. Never raises.
-        """
+        """Keep the label info of a version up to date, and return it. Blocking. Never raises."""
         with self._lock:
             if live.model not in self._infos:
                 self._read(live.model)
@@ -124,9 +115,9 @@ class LabelInfos:
         return live
 
     def refresh(self) -> dict[str, str]:
-        """Look whether label info was replaced, and serve what there is now. Reads the disk.
+        """Look whether label info was replaced, and serve what the store has now. Reads the disk.
 
-        Returns, by model, why some cannot be used: what it had before is served on.
+        Returns, by model, why some label info cannot be used; the previous one is served on.
         """
         faults = {}
         with self._lock:
@@ -147,9 +138,7 @@ class LabelInfos:
         return faults
 
     def _read(self, model: str) -> str | None:
-        """Read the label info of a model if it is another than
-        before; return why it cannot be used.
-        """
+        """Read the label info of a model if it changed; return the reason if it cannot be used."""
         previous_info = self._infos.get(model)
         try:
             head = self._store.label_info_head(model)
@@ -162,11 +151,11 @@ class LabelInfos:
 
 
 class LabelInfoOptions(NamedTuple):
-    """What a request wants to know of labels.
+    """The label info that a request asks for.
 
-    facts      what is known of them
-    language   their names in this language; None: not asked for
-    all_of_it  their names in all languages, and the subjects above them
+    facts      the label info of the version
+    language   names in this language; None: not asked for
+    all_of_it  names in all languages, and the subjects above
     """
 
     facts: LabelFacts
@@ -175,8 +164,7 @@ class LabelInfoOptions(NamedTuple):
 
 
 def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOptions | None:
-    """Return what a request wants to know of a version's labels,
-    of what is known now; None: nothing.
+    """Return the label info that a request asks for, as it is now; None if it asks for none.
 
     Raises UnsupportedOption for a model without label info, and for a language that it does not
     have.
@@ -195,7 +183,7 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
 
 
 def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> None:
-    """Raise `error` unless there are names in a language."""
+    """Raise `error` if the label info has no names in a language."""
     languages = facts.info.head.languages
     if language.lower() not in languages:
         available = ", ".join(languages) or "none: its subjects have no names"
@@ -205,16 +193,14 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
-    """Return the languages of a version's names, and the one where a request does not say any."""
+    """Return the languages of a version's label names, and the default language of requests."""
     if facts is None:
         return (), UNDETERMINED
     return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
 def members_of(options: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
-    """Return the members of a NamedLabel for each of some labels:
-    JSON without the braces around it.
-    """
+    """Return the label info of each label as JSON members: an object without its braces."""
     members_by_label = {
         label: dump(label_description(options, label))[1:-1] for label in set(labels.tolist())
     }
@@ -222,7 +208,7 @@ def members_of(options: LabelInfoOptions, labels: NDArray[np.int32]) -> list[byt
 
 
 def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
-    """Return what a request wants to know of a label, as JSON has it."""
+    """Return the label info of one label, ready for JSON."""
     facts = options.facts
     members: dict[str, Any] = {
         "uri": facts.text(label, URI),
@@ -236,10 +222,10 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
 
 
 def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
-    """Return bool[K]: the labels with a part in a name that the
-    request is told, in capitals or not.
+    """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
-    Other names in these languages, of which it is not told, are searched too.
+    Searched are the names in the languages that the options ask for, and the other names (synonyms)
+    in these languages, which answers do not have.
     """
     facts = options.facts
     info = options.facts.info
@@ -248,7 +234,7 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bo
         for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
             if column in info.head.columns:
                 matches |= names_with(info.texts(column), info.utf8, part)
-    # told where the language has none
+    # a label without a name in the language is described by its name without a language
     if UNDETERMINED in info.head.languages and not options.all_of_it:
         offsets = info.texts(f"{NAME}{options.language}")
         undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)

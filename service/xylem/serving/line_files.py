@@ -1,4 +1,4 @@
-"""Files of instances, a JSON object a line, in blocks; and blocks answered by threads, in order."""
+"""Read files of instances in blocks of lines, each a JSON object; answer the blocks in threads."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ _ESCAPED = re.compile(rb'[\x00-\x1f"\\]')
 
 
 class Source(NamedTuple):
-    """Where lines come from: `file` is read, `raw` tells how far
-    it is, of `n_bytes` (0: not known).
+    """An open file of lines.
 
-    is_plain  whether a line is a text, not JSON
+    file      the lines are read from it
+    raw       the same file before it is unpacked: its position tells the progress
+    n_bytes   the size of `raw`; 0: not known
+    is_plain  whether each line is a text, not JSON
     """
 
     file: BinaryIO
@@ -45,7 +47,7 @@ class Source(NamedTuple):
 
 
 def source_of(text: str) -> Source:
-    """Return one line that has a text."""
+    """Return a source of one line, which has this text."""
     from xylem.serving.lines import dump
 
     line = dump({"text": text}) + b"\n"
@@ -61,19 +63,20 @@ def opened(
     *,
     is_plain: bool = False,
 ) -> Iterator[Source]:
-    """Open the file of instances, or standard input; a row of a table, or
-    a document, becomes a line of JSON.
+    """Open a file of instances, or standard input.
 
-    start, end  of lines that are not packed: only these bytes are read; 0: to the end
+    Each row of a table, and each document of a directory, becomes a line of JSON.
 
-    Raises BadData, for a table also while it is read.
+    start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
+
+    Raises BadData; for a table also while it is read.
     """
     if data == STDIN:
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, is_plain)
         return
     path = file_path(data)
     if is_table(path) or is_directory(path):
-        from xylem.datasets import TableLines  # and kernels: `xylem --help` needs neither
+        from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
@@ -97,14 +100,14 @@ def opened(
 
 
 class _Piece:
-    """The next `left` bytes of a file."""
+    """The next `left` bytes of a file, as a file."""
 
     def __init__(self, file: BinaryIO, left: int) -> None:
         self._file = file
         self._left = left
 
     def read1(self, n_bytes: int) -> bytes:
-        """Return up to n_bytes; none at the end."""
+        """Return up to n_bytes; nothing at the end."""
         chunk: bytes = self._file.read1(min(n_bytes, self._left))  # type: ignore[attr-defined]
         self._left -= len(chunk)
         return chunk
@@ -113,13 +116,13 @@ class _Piece:
 def blocks_of(
     source: Source, line_bytes_max: int, rows_max: int, first: int = 1
 ) -> Iterator[LineBlock]:
-    """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
+    """Yield the lines of `source` in blocks, as they arrive; None for a line that is too long.
 
     first  the number of the first line
 
-    A byte order mark in front is left out.
+    A byte order mark at the beginning is skipped.
     """
-    from xylem.serving.lines import LineBlock  # and schemas: `xylem --help` needs neither
+    from xylem.serving.lines import LineBlock  # imports schemas, which `xylem --help` is spared
 
     remainder = b""
     skipping = False
@@ -148,13 +151,13 @@ def blocks_of(
 
 
 def _json_of(line: bytes) -> bytes:
-    """Return a text as a line of JSON; what is no UTF-8 stays, for whoever reads it to say so."""
+    """Return a text as a line of JSON. Bytes that are not UTF-8 stay, for the parser to reject."""
     escaped = _ESCAPED.sub(lambda match: b"\\u%04x" % match[0][0], line.removesuffix(b"\r"))
     return b'{"text":"%b"}' % escaped
 
 
 def idle(source: Source) -> Callable[[], bool]:
-    """Return a function that tells whether reading on would wait: never for files."""
+    """Return a function that tells whether reading on would wait for input: never for files."""
     if source.file is not sys.stdin.buffer:
         return lambda: False
     awaited = select.poll()  # `select` takes no descriptor above 1023
@@ -168,8 +171,9 @@ def in_order(
     threads: int,
     waits: Callable[[], bool],
 ) -> Iterator[Answered]:
-    """Yield the answers in order, made by `threads` threads; all
-    there are before reading on would wait.
+    """Yield the answers to blocks in order, made by `threads` threads.
+
+    Before reading on would wait (`waits`), all answers to blocks that were read are yielded.
     """
     pending: deque[Future[Answered]] = deque()
     with ThreadPoolExecutor(threads) as pool:

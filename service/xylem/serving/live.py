@@ -1,9 +1,9 @@
-"""LiveModels: the versions that answer requests, and how they
-follow the store without dropping one.
+"""LiveModels: the versions that answer requests, kept up to date with the store.
 
-A look at the store runs in a thread: whatever an alias newly names is opened, verified and warmed
-there, and only then does one assignment make the whole new state visible. A version that cannot be
-opened leaves its alias on the one before, is reported, and is tried again after a while.
+A thread looks at the store. It opens, verifies and warms every version that an alias newly names;
+only then one assignment makes the whole new state visible, so no request is dropped. If a version
+cannot be opened, its alias stays on the previous one; this is reported, and tried again after a
+while.
 """
 
 import asyncio
@@ -49,23 +49,25 @@ Key = tuple[str, int]
 
 RETRY_SECONDS = 30.0  # a version that could not be opened is not tried again before
 _EARLY_MAX = 32
-"""So many models of the first look answer as soon as they are open: their kernels may have to be
-compiled, and then the others wait. Further ones, for which there are kernels, answer together.
+"""The most models that answer during the first look as soon as each of them is open.
+
+Their kernels may have to be compiled, and the models that are open need not wait for that. Further
+models, whose kernels are compiled by then, become visible together.
 """
 
 
 class LiveModels(Generic[T]):
-    """The opened versions of a store, found by model and version or alias.
+    """The open versions of a store, found by model and by version or alias.
 
     prepare        makes of an opened version what serves requests, warm; it runs in a thread
-    models_max     versions that aliases keep open; the rest are opened when asked for
-    versions_max   versions kept open because requests asked for them, the least recently used go
-                   first
+    models_max     the most versions that aliases keep open; further ones are opened on request
+    versions_max   the most versions kept open because requests named them; the least recently used
+                   is closed first
     seconds_max    how long a request waits for a version to be opened
-    refresh        brings up to date what else the store has of models, in each look that found a
-                   change; it returns, by model, why some of that cannot be used
+    refresh        updates what else the store has of models, in each look that found a change;
+                   returns, by model, why some of that cannot be used
     deny           makes of what serves a version what serves it without some labels, and without
-                   those that are deprecated now; in a thread
+                   those that are deprecated now; it runs in a thread
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class LiveModels(Generic[T]):
         self._deny = deny
         self._state = State(EARLY, {}, {}, ServedAliases[Any](deny, {}))
         self.heads: dict[bytes, Any] = {}
-        """For whoever looks up `resident` often: another dictionary whenever that may change. Take
-        it first, then look up what is noted in it.
+        """A cache for callers that look up `resident` often.
+
+        It is replaced by another dictionary whenever an answer may change: take the dictionary
+        first, then look up what you store in it.
         """
         self._requested: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
@@ -97,54 +101,50 @@ class LiveModels(Generic[T]):
         self._store_error: str | None = None
         self._woken = asyncio.Event()
         self.has_looked = asyncio.Event()
-        """Set when `follow` has looked at the store for the first time, whatever it found."""
+        """Set when `follow` has looked at the store for the first time, with whatever outcome."""
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
 
     @property
     def looked(self) -> bool:
-        """Return whether the store has been read, and all that its aliases name has been tried."""
+        """Return whether the first look is complete: all aliases of the store were tried."""
         return self._state.generation is not EARLY
 
     @property
     def ready(self) -> bool:
-        """Return whether the store has been read, and some of it can be served if it has anything.
+        """Return whether the first look is complete and, if the store has models, any is served.
 
-        A store that is not there, or cannot be read, is not ready; an empty directory is.
+        A store that does not exist or cannot be read is not ready; an empty directory is.
         """
         return self.looked and (not self._state.models or bool(self._state.resident))
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
-        """Return the models of the store as last seen; in the
-        first look those that are open by now.
-        """
+        """Return the models of the store as last seen; during the first look those open by now."""
         return self._state.models
 
     @property
     def aliases(self) -> Mapping[AliasKey, Alias]:
-        """Return each (model, alias) as it is served: by the
-        version that it names, or an earlier one.
-        """
+        """Return each (model, alias) as it is served: by its version, or by an earlier one."""
         return self._state.served.aliases
 
     @property
     def splits(self) -> Mapping[AliasKey, LiveSplit[T]]:
-        """Return what serves each (model, alias) that has a canary or a shadow."""
+        """Return the canary and shadow of each (model, alias) that has any."""
         return self._state.served.splits
 
     def status(self) -> LiveStatus:
-        """Return what is served and what is not."""
+        """Return what is served, and what cannot be."""
         aliases = sorted(self.aliases.items())
         failures = sorted(self._failures.copy().values())
         return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
 
     def version_of(self, model: str, ref: str) -> int:
-        """Return the version that a number or an alias means now.
+        """Return the version that a number or an alias stands for now.
 
-        Raises Unavailable until the first look at the store has come to the model, ModelUnavailable
-        for an alias of one that cannot be read, ModelNotFound, AliasNotFound and, asked for a
-        number, InvalidName.
+        Raises Unavailable while the first look has not come to the model, ModelNotFound,
+        AliasNotFound, ModelUnavailable for an alias of a model that cannot be read, and InvalidName
+        for a number with a model name that is not valid.
         """
         state = self._state
         if state.generation is EARLY and model not in state.models:
@@ -168,9 +168,7 @@ class LiveModels(Generic[T]):
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
-        """Return what serves a version that an alias keeps open,
-        named by number or alias; else None.
-        """
+        """Return what serves a version, by number or alias; None if no alias keeps it open."""
         state = self._state
         is_number = is_version(ref)
         if not is_number and (model, ref) not in state.served.aliases:
@@ -182,17 +180,15 @@ class LiveModels(Generic[T]):
         return state.served.known(model, ref, served)
 
     def open_versions(self) -> set[Key]:
-        """Return the versions that are open: those of aliases, and those that
-        requests asked for.
-        """
+        """Return the versions that are open: those of aliases, and those that requests named."""
         return {*self._state.resident, *self._requested}
 
     async def find(self, model: str, ref: str) -> T:
-        """Return what serves a version, named by number or alias; open it if no one did yet.
+        """Return what serves a version, by number or alias; open it if it is not open yet.
 
-        For an alias that denies labels it is what serves it without them. Raises as `version_of`,
+        For an alias that denies labels this is what serves it without them. Raises as `version_of`,
         VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one
-        that takes too long to open: it is still being opened.
+        that takes too long to open; it is being opened further.
         """
         served = await self._find((model, self.version_of(model, ref)))
         if is_version(ref):
@@ -222,10 +218,9 @@ class LiveModels(Generic[T]):
         return done.pop().result()
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
-        """Look at the store now, then every `poll_seconds` and whenever
-        `wake` is called, until cancelled.
+        """Look at the store now, every `poll_seconds` and after each `wake`, until cancelled.
 
-        It goes on whatever is raised.
+        No exception ends it.
         """
         loop = asyncio.get_running_loop()
         succeeded_at["store"] = time.monotonic()
@@ -247,7 +242,7 @@ class LiveModels(Generic[T]):
                     self._failures[key] = failure._replace(retry_at=0.0)
 
     async def catch_up(self, seconds_max: float) -> None:
-        """Look at the store at once; return when that is served, or after so long. Never raises."""
+        """Look at the store at once; return when done, or after `seconds_max`. Never raises."""
         loop = asyncio.get_running_loop()
         await asyncio.wait([loop.run_in_executor(self._looker, self.look)], timeout=seconds_max)
 
@@ -256,15 +251,15 @@ class LiveModels(Generic[T]):
         self._woken.set()
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads, without waiting for them."""
         self._looker.shutdown(wait=False, cancel_futures=True)
         self._opener.shutdown(wait=False, cancel_futures=True)
 
     def look(self) -> None:
         """Read the store and open what its aliases newly name.
-        Blocking; not from two threads at once.
 
-        Never raises: what fails is kept as it was, logged and reported.
+        Blocking; not from two threads at once. Never raises: what fails stays as it was, and is
+        logged and reported.
         """
         try:
             generation = self._store.generation()
@@ -272,13 +267,13 @@ class LiveModels(Generic[T]):
             is_due = any(failure.retry_at <= now for failure in self._failures.copy().values())
             if is_due or self._state.generation != generation:
                 infos = self._store.models()
-                # of a model that was deleted something stays
+                # a deleted model leaves traces, so an empty store with no generation is not normal
                 if self.models and not infos and not generation:
                     raise StoreUnreadable(
                         "expected models as before, found none: is the disk still there?"
                     )
                 self._state = self._next_state(generation, infos)
-                self.heads = {}  # after the state: so that nothing of the one before is noted in it
+                self.heads = {}  # after the state, or it could get entries of the previous one
             self._store_error = None
             succeeded_at["store"] = time.monotonic()
         except Exception as error:
@@ -287,16 +282,16 @@ class LiveModels(Generic[T]):
             self._store_error = public_message_of(error)
 
     def _next_state(self, generation: object, infos: list[ModelInfo]) -> State:
-        """Return the state that the models found lead to, their versions open."""
+        """Return the state for the models that were found, with their versions open."""
         present_aliases = self.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
-        # what the store no longer has is forgotten, and aliases, which are seen again
+        # forget failures of versions that no longer exist; those of aliases are noted again below
         versions = {(info.name, str(version)) for info in infos for version in info.versions}
         for key in self._failures.copy().keys() - versions:
             self._failures.pop(key, None)
         for n_models, info in enumerate(infos, 1):
-            if info.fault is not None:  # what was served of the model is served on
+            if info.fault is not None:  # the model is served on as it was
                 self._fail(info.name, "", public_message_of(info.fault), info.fault)
                 infos[n_models - 1] = info = self.models.get(info.name, info)
             stored_aliases = {
@@ -325,10 +320,10 @@ class LiveModels(Generic[T]):
         return state_of(generation, infos, aliases, resident, self._state)
 
     def _settle(self, key: AliasKey, stored_alias: Alias, resident: dict[Key, object]) -> Alias:
-        """Return an alias as it is served from now on, its version made resident if it can be.
+        """Return an alias as it is served from now on; open its version if possible.
 
-        By a version that it named before it is served alone: canary and shadow are of the one that
-        it names.
+        If that fails, the alias is served by its previous version, without canary and shadow: they
+        belong to the version that it names.
         """
         model = key[0]
         is_full = len(resident) >= self._models_max
@@ -342,9 +337,7 @@ class LiveModels(Generic[T]):
         return stored_alias._replace(version=previous_alias.version, canary=None, shadow=None)
 
     def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
-        """Return an alias with those of its canary and shadow that
-        can be opened, resident from now on.
-        """
+        """Return an alias with its canary and shadow if they can be opened, else without."""
         canary = alias.canary
         shadow = alias.shadow
         if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
@@ -354,14 +347,15 @@ class LiveModels(Generic[T]):
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
-        """Return what serves a version, resident from now on; None
-        when it cannot be, or too many are.
+        """Return what serves a version, and add it to `resident`.
+
+        None if the version cannot be opened, or if too many are resident.
         """
         served = resident.get(key, self._state.resident.get(key, self._requested.get(key)))
         if served is None and len(resident) < self._models_max:
             try:
                 served = self._open(key)
-            except ModelUnavailable:  # which is noted
+            except ModelUnavailable:  # `_open` has noted the failure
                 return None
             except StoreError as error:
                 self._fail(key[0], str(key[1]), public_message_of(error), error)
@@ -373,8 +367,8 @@ class LiveModels(Generic[T]):
     def _open(self, key: Key) -> T:
         """Return what serves a version, verified and warm. Blocking.
 
-        Raises ModelUnavailable for a version that cannot be served, at once when that was found a
-        short while ago, and what the store raises for a version that is not there.
+        Raises ModelUnavailable for a version that cannot be served (at once if that was found a
+        short while ago), and what the store raises for one that does not exist.
         """
         model, version = key
         failure = self._failures.get((model, str(version)))
@@ -394,8 +388,9 @@ class LiveModels(Generic[T]):
         return opened
 
     def _fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:
-        """Note and log that a version or an alias cannot be served;
-        return the detail, which clients see.
+        """Note and log that a version or an alias cannot be served; return the detail.
+
+        Clients see the detail.
         """
         self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
         log(
@@ -420,8 +415,9 @@ class LiveModels(Generic[T]):
             del self._opening[key]
 
     async def _renew_requested(self) -> None:
-        """Let go of versions that requests named and an alias keeps
-        or the store lost; renew the others.
+        """Renew the versions that requests named, and drop some.
+
+        Dropped are those that an alias keeps open by now, and those that the store lost.
         """
         models = self.models
         loop = asyncio.get_running_loop()

@@ -1,5 +1,4 @@
-"""The dialect of the Open Inference Protocol: tensors <-> arrays and texts,
-in JSON or as binary data behind it.
+"""The dialect of the Open Inference Protocol: tensors in JSON, or as binary data behind the JSON.
 
 Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
 """
@@ -55,9 +54,9 @@ _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
 
 
 def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes | None]:
-    """Return the binary data of each tensor; None: its data are in the JSON.
+    """Return the binary data of each tensor; None for a tensor whose data are in the JSON.
 
-    Raises BadRequest where a tensor has both or neither, or where the sizes are not those of
+    Raises BadRequest if a tensor has both or neither, or if the sizes do not add up to those of
     `binary`.
     """
     parts: list[bytes | None] = []
@@ -86,9 +85,7 @@ def divide_binary(tensors: Sequence[InferTensor], binary: bytes) -> list[bytes |
 
 
 def check_kind(tensor: InferTensor, place: str) -> None:
-    """Raise BadRequest unless a tensor is one of INPUTS, of its
-    type and of a shape that it may have.
-    """
+    """Raise BadRequest unless a tensor is one of INPUTS, with the right type and shape."""
     datatype = INPUTS.get(tensor.name)
     if datatype is None:
         raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
@@ -105,10 +102,7 @@ def check_kind(tensor: InferTensor, place: str) -> None:
 
 
 def numbers_of(tensor: InferTensor, binary: bytes | None, place: str) -> NDArray[Any]:
-    """Return the elements of a tensor of numbers.
-
-    Raises BadRequest where they are not what it says.
-    """
+    """Return the elements of a tensor of numbers. Raises BadRequest if they do not fit it."""
     dtype = _DTYPES[tensor.datatype]
     n = tensor.shape[0]
     if binary is not None:
@@ -135,7 +129,7 @@ def numbers_of(tensor: InferTensor, binary: bytes | None, place: str) -> NDArray
 def texts_of(tensor: InferTensor, binary: bytes | None, place: str, limits: Limits) -> list[str]:
     """Return the elements of a tensor of texts.
 
-    Raises BadRequest where they are not what it says, and LimitExceeded for one that is too long.
+    Raises BadRequest if they do not fit the tensor, and LimitExceeded for a text that is too long.
     """
     texts = (
         _elements(tensor, place) if binary is None else binary_texts(binary, tensor.shape[0], place)
@@ -148,9 +142,7 @@ def texts_of(tensor: InferTensor, binary: bytes | None, place: str, limits: Limi
 
 
 def _elements(tensor: InferTensor, place: str) -> list[Any]:
-    """Return the data of a tensor that are in the JSON, flat, all
-    of its type and as many as it says.
-    """
+    """Return the data of a tensor from the JSON, flat. Raises BadRequest if they do not fit it."""
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
         wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
@@ -169,9 +161,9 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
 
 
 def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
-    """Return n texts, each behind its length.
+    """Return n texts, each of which follows its length in `binary`.
 
-    Raises BadRequest, naming the place, where there are others.
+    Raises BadRequest, which names the place, if `binary` holds anything else.
     """
     texts: list[str] = []
     start = 0
@@ -202,9 +194,12 @@ HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
 
 NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
-"""Options of predict whose answers are no tensors, or that only predict and batches have."""
+"""Options of predict that infer refuses.
 
-_ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
+Their answers are no tensors, or only predict and batches have them.
+"""
+
+_ITEMS_MAX = 1 << 20  # elements of a tensor in a long JSON body; more must be binary data
 _TEXT = {"text"}
 _CSR = {"indptr", "indices", "values"}
 
@@ -213,11 +208,12 @@ Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class InferQuery(Query):
-    """A request that has been read.
+    """A request of infer that has been read.
 
-    texts     the instances, or None: they are the compressed sparse rows `csr`
-    outputs   those to answer with; each: whether as binary data
-    identity  what the answer repeats
+    texts     the instances; None if they are in `csr`
+    csr       the instances as compressed sparse rows (indptr, indices, values), or None
+    outputs   the tensors to answer with, and for each whether as binary data
+    identity  the id that the answer repeats
     """
 
     options: InferParameters
@@ -228,13 +224,16 @@ class InferQuery(Query):
     identity: str | None
 
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return the characters, as often as the featurizer counts them, or the features."""
+        """Return its size in items: characters or features.
+
+        A character counts as often as the featurizer says.
+        """
         if self.csr is not None:
             return len(self.csr[1])
         return featurizer.items_a_character * sum(map(len, self.texts or ()))
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return the rows of the instances. Raises BadInstance for what the model does not take."""
+        """Return the rows of the instances. Raises BadInstance if the model does not take one."""
         try:
             if self.csr is None:
                 rows = featurizer.transform_texts(self.texts or [])
@@ -246,7 +245,7 @@ class InferQuery(Query):
         return ChunkedRows(rows, None, [])
 
     def form(self) -> NDArray[np.int64]:
-        """Return which outputs the answer has."""
+        """Return which tensors the answer has."""
         return form_of(self.options.top_r, self.outputs)
 
     def write(
@@ -257,24 +256,27 @@ class InferQuery(Query):
         epoch: int,
         served: ServedVersion,
     ) -> FastAnswer:
-        """Return the outputs."""
+        """Write the output tensors."""
         json, binary = tensors_json(served.labels, self.form(), spans_of(predictions))
         return FastAnswer(self.n_rows, json, self.options.threshold == TUNED, binary, self.identity)
 
     def compared(self) -> Query:
-        """Return the request for the names of labels."""
+        """Return the request with the names of labels as its only output."""
         return replace(self, outputs={"labels": False})
 
 
 class TensorDialect(SearchDialect):
-    """Requests of tensors: JSON, or what clients call neither, with binary data behind it."""
+    """Reads and answers requests of tensors: JSON, or JSON with binary data behind it.
+
+    Clients that send binary data name the type application/octet-stream, or none.
+    """
 
     media = frozenset({b"application/json", b"application/octet-stream", b""})
     header = HEADER
     writer = AS_TENSORS
 
     def span(self, body: Body) -> tuple[int, int] | None:
-        """Return where the JSON is, which the header says."""
+        """Return where the JSON begins and ends in the message; the header says how long it is."""
         start = body.start
         return start, start + _json_length(body.header_or_query or "", len(body.message) - start)
 
@@ -293,14 +295,16 @@ class TensorDialect(SearchDialect):
         )
 
     def read(self, body: Body, limits: Limits) -> Query:
-        """Return the request that a body is."""
+        """Read a body."""
         return parse_infer(body.content, body.header_or_query, limits)
 
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the first labels by the tensor of their names,
-        else by that of their ids; else none.
+        """Return the names of the first labels, read from an answer.
+
+        They are in the tensor `labels`, or can be found by the tensor `label_ids`; none without
+        either.
         """
         offset = len(reply) if n_json is None else n_json
         outputs: dict[str, list[list[Any]]] = {}
@@ -333,9 +337,11 @@ TENSORS = TensorDialect()
 
 
 def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
-    """Return the request that a body is; `header` is what HEADER says, None: the body is all JSON.
+    """Read a body.
 
-    Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
+    header  the value of the header HEADER; None: the body is all JSON
+
+    Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, which name the place.
     """
     n_json = len(body) if header is None else _json_length(header, len(body))
     request = validated(parse_json(body[:n_json], limits, _ITEMS_MAX), InferRequest, limits)
@@ -398,7 +404,10 @@ def _json_length(header: str, n_bytes: int) -> int:
 def _by_name(
     tensors: Sequence[InferTensor | RequestedOutput], kind: str, place: str
 ) -> dict[str, int]:
-    """Return the place of each name. Raises BadRequest for one that stands twice."""
+    """Return the index of each tensor, by name. Raises BadRequest for a name that occurs twice.
+
+    kind   "tensors" or "outputs", for the error
+    """
     places: dict[str, int] = {}
     for i, tensor in enumerate(tensors):
         if places.setdefault(tensor.name, i) != i:
@@ -408,7 +417,7 @@ def _by_name(
 
 
 def _outputs(request: InferRequest) -> dict[str, bool]:
-    """Return the outputs to answer with, and whether each comes as binary data."""
+    """Return the outputs to answer with, and whether each is sent as binary data."""
     binary_by_default = request.parameters.binary_data_output
     if not request.outputs:
         return dict.fromkeys(OUTPUTS, binary_by_default)
@@ -421,8 +430,9 @@ def _outputs(request: InferRequest) -> dict[str, bool]:
 
 
 def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
-    """Raise BadRequest unless indptr divides the elements into
-    rows, LimitExceeded for too long a one.
+    """Raise BadRequest unless indptr divides the elements into rows.
+
+    Raises LimitExceeded for a row of too many features.
     """
     indptr, indices, values = csr
     n = len(indices)

@@ -1,4 +1,4 @@
-"""The dialect of predict: JSON of instances and options, JSON of predictions."""
+"""The dialect of predict: instances and options in JSON, answered by predictions in JSON."""
 
 from collections.abc import Sequence
 
@@ -17,19 +17,19 @@ from xylem.serving.served import ServedVersion
 
 
 class PredictQuery(Query):
-    """A request of predict."""
+    """A request of predict that has been read."""
 
     def __init__(self, request: PredictRequest) -> None:
         self.options = self._request = request
         self.n_rows = len(request.instances)
 
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return the characters, features or names of all instances."""
+        """Return the size of all instances in items: characters, features or names."""
         a_character = featurizer.items_a_character
         return sum([n_items_of(instance, a_character) for instance in self._request.instances])
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return the rows of the instances, long texts in chunks where that is asked for."""
+        """Return the rows of the instances; long texts in chunks if the request asks for them."""
         return to_chunked_rows(self._request.instances, featurizer, self._request.chunk_characters)
 
     def write(
@@ -40,7 +40,7 @@ class PredictQuery(Query):
         epoch: int,
         served: ServedVersion,
     ) -> FastAnswer:
-        """Return the predictions, what is known of each label in them."""
+        """Write the predictions, with the label info and explanations that the request asks for."""
         request = self._request
         info = label_info_options(request, served.info)
         texts: Sequence[str | None] = ()
@@ -62,7 +62,7 @@ class PredictQuery(Query):
 
 
 class PredictDialect(SearchDialect):
-    """Requests of predict, whose query string may ask for label info."""
+    """Reads and answers requests of predict; their query string may ask for label info."""
 
     writer = AS_PREDICTIONS
 
@@ -72,7 +72,7 @@ class PredictDialect(SearchDialect):
         return Reply((head, fast_answer.json, ANSWER_END), fast_answer.n_rows, fast_answer.is_tuned)
 
     def read(self, body: Body, limits: Limits) -> Query:
-        """Return the request that a body is, with the options of the query string."""
+        """Read a body, with the options of the query string."""
         if not body.header_or_query:
             return PredictQuery(parse_body(body.content, PredictRequest, limits))
         return PredictQuery(

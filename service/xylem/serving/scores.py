@@ -1,4 +1,4 @@
-"""A score request -> its answer as JSON: exact probabilities of labels that the request names."""
+"""Answer score requests: exact probabilities of the labels that a request names."""
 
 import itertools
 from collections.abc import Sequence
@@ -35,19 +35,19 @@ _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
 
 
 class ScoreDialect(Dialect[ScoreRequest]):
-    """Requests for the scores of labels: JSON of instances with labels, JSON of their scores."""
+    """Reads and answers requests for the scores of labels, in JSON."""
 
     def read(self, body: Body, limits: Limits) -> ScoreRequest:
-        """Return the request that a body is."""
+        """Read a body."""
         return parse_body(body.content, ScoreRequest, limits)
 
     def answer_read(
         self, query: ScoreRequest, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`.
+        """Answer a request that has been read, as `Dialect.answer_read` describes.
 
-        Raises BadInstance, UnknownLabel naming the place of a label that the version does not have
-        or the alias denies, LimitExceeded for too many words of texts.
+        Raises BadInstance, UnknownLabel (which names the place of a label that the version does not
+        have, or that the alias denies), and LimitExceeded for texts with too many words.
         """
 
         def answer(_: object = None) -> Reply:
@@ -64,7 +64,7 @@ SCORES = ScoreDialect()
 def score_instances(
     instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
 ) -> list[InstanceScores]:
-    """Return the scores of each instance's labels, or of its words.
+    """Return the scores of each instance's labels, or of its words for a sequence.
 
     Raises as `ScoreDialect.answer_read`.
     """
@@ -87,7 +87,7 @@ def score_instances(
 
 
 def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) -> InstanceScores:
-    """Return the scores of the words of a text, each after those before it, and of its end."""
+    """Return the scores of each word of a text, given the words before it, and of its end."""
     where = f"instances[{i}]"
     if not isinstance(served.featurizer, ContextFeaturizer):
         raise BadInstance("expected sequence with a model of next words, found another").at(
@@ -110,7 +110,7 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
 
 
 def is_short(query: ScoreRequest) -> bool:
-    """Return whether a thread would only delay the answer."""
+    """Return whether a request is so short that a thread would only delay its answer."""
     n_items = len(query.instances)
     for instance in query.instances:
         n_items += len(instance.labels) + n_items_of(instance, 1) // 32
@@ -120,9 +120,7 @@ def is_short(query: ScoreRequest) -> bool:
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
-    """Return an answer line for each line of a block: the scores of
-    its labels, or what is wrong with it.
-    """
+    """Return an answer line for each line of a block: the scores of its labels, or its error."""
     parsed = [value_of(line, limits, _parse) for line in block.lines]
     good: list[AnyScored] = [line for line in parsed if not isinstance(line, BadInput)]
     try:

@@ -1,4 +1,4 @@
-"""Annif's REST API: what its clients ask, and what they read of the answers."""
+"""The requests and answers of Annif's REST API."""
 
 from typing import Annotated
 
@@ -14,9 +14,7 @@ Text = Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 
 
 class SuggestOptions(BaseModel):
-    """How to suggest. As in Annif, fields that it does not know are
-    passed over, and texts are numbers.
-    """
+    """How to suggest. As in Annif, unknown fields are ignored, and texts may stand for numbers."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -42,7 +40,7 @@ class SuggestForm(SuggestOptions):
 
 
 class SuggestDocument(BaseModel):
-    """A text, perhaps with an id, which its answer repeats; `metadata` is ignored."""
+    """A text, perhaps with an id, which the answer repeats; `metadata` is ignored."""
 
     text: Text
     document_id: str | None = None
@@ -73,9 +71,7 @@ class LearnDocuments(RootModel[Annotated[list[LearnDocument], AtMost("events_max
 
 
 class Suggestion(TypedDict):
-    """A subject. Without label info `uri` and `label` are both the
-    label as the model was trained on it.
-    """
+    """A subject. Without label info, `uri` and `label` are both the label's name in training."""
 
     uri: str
     label: str
@@ -96,7 +92,7 @@ class DocumentSuggestions(Suggestions):
 
 
 class ProjectBackend(TypedDict):
-    """What trained a project's model."""
+    """The trainer of a project's model."""
 
     backend_id: str
 
@@ -111,9 +107,9 @@ class ProjectVocabulary(TypedDict):
 
 
 class Project(TypedDict):
-    """An alias of a model, as Annif describes its projects.
+    """An alias of a model, described as Annif describes its projects.
 
-    project_id  NAME: what `latest` names; NAME@ALIAS: another alias
+    project_id  NAME for the alias `latest`, NAME@ALIAS for another one
     """
 
     project_id: str

@@ -1,4 +1,4 @@
-"""Events of feedback, and what becomes of them."""
+"""Events of feedback, and their results."""
 
 from __future__ import annotations
 
@@ -45,14 +45,12 @@ class FeedbackEvent(RequestModel):
 
     @property
     def instance_or_none(self) -> AnyInstance | None:
-        """Return the instance; None: the event has a prediction_id."""
+        """Return the instance; None: the event has a prediction_id only."""
         return self.instance if "instance" in self.model_fields_set else None
 
 
 class FeedbackEvents(RequestModel):
-    """Events of a request. Each is read by itself, as a FeedbackEvent: one at fault
-    stops no other.
-    """
+    """Several events. Each is validated by itself, so one at fault does not stop the others."""
 
     events: Annotated[list[SkipValidation[FeedbackEvent]], AtMost("events_max", "events")]
 
@@ -66,7 +64,7 @@ class RowsQuery(RequestModel):
 
 
 class DeleteRowsRequest(RequestModel):
-    """Which rows of feedback to remove: those of some events, or of a day."""
+    """Which rows of feedback to remove: those of some events, or those of one day."""
 
     event_ids: Annotated[list[str], AtMost("events_max", "events")] | None = None
     day: str | None = Field(default=None, description="of UTC, as 2026-11-23")
@@ -87,7 +85,7 @@ class DeleteRowsRequest(RequestModel):
 
     @property
     def midnight(self) -> float:
-        """Return when the day begins, in seconds since 1970."""
+        """Return when the day begins, in seconds since 1970. Raises ValueError if it is no day."""
         day = datetime.strptime(str(self.day), "%Y-%m-%d")
         return day.replace(tzinfo=UTC).timestamp()
 
@@ -104,7 +102,7 @@ FeedbackRequest: TypeAlias = FeedbackEvents | FeedbackEvent
 
 
 class FeedbackResult(TypedDict):
-    """The result of an event. `reason` is a code, of what was rejected or came too late."""
+    """The result of an event. `reason` is the code of an event that was rejected or late."""
 
     event_id: NotRequired[str | None]
     result: Result
@@ -113,13 +111,13 @@ class FeedbackResult(TypedDict):
 
 
 class FeedbackLineResult(FeedbackResult):
-    """The result of the event of a line, which counts from 1."""
+    """The result of the event in a line; lines are counted from 1."""
 
     line: NotRequired[int]
 
 
 class FeedbackLineError(TypedDict):
-    """What ended the answer: send again what has no result."""
+    """The error that ended the answer: send the events without a result again."""
 
     error: LineError
 
@@ -129,9 +127,7 @@ FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
 
 
 class FeedbackAnswer(VersionAnswer):
-    """The result of each event, in their order; `threshold_epoch` is null without
-    tuned thresholds.
-    """
+    """The result of each event, in order; `threshold_epoch` is null without tuned thresholds."""
 
     threshold_epoch: int | None
     results: list[FeedbackResult]

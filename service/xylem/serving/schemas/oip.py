@@ -10,9 +10,9 @@ from xylem.serving.schemas.limits import AtMost, utf8_length
 from xylem.serving.schemas.predict import Options
 
 INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
-"""The tensors that a request may have, and their types: `text` alone, or the other three."""
+"""The input tensors and their types. A request has `text` alone, or the other three."""
 
-TENSORS_MAX = 16  # tensors that a request may bring or ask for; there are fewer of different names
+TENSORS_MAX = 16  # the most inputs or outputs of a request; fewer have different names
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
@@ -81,9 +81,7 @@ class InferRequest(RequestModel):
 
 
 class OutputTensor(TypedDict):
-    """A tensor of an answer, of a row for each instance; `data` are flat, or else
-    behind the JSON.
-    """
+    """A tensor of an answer, with a row for each instance; `data` are flat, or behind the JSON."""
 
     name: str
     shape: list[int]
@@ -130,7 +128,7 @@ class ModelMetadata(TypedDict):
 
 
 class ServerMetadata(TypedDict):
-    """What answers."""
+    """The server: its name, version and protocol extensions."""
 
     name: str
     version: str
@@ -138,19 +136,19 @@ class ServerMetadata(TypedDict):
 
 
 class ServerLive(TypedDict):
-    """That the process runs."""
+    """Whether the process runs."""
 
     live: bool
 
 
 class ServerReady(TypedDict):
-    """That requests should be sent here."""
+    """Whether requests should be sent here."""
 
     ready: bool
 
 
 class ModelReady(TypedDict):
-    """That a model's version can answer."""
+    """Whether a model's version can answer."""
 
     name: str
     ready: bool

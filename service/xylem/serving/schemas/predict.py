@@ -44,7 +44,7 @@ PROPENSITY: Literal["propensity"] = "propensity"
 
 WEIGHT_MIN = 1e-6
 WEIGHT_MAX = 1e6
-"""Between these is the weight of a label: products with probabilities stay numbers."""
+"""Weights of labels are between these, so that products with probabilities stay finite."""
 
 _NUMBERS = (int, float)
 
@@ -88,8 +88,9 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
 
 
 def null_or(types: Sequence[type], expected: str) -> PlainValidator:
-    """Return the check of a value that is null, or of just one of
-    some types; `expected` names these.
+    """Return a validator for a value that is null, or exactly of one of `types`.
+
+    expected   what is expected, in words, for the error
     """
 
     def check(value: Any) -> Any:
@@ -141,7 +142,7 @@ LabelList: TypeAlias = Annotated[
 
 
 class InfoQuery(RequestModel):
-    """What the query string of a predict request may say: what else is told of labels."""
+    """The options in the query string of a predict request: which label info is answered."""
 
     language: (
         Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
@@ -160,7 +161,7 @@ class InfoQuery(RequestModel):
 
 
 class Options(InfoQuery):
-    """How to predict; `xylem.serving.rows` makes the engine's options of it."""
+    """How to predict; `xylem.serving.rows` turns these into the engine's options."""
 
     top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = Field(
         default=5, description="labels an instance gets, at most"
@@ -252,8 +253,8 @@ class PredictRequest(Options):
 
 
 class _Line(RequestModel):
-    """What a line of a batch may have besides an instance;
-    `labels`, of a labelled file, are ignored.
+    """The fields of a batch's line besides the instance; the labels of a labelled file are
+    ignored.
     """
 
     id: Identity = Field(default=None, description="repeated by the answer")
@@ -288,7 +289,7 @@ class _Named(RequestModel):
 
 
 class ScoredText(TextInstance):
-    """A text and labels, or of a model of next words a text whose own words are scored."""
+    """A text and labels; or, for a model of next words, a text whose own words are scored."""
 
     labels: LabelList = Field(default=[], description="names of labels; one may stand twice")
     sequence: bool = Field(
@@ -354,7 +355,7 @@ class LabelScore(TypedDict):
 
 
 class InstanceScores(TypedDict):
-    """The labels of one instance, in the order in which they were named; or the words of a text."""
+    """The labels of one instance, in the order of the request; or the words of a text."""
 
     labels: list[LabelScore]
     log_score: Annotated[

@@ -1,4 +1,4 @@
-"""Answers: predictions, which kernels write, their explanations, and problems (RFC 9457)."""
+"""Answers: predictions (written by kernels), their explanations, and problems (RFC 9457)."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
@@ -47,7 +47,7 @@ class ProblemDetails(TypedDict):
 Float32: TypeAlias = Annotated[
     np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())
 ]
-"""A number that is written with as few digits as tell it from other float32."""
+"""A number, written with just enough digits to tell it from other float32 numbers."""
 
 
 class VersionAnswer(TypedDict):
@@ -83,8 +83,9 @@ class ExplainedNode(TypedDict):
 
 
 class ExplainedTree(TypedDict):
-    """A tree's path to a label, from below the root to the leaf; empty if the tree
-    lacks the label.
+    """A tree's path to a label, from below the root to the leaf.
+
+    It is empty if the tree lacks the label.
     """
 
     path: list[ExplainedNode]
@@ -97,9 +98,7 @@ class TreesExplanation(TypedDict):
 
 
 class RoutedNode(TypedDict):
-    """A node on an instance's way down a decision tree, and the margin by which it
-    was sent there.
-    """
+    """A node on an instance's way down a decision tree; the margin is why it was sent there."""
 
     node: int
     margin: Float32
@@ -107,8 +106,9 @@ class RoutedNode(TypedDict):
 
 
 class ExplainedLeaf(TypedDict):
-    """A leaf with the label that an instance reached; the sum of
-    weight * value is the label's score.
+    """A leaf that an instance reached, and that has the label.
+
+    The label's score is the sum of weight * value over the leaves.
     """
 
     tree: int
@@ -125,7 +125,7 @@ class LeavesExplanation(TypedDict):
 
 
 class ExplainedMember(TypedDict):
-    """What a member of a combined version says of a label."""
+    """What a member of a combined version says about a label."""
 
     member: Annotated[str, Field(description="model and version")]
     score: Annotated[
@@ -165,7 +165,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class DescribedLabel(TypedDict):
-    """What label info says of a label, as far as it is asked for."""
+    """The label info of a label, as far as the request asks for it."""
 
     uri: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
     notation: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
@@ -175,9 +175,7 @@ class DescribedLabel(TypedDict):
 
 
 class NamedLabel(DescribedLabel):
-    """A predicted label. A score is a float32, written with as few
-    digits as tell it from its neighbours.
-    """
+    """A predicted label. A score is a float32, written with just enough digits."""
 
     label: str
     id: int
@@ -190,9 +188,7 @@ class NamedLabel(DescribedLabel):
 
 
 class Statistics(TypedDict):
-    """What a prediction cost: inner nodes whose children were
-    scored, and bytes of their weights read.
-    """
+    """What a prediction cost: inner nodes whose children were scored, and bytes of weights read."""
 
     nodes: int
     weight_bytes: int
