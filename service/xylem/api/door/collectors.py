@@ -159,8 +159,7 @@ class ShadowFigures:
             self._agreed.labels(*pair).inc(agreed)
 
     def forget_closed(self, is_open: Collection[tuple[str, str]]) -> None:
-        """Remove the figures of versions that are not open any more, so that series stay bounded.
-        """
+        """Remove the figures of versions that are not open any more: so series stay bounded."""
         for figure in (self._requests, self._seconds, self._compared, self._agreed):
             for sample in [sample for metric in figure.collect() for sample in metric.samples]:
                 if (sample.labels["model"], sample.labels["version"]) not in is_open:

@@ -1,6 +1,7 @@
-"""Heads of requests: what each says of its own, and what those of one client have in common.
+"""Heads of requests: the few headers that differ between requests, and the rest, a template.
 
-A client's heads are alike but for their lengths and ids. What the rest of one means is remembered.
+The heads of one client are alike but for their lengths and ids. What the rest of a head means is
+remembered.
 """
 
 import re
@@ -17,28 +18,29 @@ from xylem.serving import DEFAULT_ALIAS, KEY_HEADER, Dialect
 from xylem_store import AliasNotFound, VersionNotFound, is_alias, is_version
 
 HEAD_LENGTH_KEPT = 1024
-"""Bytes of a head up to which it is remembered, without what each request has of its own."""
+"""The most bytes of a head that is remembered, without the headers that differ between requests."""
 
 HEAD_LENGTH_MAX = 4096
-"""Bytes of a whole head up to which it is looked at."""
+"""The most bytes of a whole head that is looked up among the remembered ones."""
 
 HEAD_END = b"\r\n\r\n"
 
 _ASKS_FOR_MORE = frozenset(
     {b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that ask for more than to answer the body that follows."""
+"""Headers that ask for something else than an answer to the body that follows them."""
 
 _REQUEST_ID = rb"[A-Za-z0-9._:/+=@-]{1,128}"
 _IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch
 
 
 class RequestHeaders(Struct, frozen=True):
-    """What a head says that those of the same client's other
-    requests do not; None: it does not say it.
+    """Values of the headers that differ between the requests of one client; None: not sent.
 
-    request_id  that the client gives the request, if it is a sane one
-    canary_key  by which a canary's requests are chosen
+    request_id   the id that the client gives the request, if it has a valid form
+    traceparent  the span of the client (W3C Trace Context)
+    tracestate   the state of the client's trace (W3C Trace Context)
+    canary_key   chooses whether the canary answers the request
     """
 
     request_id: bytes | None = None
@@ -48,12 +50,17 @@ class RequestHeaders(Struct, frozen=True):
 
 
 class HeadTemplate(NamedTuple):
-    """What heads say that are alike.
+    """What a remembered head means: the same for all requests that have it.
 
-    ref      the version's number or alias
-    route    the route's pattern; path: what fits it
-    said     what the dialect's header, or the query string, says of the body; None: nothing
-    key      the id of the key that it brings, where one is needed
+    ref            the version's number or alias
+    route          the route's pattern
+    path           the path that fits the pattern
+    body_options   what the dialect's header, or the query string, says about the body; None:
+                   nothing
+    authorization  the header Authorization
+    gzip           whether the answer may be packed
+    key            the id of the key in `authorization`, where a key is needed
+    n_bytes        the length of the body
     """
 
     dialect: Dialect[Any]
@@ -71,15 +78,16 @@ class HeadTemplate(NamedTuple):
 NOTHING = RequestHeaders()
 
 OWN = "xylem.own"
-"""The key of a request's scope under which its RequestHeaders are."""
+"""The key of a request's ASGI scope under which its RequestHeaders are."""
 
 
 class OwnHeader(NamedTuple):
-    """How a header is found and read that each request has of its own.
+    """How one header that differs between requests is found in a head, and how its value is read.
 
-    name    a pattern of its name: one all in capitals need not fit, such a request takes the route
+    name    a pattern of its name; it need not match names all in capitals: requests with such a
+            name are answered by the route
     value   a pattern of its value, without groups
-    choose  returns its value, of those that a request has; None: there is none that is sane
+    choose  returns the value to use, of all values that a request has; None: none has a valid form
     """
 
     name: bytes
@@ -101,19 +109,23 @@ OWN_HEADERS: dict[bytes, OwnHeader] = {
     b"tracestate": OwnHeader(
         rb"[Tt]racestate",
         rb"[!-~]+(?:[ \t]+[!-~]+)*",
-        # a list of several headers, as others are (W3C Trace Context, 3.3.1)
+        # several headers are one list, joined by commas (W3C Trace Context, 3.3.1)
         lambda states: b",".join(states)[: TRACESTATE_MAX + 1],
     ),
     KEY_HEADER.encode(): OwnHeader(
         rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}", lambda keys: keys[0].strip() or None
     ),
 }
-"""By their names in small letters, in the order of RequestHeaders: a new one is added here."""
+"""The headers that differ between requests, by their names in lower case.
+
+They are in the order of the fields of RequestHeaders. Add a new header here and there.
+"""
 
 
 def lines_of(headers: Mapping[bytes, OwnHeader]) -> re.Pattern[bytes]:
-    """Return what finds these headers, wherever they stand in a head: a group of each
-    is its value.
+    """Return a pattern that matches these headers, wherever they are in a head.
+
+    Each header has one group, which is its value.
     """
     lines = b"|".join(
         [b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()]
@@ -125,14 +137,15 @@ OWN_LINES = lines_of(OWN_HEADERS)
 
 
 def inner_path(path: str, root_path: str) -> str:
-    """Return a path without the prefix that a proxy shows the service
-    under, whether it was left or not.
-    """
+    """Return a path without the prefix of a proxy, whether the proxy has removed it or not."""
     return path.removeprefix(root_path) if path.startswith(f"{root_path}/") else path
 
 
 def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
-    """Return what a request's headers, names in small letters, say of it alone."""
+    """Return the values of the headers that differ between requests.
+
+    headers  those of a request, their names in lower case
+    """
     values_of: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         if name in OWN_HEADERS:
@@ -147,9 +160,11 @@ def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
 
 
 def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
-    """Return the model that the parts of a path name, and the version's number or alias.
+    """Return the model and the version, its number or alias, that a path names.
 
-    Raises VersionNotFound and AliasNotFound for what is neither.
+    parts  the parameters of the path
+
+    Raises VersionNotFound and AliasNotFound for what cannot be a number or an alias.
     """
     version = parts.get("version")
     alias = parts.get("alias", DEFAULT_ALIAS)
@@ -161,7 +176,11 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
 
 def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
-    """Return what the head of a request in a dialect says, to this version of a model."""
+    """Return the template of a request's head.
+
+    dialect     the one in which the request is written
+    model, ref  the model, and the version's number or alias, that the request's path names
+    """
     route = scope["route"].path
     body_options = body_options_of(dialect, scope)
     key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
@@ -178,7 +197,7 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
 
 
 def body_options_of(dialect: Dialect[Any], scope: Scope) -> str | None:
-    """Return what the header of a dialect, or the query string, says of the body; None: nothing."""
+    """Return what the dialect's header, or the query string, says about the body; None: nothing."""
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None
     name = dialect.header.encode()
@@ -188,10 +207,13 @@ def body_options_of(dialect: Dialect[Any], scope: Scope) -> str | None:
 
 
 def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
-    """Return the head of a message, one whole request, without what
-    is its own; None: it is not usual.
+    """Return the head of a message without the headers that differ between requests.
 
-    `scope` is what the server's parser made of it. The same bytes will mean the same again.
+    Returns None if the head is not usual: then the same bytes might mean something else next time.
+
+    message    one whole request
+    scope      the ASGI scope that the server's parser made from the message
+    bytes_max  the most bytes of a body
     """
     head, _, body = message.partition(HEAD_END)
     if len(head) > HEAD_LENGTH_MAX or scope["query_string"] or scope["http_version"] != "1.1":
@@ -210,9 +232,9 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
 
 
 def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
-    """Return a head without what is each request's own, and that.
+    """Return a head without the headers that differ between requests, and their values.
 
-    Of two headers of a name one is left.
+    Of two headers with the same name, the second stays in the head.
     """
     values: list[bytes | None] = [None] * len(OWN_HEADERS)
 

@@ -1,6 +1,4 @@
-"""Figures for Prometheus: a registry of its own for each app, so
-that two apps in a process do not mix.
-"""
+"""Figures for Prometheus. Each app has a registry of its own, so that two apps do not mix."""
 
 from __future__ import annotations
 
@@ -40,13 +38,14 @@ from xylem_store import PARTS, code_version
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 TIMINGS_BEGUN = 1024
-"""Series that there may be before those of closed versions are looked for."""
+"""The number of series from which on the series of closed versions are looked for and folded."""
 
 
 class Series(NamedTuple):
-    """Whose requests a timing is of.
+    """The labels of one Timing.
 
-    model, version  which version answered; empty: none did, or one that is no longer open
+    model, version  the version that answered; empty: no version answered, or it is not open any
+                    more
     """
 
     route: str
@@ -56,12 +55,12 @@ class Series(NamedTuple):
 
 
 class Timing:
-    """The requests of one series.
+    """Counts and times of the requests of one series.
 
-    counts      of those that took at most so many SECONDS, longer than the bound before; the last:
-                of longer
-    exemplars   by the place of a count, the last of these requests that is sampled: its span,
-                seconds, and when it ended
+    counts     how many requests took at most each of SECONDS, and longer than the bound before; the
+               last: how many took longer than all
+    exemplars  by index in `counts`: the last of these requests that is sampled; its span, its
+               seconds, and when it ended
     """
 
     __slots__ = ("counts", "exemplars", "seconds")
@@ -72,7 +71,7 @@ class Timing:
         self.exemplars: dict[int, tuple[Trace, float, float]] = {}
 
     def add(self, other: Timing) -> None:
-        """Count the requests of another one too."""
+        """Add the requests of another Timing."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.seconds += other.seconds
         self.exemplars |= other.exemplars
@@ -81,42 +80,42 @@ class Timing:
 class Metrics:
     """The figures of one app.
 
-    What requests count are plain numbers, without locks: event loop only.
+    Requests are counted in plain numbers, without locks: event loop only.
     """
 
     def __init__(self) -> None:
         self.registry, self.process = CollectorRegistry(), CollectorRegistry()
-        """What the app counts, and what is known of its process, which any thread may ask for."""
+        """The figures of the app, and those of its process, which any thread may read."""
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
         self.registry.register(ProcessFigures())
         self.report(_read_requests, self)
         self.report(read_stages, self.stages)
-        # of a worker that does not answer, those that do say so
+        # for a worker that does not answer, the others report 0: see `neighbours.join_pages`
         Gauge(
             "xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry
         ).set(1)
         self.shadows = ShadowFigures(self.registry, SECONDS)
         self.settle: Callable[[], None] = lambda: None
-        """Counts what waits to be counted."""
+        """Counts the requests that are still waiting to be counted."""
         self.in_flight = 0
         self.lines_bad = 0
         self.aborted = 0
         self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
         self.rows: Counter[str] = Counter()
-        """Predicted instances, by model."""
+        """Instances that were predicted, by model."""
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str, str]] = Counter()
         self.timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
-        """Returns the models and versions that are open; None: nobody knows."""
+        """Returns the models and versions that are open; None: it is not known."""
 
     def timing(self, series: Series) -> Timing:
-        """Return where requests of a series count.
+        """Return the Timing in which the requests of a series are counted.
 
-        It may be kept for as long as the version is open.
+        Callers may keep it for as long as the version is open.
         """
         counted = self.timings.get(series)
         if counted is None:
@@ -127,11 +126,10 @@ class Metrics:
         return counted
 
     def fold_closed(self) -> None:
-        """Count the requests of versions that are no longer open as
-        those of none: so series stay bounded.
+        """Move the counts of versions that are not open any more to the series without a version.
 
-        There are as many as open versions (limits `models_max`, `versions_max`), routes and
-        statuses.
+        So series stay bounded: by the open versions (limits `models_max`, `versions_max`), the
+        routes and the statuses.
         """
         if self.open_versions is None:
             return
@@ -151,29 +149,33 @@ class Metrics:
         self.aborted += 1
 
     def record_events(self, model: str, version: int | None, results: Iterable[str]) -> None:
-        """Count events of feedback to a version by what became of them; None: to one
-        that is gone.
+        """Count events of feedback to a version, by result.
+
+        version  None: the version does not exist any more
         """
         for result in results:
             self.events[model, "" if version is None else str(version), result] += 1
 
     def report(self, read: Callable[..., Iterator[Metric]], *arguments: object) -> None:
-        """Report what a function reads of its arguments, when the figures are read."""
+        """Register a function that yields figures at each scrape, when called with `arguments`."""
         self.registry.register(Reading(partial(read, *arguments)))
 
     def collected(self) -> list[Metric]:
-        """Return what the app has counted."""
+        """Return the figures of the app, without those of its process."""
         self.settle()
         self.fold_closed()
         return list(self.registry.collect())
 
     async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
-        """Return the figures in Prometheus's text format, or in that of
-        OpenMetrics, which knows exemplars.
+        """Return the figures in Prometheus's text format, or in that of OpenMetrics.
 
-        worker   what every figure's label `worker` says; None: they have none
+        Only OpenMetrics has exemplars.
 
-        They are collected here and written in a thread, which takes three times as long.
+        worker  the value of the label `worker` of every figure; None: the figures do not have this
+                label
+
+        The figures are collected in this thread, and written in another, which takes three times as
+        long.
         """
         figures: Any = Reading(partial(_labelled_by, worker, self.collected(), self.process))
         return await asyncio.to_thread(
@@ -184,8 +186,9 @@ class Metrics:
 def _labelled_by(
     worker: int | None, families: Iterable[Metric], process_registry: CollectorRegistry
 ) -> Iterator[Metric]:
-    """Yield figures that were collected, and those of a registry;
-    `worker`, if known, is a label of each.
+    """Yield figures that were collected, and those of a registry.
+
+    worker  the value of the label `worker` of each figure; None: they do not have this label
     """
     for family in chain(families, process_registry.collect()):
         if worker is not None:
@@ -238,9 +241,7 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
-    """Return the buckets of a histogram: bound, count, and the request that stands
-    for it, if any.
-    """
+    """Return the buckets of a histogram: upper bound, count, and the exemplar if there is one."""
     bounds = (*map(floatToGoString, SECONDS), "+Inf")
     buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
@@ -253,7 +254,7 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
 
 
 def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
-    """Yield the requests in flight, and the bytes that are held of their bodies and answers."""
+    """Yield the number of requests in flight, and the bytes held of their bodies and answers."""
     answers = admission.answers
     bodies = admission.bodies
     n_unread = sum(client.is_answered() for client in answers.waiting)
@@ -269,14 +270,14 @@ def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
 
 
 def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
-    """Yield how much waits in each queue."""
+    """Yield how many calls wait in each queue."""
     documentation = "Calls that wait for a thread."
     depths = ((name, pool.waiting()) for name, pool in pools.items())
     yield labelled(GaugeMetricFamily, "xylem_queue_depth", documentation, ("queue",), depths)
 
 
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
-    """Yield the thresholds that are served. O(labels)."""
+    """Yield the figures of the thresholds in force and of candidates. O(labels)."""
     labels = ("model", "version")
     epochs = GaugeMetricFamily(
         "xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels
@@ -324,7 +325,7 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
 
 
 def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) -> Iterator[Metric]:
-    """Yield the state of the live models."""
+    """Yield the figures of the models, versions and aliases that are served."""
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
     documentation = "The version that an alias serves."

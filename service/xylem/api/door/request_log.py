@@ -1,4 +1,4 @@
-"""What is noted of each answered request: its id, its log line, its figures and its span."""
+"""Record each answered request: its id, its log line, its figures and its span."""
 
 import asyncio
 import logging
@@ -29,26 +29,34 @@ from xylem.base import (
 )
 
 SETTLE_SECONDS = 0.002
-"""For so long requests that were answered wait to be counted and logged: what is done for several
-at once costs a fraction of what it does for each, between answers that leave nothing of it in the
-caches.
+"""How long answered requests wait to be counted and logged.
+
+To settle several at once costs a fraction of what it costs for each: between two answers, nothing
+of that code is left in the processor's caches.
 """
 
 _FORGOTTEN_NS = 1_000_000_000
-"""When one waits for longer, the event loop that was to settle it has ended: the next
-asks its own.
+"""The longest time that requests wait for `settle`, in nanoseconds.
+
+After it, the event loop that should have settled them must have ended: the next request schedules
+`settle` in its own loop.
 """
 
 new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, count(1)).__next__
-"""Returns an id that no other request has; without a function of
-Python's, which each request would call.
+"""Returns an id that no other request has.
+
+It is not a Python function, because each request would pay for its call.
 """
 
 
 class RequestOutcome(NamedTuple):
-    """What is noted of requests that ended alike: where they count, what is logged.
+    """What is recorded of all requests that ended alike.
 
-    shape  of the span; None: there is none
+    timing      where they are counted
+    log_fields  the fields of their log lines, as JSON
+    code        the code of their problem; None: they had none
+    level       the level of their log lines
+    shape       the common part of their spans; None: they have no spans
     """
 
     timing: Timing
@@ -61,8 +69,8 @@ class RequestOutcome(NamedTuple):
 class RequestLog:
     """Counts, logs and traces answered requests, several at once. Event loop only.
 
-    access_log  whether each is logged; all are counted
-    tracer      what sends the spans of those that are sampled; None: traces are off
+    access_log  whether each request is logged; all are counted
+    tracer      sends the spans of sampled requests; None: there are no traces
     """
 
     def __init__(self, metrics: Metrics, access_log: bool, tracer: Tracer | None = None) -> None:
@@ -70,7 +78,15 @@ class RequestLog:
         self.tracer = tracer
         self._access_log = access_log
         self._ended: list[
-            tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[StageInterval]]
+            tuple[
+                int,
+                str,
+                RequestOutcome,
+                int,
+                Trace | None,
+                Sequence[Stretch],
+                Sequence[StageInterval],
+            ]
         ] = []
         self._settled_by = 0
         metrics.settle = self.settle
@@ -83,12 +99,11 @@ class RequestLog:
         trace: Trace | None = None,
         stages: StageTimings | None = None,
     ) -> None:
-        """Note a request that is answered now, to be settled in a
-        moment, with those that follow it.
+        """Record a request that has just been answered; it is settled soon, together with others.
 
         began   when it began, by `perf_counter_ns`
-        trace   which tells of it, and whose id its log line has
-        stages  its stages, which begin anew
+        trace   its span, whose trace id is in its log line
+        stages  the times of its stages, which this call clears
         """
         stretches: Sequence[Stretch] = ()
         intervals: Sequence[StageInterval] = ()
@@ -106,7 +121,10 @@ class RequestLog:
         self._ended.append((now, request_id, outcome, began, trace, stretches, intervals))
 
     def begin(self, request_headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
-        """Return the id of a request, which it may bring, and its span, which probes never have."""
+        """Return the id of a request and its span.
+
+        The client may give the id. Requests to paths of ALWAYS never have a span.
+        """
         request_id = (
             new_request_id()
             if request_headers.request_id is None
@@ -126,13 +144,13 @@ class RequestLog:
         trace: Trace | None,
         stages: StageTimings,
     ) -> None:
-        """Note a request as `record` does, that ended in a way of its own."""
+        """Record a request as `record` does; its RequestOutcome is made from `ended`."""
         self.record(
             request_id, self.outcome(ended, is_traced=stages.is_traced), began, trace, stages
         )
 
     def settle(self) -> None:
-        """Count, log and trace what was noted."""
+        """Count, log and trace the requests that were recorded."""
         ended_requests = self._ended
         self._ended = []
         self._settled_by = 0
@@ -171,8 +189,9 @@ class RequestLog:
             log_requests(lines)
 
     def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
-        """Return what is noted of requests that ended so;
-        `is_traced`: of those that have a span, too.
+        """Return what is recorded of requests that ended like `ended`.
+
+        is_traced  whether they have spans
         """
         method, route, path, status, code, answered_by, key = ended
         extra_fields = {} if answered_by is None else answered_by._asdict()

@@ -1,6 +1,4 @@
-"""Annif's REST API: /v1/projects, whose clients have subjects suggested for texts
-(docs/annif.md).
-"""
+"""The REST API of Annif, /v1/projects: its clients get subjects for texts (docs/annif.md)."""
 
 import asyncio
 import contextlib
@@ -56,20 +54,20 @@ _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
 class _Reference(NamedTuple):
-    """What a project's id names: a model, and a version's number or alias."""
+    """A model, and a version's number or alias: what the id of a project names."""
 
     model: str
     ref: str
 
     @property
     def project_id(self) -> str:
-        """Return the id; that of the alias `latest` is the model's name."""
+        """Return the id; for the alias `latest` it is the model's name."""
         return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
 
 
 @router.get(_ROOT, summary="The models, as Annif's projects", response_model=Projects)
 async def list_projects(request: Request, services: Wired) -> Response:
-    """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
+    """Each alias is a project: NAME is `latest` of a model, NAME@ALIAS another alias."""
     live = services.live
     refuse_before_first_look(live)
     entries = [
@@ -80,7 +78,7 @@ async def list_projects(request: Request, services: Wired) -> Response:
     def projects() -> list[Project]:
         summaries = []
         for reference, version, served in entries:
-            with contextlib.suppress(StoreError):  # /readyz tells of it
+            with contextlib.suppress(StoreError):  # /readyz reports the error
                 summaries.append(_project(services.store, reference, version, served))
         return summaries
 
@@ -94,7 +92,7 @@ async def list_projects(request: Request, services: Wired) -> Response:
     openapi_extra={"parameters": [_PATH]},
 )
 async def show_project(request: Request, services: Wired) -> Response:
-    """The fields that Annif's clients read before they ask for suggestions."""
+    """Returns the fields that clients of Annif read before they ask for suggestions."""
     reference = _reference(request)
     served = await find_version(request, services.live, *reference)
     project = await asyncio.to_thread(_project, services.store, reference, served.version, served)
@@ -108,7 +106,7 @@ async def show_project(request: Request, services: Wired) -> Response:
     openapi_extra={**takes(_FORM), "parameters": [_PATH]},
 )
 async def suggest(request: Request, services: Wired) -> Response:
-    """The form's fields are Annif's; unknown fields, and `metadata_...`, are ignored."""
+    """The fields of the form are Annif's. Unknown fields, and `metadata_...`, are ignored."""
     return await reply_in(SUGGESTIONS, request, services, *_reference(request))
 
 
@@ -119,7 +117,10 @@ async def suggest(request: Request, services: Wired) -> Response:
     openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
 )
 async def suggest_batch(request: Request, services: Wired) -> Response:
-    """Up to 32 documents, with the options in the query string; the answers are in their order."""
+    """Takes up to 32 documents. The answers are in their order.
+
+    The options are in the query string.
+    """
     return await reply_in(BATCH_SUGGESTIONS, request, services, *_reference(request))
 
 
@@ -131,8 +132,9 @@ async def suggest_batch(request: Request, services: Wired) -> Response:
     openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
 )
 async def learn(request: Request, services: Wired) -> Response:
-    """Each document is an event of feedback, which moves thresholds, and a row where
-    rows are kept.
+    """Each document is an event of feedback: it moves the thresholds.
+
+    Where rows of feedback are stored, it is also stored as one.
     """
     check_media(request.scope, JSON)
     served = await find_version(request, services.live, *_reference(request))
@@ -144,7 +146,7 @@ async def learn(request: Request, services: Wired) -> Response:
 
 
 def _reference(request: Request) -> _Reference:
-    """Return what a path's project names. Raises AliasNotFound."""
+    """Return what the project id in a path names. Raises AliasNotFound."""
     model, separator, ref = request.path_params["project_id"].partition("@")
     if separator and not (is_alias(ref) or is_version(ref)):
         raise AliasNotFound(
@@ -156,7 +158,10 @@ def _reference(request: Request) -> _Reference:
 def _project(
     store: Store, reference: _Reference, version: int, served: ServedVersion | None
 ) -> Project:
-    """Return what Annif says of a project. Reads the disk. Raises what the store does."""
+    """Return the description of a project, as Annif writes it.
+
+    Reads the disk. Raises what the store raises.
+    """
     manifest = cached_manifest(store, reference.model, version)
     languages, default = languages_of(None if served is None else served.info.current)
     return {

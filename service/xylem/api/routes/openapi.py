@@ -1,7 +1,7 @@
-"""The OpenAPI document: what FastAPI derives from the routes, and the models that it cannot see.
+"""The OpenAPI document: what FastAPI derives from the routes, and what it cannot see.
 
-Routes that read bodies or write answers themselves name the models of these; here they are added. A
-schema that names a limit gets the limit's value.
+Routes that read their bodies or write their answers themselves name the models of these; the models
+are added here. A schema that names a limit gets the value of the limit.
 """
 
 import json
@@ -48,7 +48,7 @@ MODELS: dict[str, Any] = {
     "FeedbackLine": FeedbackLine,
     "Problem": ProblemDetails,
 }
-"""What operations name besides the models that `content` was handed."""
+"""Models that operations name, besides those that are passed to `content`."""
 
 _MOST = {
     "integer": "maximum",
@@ -57,11 +57,15 @@ _MOST = {
     "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
 }
 _FRAMEWORKS = ("HTTPValidationError", "ValidationError")
-"""What FastAPI's own validation would answer: ours answers with problems."""
+"""Schemas of the errors of FastAPI's own validation: this service answers with problems instead."""
 
 
 def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[str, Any]:
-    """Return the document of an app's routes under these limits, shown under this prefix."""
+    """Return the OpenAPI document of an app.
+
+    limits     the limits in force, whose values are in the schemas
+    root_path  the prefix under which a proxy shows the service
+    """
     document = get_openapi(
         title="Xylem",
         version=code_version(),
@@ -71,7 +75,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
         routes=app.routes,
         servers=[{"url": root_path}] if root_path else None,
     )
-    # trainers come with these, so not before they are needed
+    # imported only now, because the trainers are imported with it
     from xylem.admin import KINDS, TuneThresholdsRequest, parameter_schemas
 
     job_models: list[type[BaseModel]] = [
@@ -112,7 +116,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
         field for schema in schemas.values() for field in schema.get("properties", {}).values()
     ):
         default = field.pop("default", None)
-        if default is not None:  # openapi-typescript would take it for a field that is always there
+        if default is not None:  # else openapi-typescript makes it required
             description = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
             field["description"] = description.strip()
     _fill_limits(document, limits)
@@ -124,13 +128,16 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
 def _refusals(
     path: str, method: str, operation: dict[str, Any], *, needs_key: bool
 ) -> dict[str, Any]:
-    """Return the problems that an operation may answer with, by
-    what it takes; it names others itself.
+    """Return the problems that an operation may answer with, as its path, body and query tell.
+
+    needs_key  whether the operation needs a key
+
+    The operation itself names further problems.
     """
     takes_body = "requestBody" in operation
     takes_query = any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
     changes = path.startswith("/v1/admin") and method != "get"
-    statuses = [400, 431]  # before any request comes to a route
+    statuses = [400, 431]  # may be answered before a route is found
     statuses += [401, 403, 503] if needs_key else []
     statuses += [404] if "{" in path else []
     statuses += [408, 413, 415] if takes_body else []
@@ -140,7 +147,7 @@ def _refusals(
 
 
 def _fill_limits(value: Any, limits: Limits) -> None:
-    """Give each schema that names a limit the limit's value, in place."""
+    """Set the value of the limit in each schema that names a limit, in place."""
     if isinstance(value, dict):
         limit = value.get(LIMIT_KEY)
         if isinstance(limit, str) and value.get("type") in _MOST:

@@ -1,6 +1,4 @@
-"""How routes are declared: their paths, and what the OpenAPI document says that their
-types do not.
-"""
+"""Helpers to declare routes: paths of versions, and parts of the OpenAPI document."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -17,16 +15,16 @@ Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
 _STRING = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"}
 
 ModelName: TypeAlias = Annotated[str, Path(description="the model's name"), WithJsonSchema(_STRING)]
-"""A part of a path: any string. The store says whether it has such a model."""
+"""The model's name in a path: any string. The store tells whether it has such a model."""
 
 VersionPath: TypeAlias = Annotated[
     str, Path(description="the version's number"), WithJsonSchema({"type": "integer", "minimum": 1})
 ]
-"""A part of a path: any string."""
+"""The version's number in a path: any string; see `version_number`."""
 
 
 def version_number(version: str) -> int:
-    """Return the number that a VersionPath is. Raises VersionNotFound."""
+    """Return the number in a VersionPath. Raises VersionNotFound."""
     if not is_version(version):
         raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
     return int(version)
@@ -48,7 +46,13 @@ _ALIAS = _in_path("alias", _STRING, "the alias's name; without one, `latest` ans
 
 
 class _VersionForm(NamedTuple):
-    """A way to name a version: its part of the path, of operations' ids, and of summaries."""
+    """One of the ways to name a version in a path.
+
+    path        the part of the path
+    suffix      the end of the operation's id
+    phrase      the end of the operation's summary
+    parameters  the parameters of the path, for the OpenAPI document
+    """
 
     path: str
     suffix: str
@@ -64,7 +68,7 @@ _VERSION_FORMS = (
 
 
 def operation_of(name: str) -> str:
-    """Return the id of an operation, as the audit log has it, by the name of its function."""
+    """Return the id of an operation from the name of its function; the audit log has it, too."""
     first_word, *other_words = re.split("[_-]", name)
     return first_word + "".join(map(str.capitalize, other_words))
 
@@ -79,14 +83,14 @@ def of_version(
     root: str = "/v1",
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Return what adds an endpoint to a router under the paths of
-    a version's `resource`; empty: its own.
+    """Return a decorator that adds an endpoint to a router, below each path of a version.
 
-    The endpoint asks `find_served` for the version. The path's parts are no parameters of it:
-    FastAPI would check each, and any string may stand there.
+    resource  the last part of the paths; empty: the paths of the versions themselves
+    summary   the summary; it ends with a preposition, as the name of the version follows
+    root      "/v1", or "/v2" for the Open Inference Protocol, which has no aliases
 
-    summary  ends with a preposition: what follows says which version
-    root     or "/v2", that of the Open Inference Protocol, which knows no aliases
+    The endpoint gets the version from `find_served`. The parts of the path are no parameters of the
+    endpoint: FastAPI would check each, and any string is allowed there.
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
@@ -110,19 +114,20 @@ def of_version(
 
 
 OPENAPI = "openapi_extra"
-"""The attribute of a dependency that says what it reads, as FastAPI's `openapi_extra`
-of its route.
+"""The attribute of a dependency that describes what it reads.
+
+It is what FastAPI calls `openapi_extra` of the route.
 """
 
 COMPONENTS: dict[str, Any] = {}
-"""Models of bodies that routes read or write themselves, by the
-names under which operations name them.
-"""
+"""Models of the bodies that routes read or write themselves, by the names of their schemas."""
 
 
 def content(media: str, model: str | type[Any], example: object = None) -> dict[str, Any]:
-    """Return a body of one kind: of a model, or of what has this name in the
-    document's components.
+    """Return OpenAPI's `content` for one media type.
+
+    model    the model of the body, or the name of a schema of the document
+    example  an example of the body
     """
     if not isinstance(model, str):
         COMPONENTS[model.__name__] = model
@@ -132,16 +137,16 @@ def content(media: str, model: str | type[Any], example: object = None) -> dict[
 
 
 def takes(*bodies: dict[str, Any]) -> dict[str, Any]:
-    """Return FastAPI's `openapi_extra` of a route that takes one of some kinds of bodies.
+    """Return FastAPI's `openapi_extra` of a route that takes one of several bodies.
 
-    The route reads it itself: the limits of its fields are those of the settings.
+    The route reads the body itself, because the limits of its fields depend on the settings.
     """
     kinds = {media: media_object for body in bodies for media, media_object in body.items()}
     return {"requestBody": {"required": True, "content": kinds}}
 
 
 def takes_json(model: str | type[Any], example: object) -> dict[str, Any]:
-    """Return FastAPI's `openapi_extra` of a route that takes JSON alone."""
+    """Return FastAPI's `openapi_extra` of a route that takes only JSON."""
     return takes(content("application/json", model, example))
 
 
@@ -160,7 +165,7 @@ def answers(
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's `responses` for the problems of some statuses."""
+    """Return FastAPI's `responses` for the problems with these statuses."""
     responses: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
         codes = ", ".join(code for code, problem in PROBLEMS.items() if problem.status == status)
@@ -171,8 +176,9 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:
-    """Return FastAPI's `openapi_extra` of a route that takes the
-    fields of a model as its query string.
+    """Return FastAPI's `openapi_extra` of a route whose query string has the fields of a model.
+
+    without  names of fields that the query string does not have
     """
     properties = model.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
     parameters = [

@@ -1,4 +1,4 @@
-"""GET /v1/models/{model}/thresholds, and for admins to tune them and to put others in place."""
+"""GET /v1/models/{model}/thresholds; and for admins, to tune, restore, switch and drop them."""
 
 import contextlib
 import time
@@ -52,9 +52,9 @@ _TUNING = "threshold-tuning"  # the kind of the jobs that tune
     openapi_extra=query_parameters(ThresholdQuery),
 )
 async def thresholds(request: Request, services: Wired) -> Response:
-    """The thresholds of a version, some labels at a time.
+    """The thresholds of a version, one page of labels.
 
-    `marks_below` shows only labels with fewer marks, whose thresholds are not reliable yet.
+    With `marks_below`, only labels with fewer marks, whose thresholds are not reliable yet.
     """
     query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
     served = await find_served(request, services.live)
@@ -67,14 +67,14 @@ async def thresholds(request: Request, services: Wired) -> Response:
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
-    """Restores the thresholds of an epoch, those of `latest` if no version is named."""
+    """Restores the thresholds of an epoch; of `latest`, if no version is named."""
     database = ThresholdDatabase(services.learning.database)
     return await _change(model, body, services, database.restore, body.epoch)
 
 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
 async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
-    """Puts the candidate in force, with what it learnt."""
+    """Puts the thresholds of the candidate in force, with what they have learnt."""
     return await _change(
         model, body, services, partial(take_shadow, services.learning.database, switch=True)
     )
@@ -98,11 +98,11 @@ async def drop_thresholds(model: ModelName, body: _Candidate, services: Wired) -
     ),
 )
 async def tune_thresholds(model: ModelName, request: Request, services: Wired) -> Response:
-    """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
-    `xylem thresholds --json`.
+    """Tunes on a file in the service's data directory (`XYLEM_DATA_DIR`).
 
-    A job does it, and the request waits for it, an hour at most. `threshold-tuning-jobs` does not
-    wait.
+    The answer is the output of `xylem thresholds --json`. A job does the work, and the request
+    waits for it, at most for an hour. To submit the job without waiting, use
+    `threshold-tuning-jobs`.
     """
     limits = services.limits
     body = await services.admin_work.read(parse_json, await read_body(request), limits)
@@ -123,11 +123,11 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
 
 
 def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
-    """Return the request of the job that a body asks for.
+    """Return the request of a tuning job, from the body of a request.
 
     Blocking. Raises BadFields with all its faults.
     """
-    from xylem.admin import check_request  # readers of files: not before they are needed
+    from xylem.admin import check_request  # imported only now, as readers of files come with it
 
     if isinstance(body, dict):
         if "model" in body:
@@ -137,9 +137,9 @@ def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
 
 
 async def _result(job: Job, services: Services) -> Any:
-    """Return what a job found, once it has ended; cancel it when that takes too long.
+    """Return the result of a job once it has ended; cancel the job if that takes too long.
 
-    Raises JobFailed, TimedOut, JobConflict for one that somebody cancelled, Unavailable.
+    Raises JobFailed, TimedOut, JobConflict for a job that somebody cancelled, Unavailable.
     """
     seconds = services.limits.tune_seconds_max
     give_up_at = time.monotonic() + seconds
@@ -152,7 +152,7 @@ async def _result(job: Job, services: Services) -> Any:
             )
         if not gives_up and not job.has_ended and time.monotonic() > give_up_at:
             gives_up = True
-            with contextlib.suppress(JobConflict):  # it has ended
+            with contextlib.suppress(JobConflict):  # the job has just ended
                 await services.admin_work.run(services.jobs.cancel, job.id)
     if job.state == "succeeded":
         return job.result
@@ -168,7 +168,10 @@ async def _result(job: Job, services: Services) -> Any:
 async def _change(
     model: str, body: CandidateRequest, services: Services, change: Callable[..., int], *values: int
 ) -> ThresholdChange:
-    """Change the thresholds of a version, here at once; answer with the new epoch."""
+    """Change the thresholds of a version; this process uses the change at once.
+
+    Returns the answer with the new epoch.
+    """
     served = await services.live.find(model, str(body.version or DEFAULT_ALIAS))
     services.learning.follower.check()
     epoch = await services.threshold_work.run(
