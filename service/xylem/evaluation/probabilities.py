@@ -1,10 +1,12 @@
-"""Whether scores are probabilities, what a threshold for all labels would give, and calibration:
-the probability that a label is true, fitted to held-out predictions, rising with its score.
+"""Reliability of scores, a threshold for all labels, and calibration of scores to probabilities.
+
+Calibration maps a score to the probability that its label is true. The map is fitted to held-out
+predictions and rises with the score.
 
 Source of calibration: Zadrozny and Elkan 2002, "Transforming classifier scores into accurate
 multiclass probability estimates", section 3: isotonic regression, by pool adjacent violators. Two
-deviations: the steps become a line through the middle of each block, and no piece is flat, so that
-no two scores become one.
+deviations: the steps are replaced by a line through the middle of each block, and no piece is flat,
+so that different scores stay different.
 """
 
 from typing import NamedTuple
@@ -15,20 +17,17 @@ from xylem.engine import calibrate_scores
 from xylem_store import F32, F64, I64, KNOTS_MAX, Bools, Calibration
 
 BLOCK_MIN = 50
-"""Predictions that a block of the fit has, at least: with fewer, its
-share of true ones is an accident.
-"""
+"""The fewest predictions of a block of the fit: with fewer, its share of true ones is chance."""
 
 SLOPE_MIN = 1e-3
-"""How far the map keeps from the constants 0 and 1: by this much of
-a score, and of what it lacks to 1.
-"""
+"""The map keeps a distance from 0 and 1: this share of the score, and of 1 - the score."""
 
 
 def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     """Return the map from scores to the share of true labels among predictions of such scores.
 
     scores, are_true  float32[n] in [0, 1], bool[n]; n >= 1
+
     Cost: a sort. Deterministic.
     """
     distinct, place = np.unique(scores, return_inverse=True)
@@ -45,21 +44,19 @@ def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
 
 
 def apply_calibration(calibration: Calibration, scores: F32) -> F32:
-    """Return what becomes of scores, float32[n] in [0, 1], as
-    searches of a calibrated version have it.
-    """
+    """Return scores, float32[n] in [0, 1], calibrated as searches of a calibrated version do."""
     calibrated = np.empty(len(scores), np.float32)
     calibrate_scores((calibration.x, calibration.y), scores, calibrated)
     return calibrated
 
 
 def pooled(hits: F64, n: F64) -> I64:
-    """Return where the blocks of the isotonic fit to hits / n start,
-    weighed by n: int64[blocks], ascending.
+    """Return where the blocks of the isotonic fit to hits / n start: int64[blocks], ascending.
 
-    hits, n  float64[places]; n > 0
-    Means of blocks ascend strictly: places that would not join the block before (pool adjacent
-    violators).
+    hits, n  float64[places], n > 0; n are the weights of the places
+
+    Means of blocks ascend strictly: a place whose mean does not lie above that of the block before
+    joins this block (pool adjacent violators).
     """
     starts: list[int] = []
     block_hits: list[float] = []
@@ -77,12 +74,14 @@ def pooled(hits: F64, n: F64) -> I64:
 
 
 def _join_small_blocks(starts: I64, n: F64) -> I64:
-    """Return where blocks start once each has BLOCK_MIN predictions,
-    and there is room for their knots.
+    """Return where blocks start after small blocks were joined.
 
-    starts  int64[blocks]; n: how many predictions each place counts
-    A block that is too small joins the next one, the last the one before: means of neighbours still
-    ascend.
+    starts  int64[blocks]
+    n       number of predictions of each place
+
+    Each block has at least BLOCK_MIN predictions, which is doubled until there is room for the
+    blocks' knots. A block that is too small joins the next one, the last block the one before it:
+    the means of neighbours still ascend.
     """
     sizes = np.add.reduceat(n, starts)
     least = BLOCK_MIN
@@ -102,9 +101,9 @@ def _join_small_blocks(starts: I64, n: F64) -> I64:
 
 
 def _rising_knots(x: F64, y: F64) -> Calibration:
-    """Return the knots as float32, without those that float32 does not tell from a neighbour.
+    """Return the knots as float32, without those that are not above their neighbour in float32.
 
-    The first and the last stay: they are the ends of the scale.
+    The first and the last stay, because they are the ends of the scale.
     """
     knots = np.stack([x, y]).astype(np.float32)
     first = knots[:, 0]
@@ -122,12 +121,13 @@ def _rising_knots(x: F64, y: F64) -> Calibration:
 N_BINS = 15
 
 STEPS = 100
-"""Thresholds are tried at 1 / STEPS, 2 / STEPS and so on."""
+"""The thresholds that are tried are 1 / STEPS, 2 / STEPS and so on."""
 
 
 class ReliabilityBin(NamedTuple):
-    """Predictions with scores from `low` to `high`: their number,
-    mean score and share of true ones.
+    """The predictions with scores from `low` to `high`.
+
+    `n` is their number; the others are their mean score and their share of true ones.
     """
 
     low: float
@@ -138,12 +138,12 @@ class ReliabilityBin(NamedTuple):
 
 
 def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
-    """Return the bins of equal width that hold predictions, ascending: of N_BINS at most.
+    """Return the bins of equal width that have predictions, ascending; at most N_BINS.
 
     Source: Guo, Pleiss, Sun, Weinberger 2017, "On calibration of modern neural networks", section
     2: a reliability diagram.
 
-    scores, are_true  float32[n] in [0, 1], bool[n]: predictions and whether their label is true
+    scores, are_true  float32[n] in [0, 1], bool[n]: predictions, and whether their label is true
     """
     bins = np.minimum((scores * N_BINS).astype(np.int64), N_BINS - 1)
     n = np.bincount(bins, minlength=N_BINS)
@@ -158,10 +158,10 @@ def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
 
 
 def calibration_error(bins: list[ReliabilityBin]) -> float | None:
-    """Return the expected calibration error, 0 to 1: how far
-    score and share of true ones are apart.
+    """Return the expected calibration error, from 0 to 1; None without any prediction.
 
-    Source: Guo et al. 2017, equation (3). None where there is no prediction.
+    It is the mean distance between the score and the share of true ones. Source: Guo et al. 2017,
+    equation (3).
     """
     n = sum(reliability_bin.n for reliability_bin in bins)
     return (
@@ -176,8 +176,9 @@ def calibration_error(bins: list[ReliabilityBin]) -> float | None:
 
 
 class ThresholdPoint(NamedTuple):
-    """What one threshold for all labels gives, in percent; `precision`
-    is None where nothing is predicted.
+    """Precision and recall of one threshold for all labels, in percent.
+
+    `precision` is None if nothing is predicted.
     """
 
     threshold: float
@@ -194,14 +195,15 @@ class ThresholdSweep:
 
     def add(self, scores: F32, are_true: Bools) -> None:
         """Count predictions: float32[n] in [0, 1], bool[n]."""
-        # thresholds as float32: a score that is one of them reaches it
+        # thresholds are float32 as scores are, so that a score equal to one reaches it
         n_reached = np.searchsorted(_thresholds(), scores, "right")
         self._all += np.bincount(n_reached, minlength=STEPS + 1)
         self._hits += np.bincount(n_reached[are_true], minlength=STEPS + 1)
 
     def points(self, n_true: int) -> list[ThresholdPoint]:
-        """Return a point a threshold, ascending; n_true labels are true in all,
-        unknown ones too.
+        """Return a point for each threshold, ascending.
+
+        n_true  number of labels that are true in all rows, those too that the model does not know
         """
         n, hits = self._counts_reaching().tolist()
         return [
@@ -212,8 +214,9 @@ class ThresholdSweep:
         ]
 
     def best(self, n_true: int) -> float:
-        """Return the threshold of the most micro-F, of equals the highest; n_true as
-        in `points`.
+        """Return the threshold with the most micro-F, the highest one among equals.
+
+        n_true  as in `points`
         """
         n, hits = self._counts_reaching()
         f = 2.0 * hits / np.maximum(n + n_true, 1)

@@ -1,6 +1,4 @@
-"""Sequences of words in a text -> the concepts that have such names,
-and the features of each: kernels.
-"""
+"""Find the concepts whose names a text has, and compute the features of each: kernels."""
 
 from collections import namedtuple
 from typing import Any, NamedTuple
@@ -39,33 +37,33 @@ NameFeatures = namedtuple(
     "idf_mean idf_max inside qualified qualifier concepts broader narrower related parts "
     "part text_words",
 )
-"""What is said of a concept of which a text has names, as its row
-says it; finite, none is negative.
+"""The features of a concept in a text that has names of it; finite, and none is negative.
 
-A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most;
-or by a name of one word that begins a longer word of the text, which is no name (compounds): then
-the first nine are 0, but for other names.
+A text has a concept in one of two ways. The text has all words of one of its names, with at most
+FAR_GAP other words between them. Or a name of one word begins a longer word of the text (a
+compound) that is not a name itself: then the first nine features are 0, unless the text has other
+names of the concept as well.
 
-preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands
-                                there
-names        ln(1 + names of the concept that the text has)
-words        distinct words of the best name: the one with most words times closeness, of those as
-             good the one whose kind comes first
+preferred, alternative, hidden  closeness of the closest name of this kind; 0 if there is none
+names        ln(1 + number of the concept's names that the text has)
+words        number of distinct words of the best name: the name with the largest product of words
+             and closeness; among equals the one whose kind comes first
 closeness    of the best name: its distinct words / words of the text from its first to its last one
-adjacent     ln(1 + how often names stand there as they are, their words one after the other)
-occurrences  ln(1 + how often words of a name are near each other)
-share        of the words of the text that those are, 1 at most
-first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the
-                     difference
+adjacent     ln(1 + how often a name stands in the text as it is, its words one after the other)
+occurrences  ln(1 + how often the words of a name stand near each other)
+share        share of the words of the text that belong to these occurrences, at most 1
+first, last, spread  positions of the first and of the last occurrence or compound, from 0 to 1, and
+             their difference
 idf_mean, idf_max  inverse document frequency of the best name's words
-inside       share of the best name's places that are inside a longer name which stands there as it
-             is
-qualified    1: words in brackets are behind the best name
-qualifier    share of these that the text has
-concepts     ln(how many concepts have the best name's words)
-broader, narrower, related  ln(1 + how many such neighbours the text has names of)
-parts        ln(1 + words of the text that names begin, each the longest one that does)
-part         what the longest of these parts has of its word, in bytes, to thousandths
+inside       share of the best name's positions that are inside a longer name which stands there as
+             it is
+qualified    1 if words in brackets follow the best name in the vocabulary
+qualifier    share of these words that the text has
+concepts     ln(number of concepts with a name of the same set of words)
+broader, narrower, related  ln(1 + number of such neighbours of which the text has names)
+parts        ln(1 + number of words of the text that a name begins; of several names that begin a
+             word the longest counts)
+part         the largest share of its word's bytes that such a name has, to thousandths
 text_words   ln(1 + words of the text)
 """
 
@@ -79,8 +77,9 @@ class _Candidates(NamedTuple):
 
     concepts  int32[c]
     features  float32[c, F]
-    best      int64[c, 2]  of the best name: its match, and which name it is
-    slots     int32[2^i + 1]  places by concept, as `slot_of` finds them; then the table's seed
+    best      int64[c, 2]  the best name: the index of its match, and the number of the name
+    slots     int32[2^i + 1]  hash table from a concept to its index, read by `slot_of`; the last
+              entry is the seed
     """
 
     concepts: I32
@@ -93,13 +92,15 @@ class _Candidates(NamedTuple):
 def name_rows(
     utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, seed: int
 ) -> RowArrays:
-    """Return a row for each text: (indptr, indices, values); feature f of concept c is c * F + f.
+    """Return a row of features for each text: (indptr, indices, values).
 
-    utf8, word_ptr, start, end  Words
-    trie_at  of a NameTrie
-    seed     of the hash tables, as `new_seed` makes it; no row depends on it
+    Feature f of concept c is in column c * F + f.
 
-    Linear in the words of a text, but for a logarithm.
+    utf8, word_ptr, start, end  the words of the texts, as in Words
+    trie_at  handle of a NameTrie
+    seed     of the hash tables, from `new_seed`; no row depends on it
+
+    The time is linear in the words of a text, but for a logarithm.
     """
     trie = struct_at(NameTrie, trie_at)
     n_texts = len(word_ptr) - 1
@@ -138,7 +139,7 @@ def _closeness(match: I32) -> float:
 
 @inlined
 def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidates:
-    """Return the concepts of the matches, with what is summed over their names."""
+    """Return the concepts of the matches, with the features that add up over their names."""
     room = 0
     for m in range(len(matches.rows)):
         sequence = matches.rows[m, SEQUENCE]
@@ -183,8 +184,9 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
 
 @reading
 def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -> bool:
-    """Return whether a name is better than the best one so far:
-    words times closeness, kind, number.
+    """Return whether a name is better than the best one so far.
+
+    The product of words and closeness decides, then the kind, then the smaller number.
     """
     match = matches.rows[m]
     best_match = matches.rows[best[0]]
@@ -198,7 +200,7 @@ def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -
 
 @reading
 def _add_best(trie: NameTrie, text: TextWords, matches: Matches, candidates: _Candidates) -> None:
-    """Write what is said of the best name of each concept, and bring sums into their form."""
+    """Write the features of each concept's best name, and replace counts by their logarithms."""
     text_words = np.float32(np.log1p(len(text.ids)))
     for c in range(len(candidates.concepts)):
         match = matches.rows[candidates.best[c, 0]]
@@ -234,7 +236,7 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, candidates: _Ca
 
 @reading
 def _add_neighbours(trie: NameTrie, candidates: _Candidates) -> None:
-    """Count the neighbours of each concept that are concepts of the text too."""
+    """Write ln(1 + the number of each concept's neighbours that are concepts of the text too)."""
     features = candidates.features
     for c in range(len(candidates.concepts)):
         concept = candidates.concepts[c]
@@ -258,7 +260,7 @@ def _add_neighbours(trie: NameTrie, candidates: _Candidates) -> None:
 
 @inlined
 def _write(candidates: _Candidates, indices_out: I32, values_out: F32, n: int) -> int:
-    """Write the features that are not 0, concepts ascending; return the place behind them."""
+    """Write the features that are not 0, concepts ascending; return the index after them."""
     keys = np.empty(len(candidates.concepts), np.int64)
     for c in range(len(keys)):
         keys[c] = np.int64(candidates.concepts[c]) << 32 | c

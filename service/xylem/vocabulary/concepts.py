@@ -1,4 +1,4 @@
-"""The concepts of a vocabulary: what a model's labels may be, with their names and neighbours."""
+"""The concepts of a vocabulary, which can be a model's labels, with their names and neighbours."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_
 PREFERRED = 0
 ALTERNATIVE = 1
 HIDDEN = 2
-"""Kinds of names, as SKOS has them; of two that are the same words the first counts."""
+"""Kinds of names, as in SKOS; if two names are the same words, the kind that comes first counts."""
 
 NEIGHBOURS_MAX = 64
-"""So many broader and so many related concepts of one concept count, those that stand first."""
+"""At most so many broader, and so many related, concepts of a concept count: the first ones."""
 
 CONCEPTS_MAX = 1 << 26
 
 
 class Concepts(NamedTuple):
-    """n concepts, known by their numbers, and m names.
+    """n concepts, identified by their numbers, and their m names.
 
-    keys      n of them: what labels of data are, URIs, notations or names
+    keys      n keys: what the labels of data are, URIs, notations or names
     texts     m names; a concept has any number of them
     owners    int32[m]  the concept of each name
     kinds     uint8[m]  PREFERRED, ALTERNATIVE or HIDDEN
-    broader   the concepts above each, ascending, without itself, NEIGHBOURS_MAX at most; there may
-              be circles
-    related   the concepts beside each, as many
-    retired   keys of deprecated concepts, which are none of the n: labels that are never suggested
+    broader   the concepts above each concept, ascending, without itself, at most NEIGHBOURS_MAX;
+              there may be cycles
+    related   the concepts beside each concept, in the same form
+    retired   keys of deprecated concepts, which are not among the n: such labels are never
+              suggested
     """
 
     keys: list[str]
@@ -47,10 +48,10 @@ class Concepts(NamedTuple):
     retired: frozenset[str] = frozenset()
 
     def placed(self, labels: Sequence[str]) -> Concepts:
-        """Return the same concepts numbered by `labels`, which has the key of each of them.
+        """Return the same concepts, numbered by their positions in `labels`.
 
-        A label that is no concept has no names and no neighbours. Raises BadData for a concept that
-        `labels` lacks.
+        A label that is not a concept has no names and no neighbours. Raises BadData for a concept
+        whose key `labels` lacks.
         """
         place = {label: i for i, label in enumerate(labels)}
         lacking = next((key for key in self.keys if key not in place), None)
@@ -67,14 +68,16 @@ class Concepts(NamedTuple):
 
 
 def read_concepts(path: Path, language: str | None = None, key_kind: str = URI) -> Concepts:
-    """Return the concepts of a vocabulary's file with their names in a language.
+    """Return the concepts of a vocabulary file, with their names in a language.
 
-    language  of names, as "fi"; a name whose language is not said counts as well. None: all names.
-              Names of a .tsv file are in it.
-    key_kind  what labels of data are: "uri", "notation", or a language, in which they are the names
+    language  of the names, as "fi"; names without a language count too. None: all names. The names
+              of a .tsv file are taken to be in this language.
+    key_kind  what the labels of data are: "uri", "notation", or a language, in which they are the
+              names
 
-    Deprecated concepts are left out, and those without a key. Raises BadData, naming the file,
-    where none is left, a key occurs twice or no name is in the language; and BadParameter.
+    Deprecated concepts and concepts without a key are left out. Raises BadData, naming the file, if
+    no concept is left, a key occurs twice or no name is in the language. Raises BadParameter for
+    what is not a language.
     """
     for option, tag in (("language", language), ("by", key_kind)):
         if tag is not None and not is_language(tag):
@@ -90,7 +93,10 @@ def read_concepts(path: Path, language: str | None = None, key_kind: str = URI) 
 def concepts_of(
     subjects: Sequence[Subject], language: str | None = None, key_kind: str = URI
 ) -> Concepts:
-    """Do as `read_concepts` of subjects that are read. Raises ValueError in place of BadData."""
+    """Return the concepts of subjects that have been read, as `read_concepts` does.
+
+    Raises ValueError where `read_concepts` raises BadData.
+    """
     current = [
         (key, subject)
         for subject in subjects
@@ -113,7 +119,7 @@ def concepts_of(
         tagged_names = [(tag, PREFERRED, name) for tag, name in subject.names.items()]
         tagged_names += [
             (tag, HIDDEN if is_hidden else ALTERNATIVE, name)
-            for tag, is_hidden, name in subject.others
+            for tag, is_hidden, name in subject.other_names
         ]
         for tag, kind, name in tagged_names:
             if language is None or tag in (language, UNDETERMINED):
@@ -149,7 +155,7 @@ def _key(subject: Subject, key_kind: str) -> str:
 
 
 def _links(of_each: Iterable[Iterable[int]]) -> Lists:
-    """Return links to these concepts, each once, without those from a concept to itself."""
+    """Return the distinct links of each concept, at most NEIGHBOURS_MAX, none to itself."""
     sizes = []
     ids = array("i")
     for i, neighbours in enumerate(of_each):
@@ -160,7 +166,7 @@ def _links(of_each: Iterable[Iterable[int]]) -> Lists:
 
 
 def _renumber_links(links: Lists, places: I32, n: int) -> Lists:
-    """Return the links of concepts that have other numbers now, of n."""
+    """Return the links of n concepts, after concept i has got the number places[i]."""
     neighbours: list[list[int]] = [[] for _ in range(n)]
     for i, new_id in enumerate(places.tolist()):
         neighbours[new_id] = places[links.ids[links.ptr[i] : links.ptr[i + 1]]].tolist()

@@ -1,6 +1,4 @@
-"""Texts to the concepts whose names they have: rows of features, a
-block of columns for each concept.
-"""
+"""Find the concepts whose names texts have, and make rows with a block of columns a concept."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -29,7 +27,7 @@ from xylem_store import (
 )
 
 _CONTINUATION_MASK = 0xC0
-_CONTINUATION = 0x80  # so masked, a byte of UTF-8 begins no character
+_CONTINUATION = 0x80  # a masked byte of UTF-8 that does not begin a character
 
 _SIZES: dict[str, int | str] = {
     **dict.fromkeys(("word_node", "word_name"), "idf"),
@@ -41,7 +39,7 @@ _SIZES: dict[str, int | str] = {
     "qualifier_ptr": "concepts+1",
     "related_ptr": "broader_ptr",
 }
-"""The arrays of a trie that are as long as another one."""
+"""For arrays of a trie that must be as long as another array: that array, or its length plus 1."""
 
 
 class MatchedName(NamedTuple):
@@ -49,8 +47,8 @@ class MatchedName(NamedTuple):
 
     name   as the vocabulary has it
     kind   0 preferred, 1 alternative, 2 hidden
-    words  words of the text that are its words, or that it begins, each once, in the order of the
-           text
+    words  words of the text that are words of the name, or that the name begins; each once, in the
+           order of the text
     """
 
     name: str
@@ -61,17 +59,18 @@ class MatchedName(NamedTuple):
 class NameMatcher:
     """Finds concepts in texts by their names; immutable, any number of threads may share it.
 
-    After Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif (Suominen,
-    Inkinen and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs:
-    words of a name may be FAR_GAP words apart, and how near each other they stand is a feature;
-    MLLM asks for one sentence. Places are those of words, there of sentences. How often a name
-    stands inside a longer one, which MLLM calls ambiguity, and how many concepts share it are two
-    features. Brackets behind a name are its qualifier; there they are words like others. Document
-    frequency is that of words, not of concepts.
+    It follows Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif
+    (Suominen, Inkinen and Lehtinen, Annif and Finto AI, 2022), and has similar features. What
+    differs from MLLM: words of a name may be FAR_GAP words apart, and how near each other they
+    stand is a feature, where MLLM requires one sentence. Positions are those of words, where MLLM
+    takes sentences. How often a name stands inside a longer one, which MLLM calls ambiguity, and
+    how many concepts share it are two features. Words in brackets behind a name are its qualifier,
+    where MLLM takes them for words of the name. Document frequency is that of words, not of
+    concepts.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], parameters: NameParameters) -> None:
-        """Take what `build_names` returned, or a version's arrays.
+        """Take the arrays that `build_names` returned, or those of a version.
 
         Raises Corrupt and BadParameter.
         """
@@ -93,21 +92,23 @@ class NameMatcher:
         _check_texts(self._texts, self._text_ptr)
 
     def words(self, texts: Sequence[str]) -> Words:
-        """Return the words of texts, as features of words with the same parameters have them."""
+        """Return the words of texts, as word features with the same parameters have them."""
         return words_of(texts, self.parameters, self.forms)
 
     def rows_of_words(self, words: Words) -> SparseRows:
-        """Return a row for each text: column c * F + f is feature f of concept c, where not 0.
+        """Return a row for each text.
 
-        words  of the texts, made with parameters as these
+        Column c * F + f has feature f of concept c, where it is not 0.
+
+        words  of the texts, made with the same parameters as those of this matcher
         """
         return SparseRows(*name_rows(*words, self._handle, self._seed), self.n_features)
 
     def explain(self, text: str, concept: int) -> list[MatchedName]:
         """Return the names of a concept that a text has, the one with most words first.
 
-        However far apart their words stand. Where it has none, those that are the beginnings of its
-        words.
+        The words of a name may be any distance apart here. If the text has no name of the concept,
+        names that begin one of its words are returned.
         """
         surfaces = split_words([text], self.parameters.reading)
         word_texts = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
@@ -145,7 +146,8 @@ class NameMatcher:
 def _check_texts(texts: U8, text_ptr: I64) -> None:
     """Raise Corrupt unless each name texts[text_ptr[i]:text_ptr[i + 1]] is UTF-8.
 
-    All names are decoded at once: a name that begins within a character is seen by its first byte.
+    All names are decoded at once: the first byte of a name shows whether it begins within a
+    character.
     """
     starts = text_ptr[text_ptr < len(texts)]
     is_cut = (texts[starts] & _CONTINUATION_MASK) == _CONTINUATION

@@ -1,6 +1,4 @@
-"""Names of concepts -> words, and the arrays by which they are found
-in texts; what is said of a concept.
-"""
+"""Split names of concepts into words, and build the arrays by which texts are searched for them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,22 +25,20 @@ from xylem_store import I64, group_of
 from xylem_store import build_names as build_table
 
 GROUP = "names"
-"""What the names of the arrays begin with."""
+"""The prefix of the names of all arrays of a matcher."""
 
 WORDS = f"{GROUP}/words"
 STOPS = f"{GROUP}/stops"
 
 
 class NameParameters(WordParameters):
-    """How names and texts become words, as features of words do: stems,
-    lemmas and stop words by language.
-    """
+    """How names and texts are split into words, as for word features: stems, lemmas, stop words."""
 
     kind: ClassVar[str] = "names"
 
 
 class WordFrequencies(NamedTuple):
-    """In how many of n_texts texts each word stands.
+    """The number of texts, out of n_texts, in which each word stands.
 
     words   forms of words, as `NameParameters` make them
     counts  int64, as many, at least 1
@@ -59,9 +55,9 @@ def numbered(
     forms: WordForms | None,
     vocabulary: Vocabulary,
 ) -> Lists:
-    """Return the words of texts as numbers of a vocabulary, to which new ones are added.
+    """Return the words of texts as numbers of a vocabulary; words that it lacks are added to it.
 
-    -1: a word too long to have a number.
+    A word that is too long to have a number is -1.
     """
     ids = Growing(np.int32)
     sizes = Growing(np.int64)
@@ -81,7 +77,7 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
 
 
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
-    """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
+    """Return the frequencies that the arrays of `build_names` keep, to build another vocabulary."""
     counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
     counted = np.flatnonzero(counts)
     word_offsets = arrays[f"{WORDS}/offsets"]
@@ -95,15 +91,15 @@ _QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
 def build_names(
     concepts: Concepts, parameters: NameParameters, frequencies: WordFrequencies | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays that `NameMatcher` takes, by names that begin with GROUP.
+    """Return the arrays that `NameMatcher` takes; their names begin with GROUP.
 
-    frequencies  of words in texts like those in which names are looked for; None: those in the
-                 names
+    frequencies  of words in texts like those that will be searched; None: those in the names are
+                 used
 
-    Words in brackets behind a name are no part of it, but known as its qualifier. Left out are
-    names without words, of more than NAME_WORDS_MAX, and such that `build_trie` leaves out. Raises
-    BadData where none is left. Cost: 10 s a million names, a minute where words are stemmed.
-    Deterministic.
+    Words in brackets behind a name are not part of it, but are stored as its qualifier. Names
+    without words, names of more than NAME_WORDS_MAX words and those that `build_trie` leaves out
+    are left out. Raises BadData if no name is left. Cost: 10 s a million names, a minute where
+    words are stemmed. Deterministic.
     """
     forms = fit_forms(parameters)
     vocabulary = Vocabulary()
@@ -158,7 +154,7 @@ def build_names(
 
 
 def _split_qualifier(text: str) -> tuple[str, str]:
-    """Return a name and what stands in brackets behind it."""
+    """Return a name without the brackets behind it, and the text within these brackets."""
     match = _QUALIFIER.search(text)
     if match is None or not text[: match.start()].strip():
         return text, ""
@@ -166,7 +162,10 @@ def _split_qualifier(text: str) -> tuple[str, str]:
 
 
 def _text_counts(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
-    """Return in how many texts each word of a vocabulary stands; words of texts are added to it."""
+    """Return in how many texts each word of a vocabulary stands.
+
+    Words of the texts that the vocabulary lacks are added to it.
+    """
     if frequencies is None:
         return np.zeros(vocabulary.n, np.int64)
     words = [word.encode() for word in frequencies.words]
@@ -179,7 +178,7 @@ def _text_counts(vocabulary: Vocabulary, frequencies: WordFrequencies | None) ->
 
 
 def _select_lists(lists: Lists, chosen: I64) -> Lists:
-    """Return some of the lists, without words that have no number."""
+    """Return the chosen lists, without words that have no number."""
     sizes = np.diff(lists.ptr)[chosen]
     ids = lists.ids[ranges(lists.ptr[chosen], sizes)]
     ptr = offsets(ids >= 0)[offsets(sizes)]

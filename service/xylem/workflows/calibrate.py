@@ -1,6 +1,4 @@
-"""Calibrate a version: fit the probability that a label is true to
-held-out rows, and publish it anew.
-"""
+"""Calibrate a version: fit probabilities to held-out rows, and publish the version with them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,19 +42,20 @@ from xylem_store import (
     read_report,
 )
 
-# how many predictions of each row are fitted: more than are shown, for low thresholds too
+# predictions of each row that are fitted: more than are shown, because low thresholds use them
 FITTED_TOP_R = 20
 ROWS_MIN = 100
-"""Rows that a fit takes, at least."""
+"""The fewest rows that a calibration is fitted to."""
 
 
 class CalibrationFit(NamedTuple):
-    """A calibration, fitted to all rows, and how reliable scores are without and with one.
+    """A calibration fitted to all rows, and the reliability of scores without and with one.
 
-    source         the file of these rows, as the origin of a version tells it
-    bins_before, bins_after  of the first TOP_R labels of each row; after: each half of the rows by a fit to
-                   the other half, so that no row is measured by what was fitted to it
-    n_pairs        predictions that were fitted
+    source       the file of these rows, as a version's origin records it
+    n_pairs      number of predictions that were fitted
+    bins_before  reliability of the first TOP_R labels of each row, without a calibration
+    bins_after   the same with a calibration. Each half of the rows is measured with a fit to the
+                 other half, so that no row is measured with what was fitted to it.
     """
 
     calibration: Calibration
@@ -67,15 +66,13 @@ class CalibrationFit(NamedTuple):
 
     @property
     def errors(self) -> dict[str, float]:
-        """Return the expected calibration errors, 0 to 1, `before` and `after`."""
+        """Return the expected calibration errors, 0 to 1, as "before" and "after"."""
         both = {"before": self.bins_before, "after": self.bins_after}
         return {name: calibration_error(bins) or 0.0 for name, bins in both.items()}
 
 
 def refuse_link(model: Model) -> None:
-    """Raise BadParameter for a model whose probabilities are exact, and sum to 1 over
-    the labels.
-    """
+    """Raise BadParameter for a model whose probabilities are exact and sum to 1 over the labels."""
     if model.manifest.link == "softmax":
         raise BadParameter(
             f"calibrate: expected a model that scores each label by itself, found one of "
@@ -87,10 +84,11 @@ def refuse_link(model: Model) -> None:
 def fit_to_rows(
     model: Model, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> CalibrationFit:
-    """Fit a calibration of a model's own scores to rows that it was not trained on.
+    """Fit a calibration of a model's uncalibrated scores to rows that it was not trained on.
 
-    A model that is calibrated already is fitted anew. Raises BadData for too few rows, BadParameter
-    for a model that cannot be calibrated. Cost: a prediction a row.
+    The calibration that the model may have is ignored. Raises BadData for too few rows, rows that
+    the model was trained on, and rows of which no prediction is true; BadParameter for a model that
+    cannot be calibrated. Cost: a prediction for each row.
     """
     refuse_link(model)
     source = labelled.source
@@ -137,12 +135,12 @@ def fit_to_rows(
 
 
 def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any]) -> Draft:
-    """Return a draft with a calibration, in place of the one it has if it has one.
+    """Return a draft with a calibration, which replaces the one that the draft may have.
 
-    origin  the other fields of its origin
+    origin  the other fields of the draft's origin
 
-    Its F-measures, and what its report has of a validation file, are left out: they are of other
-    scores.
+    The draft's F-measures, and the part of its report on a validation file, are left out: they were
+    measured on other scores.
     """
     facts = {
         **fit.source._asdict(),
@@ -174,7 +172,7 @@ def calibrate_and_publish(
     """Publish a version once more, calibrated on a labelled file, as the model's `latest`.
 
     Returns the keys of `xylem calibrate --json`. Raises BadInput for a file that cannot be used,
-    the one that the version was trained on among them, and StoreError.
+    such as the one that the version was trained on, and StoreError.
     """
     store.prepare()
     model = store.open(name, reference)

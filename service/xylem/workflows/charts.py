@@ -1,6 +1,6 @@
-"""Reports of versions and evaluations as pictures, and as a page of HTML.
+"""Draw reports of versions and evaluations as pictures, and write them as a page of HTML.
 
-matplotlib, an extra, is imported when they are drawn.
+matplotlib, an extra, is imported only when something is drawn.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
-    """Draw what a report has into PNG files of a directory; return them.
+    """Draw the parts of a report as PNG files in a directory; return the files.
 
     Decision trees: criteria.png and error.png (against the number of splits), objective.png (J,
-    balance and purity by depth). Learned trees: updates.png (J of the first levels as a share of J*
-    at each update, and the share of labels that it moved: Jernite et al. 2017, section 5). Label
-    trees: features.png and alpha.png (features used by depth, and the ratio to the depth above).
-    Raises BadInput without matplotlib, and where there can be no such directory.
+    balance and purity by depth). Learned trees: updates.png (at each update, J of the first levels
+    as a share of J*, and the share of labels that the update moved: Jernite et al. 2017, section
+    5). Label trees: features.png and alpha.png (features used by depth, and the ratio to the depth
+    above). Raises BadInput without matplotlib, and if the directory cannot be made.
     """
     _make_directory(out)
     charts: list[tuple[str, list[dict[str, float]], str, list[str], str]] = []
@@ -70,7 +70,7 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
 
 
 def _make_directory(out: Path) -> None:
-    """Make a directory where there is none. Raises BadInput."""
+    """Make a directory if it does not exist. Raises BadInput."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,8 +79,9 @@ def _make_directory(out: Path) -> None:
 
 
 def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], list[str]]:
-    """Return the points of a learned tree's curves, and their names; a
-    level that is not there yet is nan.
+    """Return the points of a learned tree's curves, and the names of the curves.
+
+    A level that does not exist yet is nan.
     """
     n_levels = min(3, max(len(update["levels"]) for update in updates))
     names = [f"J, level {level}" for level in range(n_levels)]
@@ -145,7 +146,7 @@ def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
 
 
 def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
-    """Return precision against recall, some thresholds named, as an SVG element.
+    """Return a curve of precision against recall, with some thresholds named, as an SVG element.
 
     Raises BadInput without matplotlib.
     """
@@ -165,13 +166,14 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
 
 
 def _svg(figure: Figure, salt: str) -> str:
-    """Return a figure as an SVG element: the same bytes each time,
-    text as text, nothing from elsewhere.
+    """Return a figure as an SVG element, with the same bytes each time.
+
+    Text stays text, and nothing is loaded from elsewhere.
     """
     from matplotlib import rc_context
 
     out = io.StringIO()
-    # the salt keeps ids of figures apart
+    # the salt keeps the ids of several figures on a page distinct
     with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(out, format="svg", metadata=nothing)
@@ -182,7 +184,7 @@ def _svg(figure: Figure, salt: str) -> str:
 FILE_NAME = "report.html"
 
 LABELS_MAX = 50
-"""So many labels are listed: those by which the most decisions went wrong."""
+"""At most so many labels are listed: those with the most wrong decisions."""
 
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 
@@ -207,9 +209,7 @@ svg {{ max-width: 100%; height: auto; }}
 
 
 class PageSubject(NamedTuple):
-    """What a page is about: the version with the names of its
-    labels, and the file it was measured on.
-    """
+    """The subject of a page: a version, the names of its labels, and the file of the figures."""
 
     version: str
     data: str
@@ -217,9 +217,10 @@ class PageSubject(NamedTuple):
 
 
 def prepare_files(table: Path | None, page: Path | None) -> None:
-    """Make the directory of a page.
+    """Check the file of a table, and make the directory of a page, before anything is measured.
 
-    Raises BadInput where a file cannot be written: before it is measured.
+    Raises BadParameter for a file that cannot be written, and BadInput for a directory that cannot
+    be made or without matplotlib.
     """
     if table is not None:
         if table.suffix not in SUFFIXES:
@@ -239,9 +240,9 @@ def prepare_files(table: Path | None, page: Path | None) -> None:
 def write_files(
     table: Path | None, page: Path | None, subject: PageSubject, evaluation: Evaluation
 ) -> dict[str, str]:
-    """Write the files that are wanted; return their names, by what they are.
+    """Write the requested files; return their names, under "per_label" and "report".
 
-    Raises BadInput without matplotlib, OSError.
+    Raises BadInput without matplotlib, and OSError.
     """
     written: dict[str, str] = {}
     if table is not None:
@@ -255,7 +256,7 @@ def write_files(
 
 
 def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
-    """Return the page. Names of labels, files and models are text in it, whatever they hold."""
+    """Return the page. Names of labels, files and models are escaped, whatever they contain."""
     report = evaluation.report
     title = f"{subject.version} on {subject.data}"
     threshold_text = (
@@ -340,8 +341,10 @@ def _cell(value: object) -> str:
 
 
 COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
-"""In percent. Precision and recall of nothing are empty (null in .jsonl), and F
-of a label never true nor predicted.
+"""The columns of a table of labels; shares are in percent.
+
+Precision and recall of nothing are empty (null in .jsonl), and so is F of a label that is never
+true nor predicted.
 """
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -353,7 +356,7 @@ LabelLine = tuple[str, int, int, float | None, float | None, float | None, float
 def label_lines(
     names: NameTable, evaluation: Evaluation, labels: Iterable[int] | None = None
 ) -> Iterable[LabelLine]:
-    """Yield the values of COLUMNS for each label by its id, or for those asked for."""
+    """Yield the values of COLUMNS for each label by its id, or only for `labels`."""
     counts = evaluation.counts
     thresholds = evaluation.thresholds
     for i in range(names.n_names) if labels is None else labels:
@@ -365,13 +368,14 @@ def label_lines(
             _percent(hits, predicted),
             _percent(hits, support),
             _percent(2 * hits, support + predicted),
-            float(str(thresholds[i])),  # the fewest digits that say which float32 it is
+            float(str(thresholds[i])),  # the fewest digits that identify the float32
         )
 
 
 def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
-    """Write lines in the format of the suffix; the file is there
-    whole or not at all. Raises OSError.
+    """Write lines in the format of the file's suffix. Raises OSError.
+
+    The file is written whole or not at all.
     """
     with unfinished(file) as out:
         if file.suffix == ".jsonl":
@@ -388,8 +392,9 @@ def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
 
 
 def plain_cell(text: str) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula:
-    with ' before it, as OWASP advises.
+    """Return a text as a cell that no spreadsheet takes for a formula.
+
+    A ' is put before it, as OWASP advises.
     """
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 

@@ -1,5 +1,6 @@
-"""`xylem combine`: versions and names of concepts made one version, whose
-ranker is fitted to labelled rows.
+"""`xylem combine`: make one version of several versions and of names of concepts.
+
+A ranker, fitted to labelled rows, orders the labels that the members and the names propose.
 
 Source of the idea: Annif's fusion backends (Suominen, Inkinen and Lehtinen 2022, "Annif and Finto
 AI"), and re-ranking of candidates by boosted trees (Burges 2010, "From RankNet to LambdaRank to
@@ -67,13 +68,14 @@ class CombineRequest:
 
     members     names and references of versions in the store
     data        labelled rows that no member was trained on
-    vocabulary  a file of concepts, whose names are found in texts; None: no names are
+    vocabulary  a file of concepts whose names are searched for in texts; None: there are no names
     language    of the names; None: all
     key_kind    what labels are: "uri", "notation", or a language, in which they are the names
-    candidates  labels of each member that are ranked; beam_width: of the members' searches
-    rerank      the rows that the first member was trained on: near ones rank candidates, if that
-                gains
+    candidates  number of labels of each member that are ranked
+    beam_width  of the members' searches
     ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
+    rerank      the rows that the first member was trained on: near rows help to rank candidates, if
+                that gains
     origin, latest, made_for  as in TrainRequest
     """
 
@@ -96,10 +98,9 @@ class CombineRequest:
 def combine_and_publish(
     store: Store, model: str, request: CombineRequest, on_progress: OnProgress = no_progress
 ) -> dict[str, Any]:
-    """Publish the combination of versions of a store as a model's next
-    version; return what is told of it.
+    """Publish the combination of versions of a store as a model's next version; return a report.
 
-    The vocabulary becomes the model's label info where it has none.
+    The vocabulary becomes the model's label info if the model has none.
 
     Raises BadInput for members or rows that cannot be combined, and StoreError.
     """
@@ -148,14 +149,14 @@ def combine_dataset(
     request: CombineRequest,
     on_progress: OnProgress = no_progress,
 ) -> tuple[Draft, dict[str, Any]]:
-    """Return the combination of opened versions, which can be published, and what is told of it.
+    """Return the combination of opened versions as a draft, which can be published, and a report.
 
-    That is, by folds of the rows: "members", the figures of each alone, and "combined"; "rows",
-    "ranker", "warnings". The files that the request names are passed over: concepts and rows are at
-    hand.
+    The report has "members", the figures of each member alone, and "combined", both by folds of the
+    rows; "rows", "ranker", "warnings". The files that the request names are ignored, because
+    concepts and rows are passed directly.
 
-    trained_on  the rows that the first member was trained on: near ones rank candidates, if that
-                gains
+    trained_on  the rows that the first member was trained on: near rows help to rank candidates, if
+                that gains
 
     Raises BadInput. Deterministic.
     """
@@ -201,7 +202,7 @@ def _fit_combination(
     request: CombineRequest,
     on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any]]:
-    """Return the combination with a ranker that is fitted to labelled rows of the trial."""
+    """Return the combination with a ranker that is fitted to labelled rows, and a report."""
     kind = request.ranker
     if kind == "auto":
         kind = "boosted" if labelled.n_rows >= BOOSTED_ROWS else "linear"
@@ -246,7 +247,7 @@ def _fit_combination(
 
 
 def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
-    """Return the ranking of a member alone."""
+    """Return the ranking of one member alone."""
     member_features = candidates.features[:, len(MEMBER_FEATURES) * number :]
     is_proposed = member_features[:, 2] > 0
     ptr = offsets(
@@ -262,7 +263,7 @@ def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
 
 
 def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
-    """Return what may be wrong with the rows that the ranker is fitted to."""
+    """Return warnings about the rows that the ranker is fitted to."""
     assert labelled.source is not None
     warnings = [
         f"{member.manifest.shown} was trained on these rows: its scores are better there than "

@@ -1,6 +1,4 @@
-"""What a combined version is made of before it has a ranker:
-members, labels, and names of concepts.
-"""
+"""The parts of a combined version but for its ranker: members, labels, names of concepts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,19 +51,21 @@ from xylem_store import (
 )
 
 LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
-"""How arrays of a member begin that tell of it, or are for training: they are of no
-use to answer.
+"""Prefixes of a member's arrays that are left out, since answering does not use them.
+
+They describe the member, or are for training.
 """
 
 
 @dataclass(frozen=True)
 class CombinedParts:
-    """A combined version but for its ranker.
+    """A combined version without its ranker.
 
-    labels   the vocabulary's concepts first, then labels of the members that it lacks
-    maps     of each member its labels' ids, NO_LABEL
-    near     arrays of near rows; none
-    counts   int64[K], training rows of each label; n_rows: all of them, of files that differ
+    labels   the vocabulary's concepts, then the labels of the members that it lacks
+    maps     for each member the ids of its labels here, NO_LABEL for those left out
+    near     arrays of near rows; empty if there are none
+    counts   int64[K], training rows of each label
+    n_rows   number of training rows of all members; a file counts once
     """
 
     members: Sequence[Model]
@@ -80,8 +80,9 @@ class CombinedParts:
     near: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def draft(self, ranker: Ranker, seed: int, parameters: Mapping[str, Parameter]) -> Draft:
-        """Return what can be published with a ranker; `parameters` are told besides
-        the parts' own.
+        """Return a draft with a ranker, which can be published.
+
+        parameters  recorded as the trainer's, besides those of the parts
         """
         manifests = tuple(member.manifest for member in self.members)
         extra: dict[str, NDArray[Any]] = {LABEL_COUNTS: self.counts}
@@ -134,9 +135,9 @@ class NamesToMatch(NamedTuple):
 def combined_parts(
     members: Sequence[Model], names: NamesToMatch | None, candidates: int, beam_width: int
 ) -> CombinedParts:
-    """Return what members and names make together.
+    """Return the parts of the combination of members and names.
 
-    Raises BadParameter for numbers out of range, BadData.
+    Raises BadParameter for numbers out of range, and BadData.
     """
     for name, value, limit in (
         ("candidates", candidates, CANDIDATES_MAX),
@@ -200,9 +201,7 @@ def combined_parts(
 
 
 def name_parameters_for(members: Sequence[Model], language: str | None) -> NameParameters:
-    """Return how names become words: as a member's texts do, else by the stems of
-    their language.
-    """
+    """Return how names become words: as a member's texts do, else by stems of their language."""
     for member in members:
         word_forms: dict[str, Any] = {
             name: value for name, value in member.manifest.features.items() if name in WORD_FORMS
@@ -220,7 +219,10 @@ def name_parameters_for(members: Sequence[Model], language: str | None) -> NameP
 def _training_counts(
     members: Sequence[Model], maps: Sequence[I32], n_labels: int
 ) -> tuple[I64, int]:
-    """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
+    """Return the number of training rows of each label, int64[n_labels], and of all labels.
+
+    A file that several members were trained on counts once.
+    """
     counts = np.zeros(n_labels, np.int64)
     n_rows = 0
     seen = set()
@@ -236,7 +238,7 @@ def _training_counts(
 
 
 def no_ranker(parts: CombinedParts) -> Ranker:
-    """Return a ranker for which all candidates are equal: what serves until one is fitted."""
+    """Return a ranker that ranks all candidates equal; it is used until one is fitted."""
     ids = np.empty(0, np.int32)
     numbers = np.empty(0, np.float32)
     n_features = candidate_features(len(parts.members), parts.proposing) + near_features(parts.near)
@@ -252,8 +254,9 @@ def no_ranker(parts: CombinedParts) -> Ranker:
 
 
 def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
-    """Return labelled rows whose labels have the ids of a table;
-    those that it lacks are unknown ones.
+    """Return labelled rows whose labels have the ids of a table.
+
+    Labels that the table lacks become unknown ones.
     """
     names = dataset.names
     ids = find_all(table, names)

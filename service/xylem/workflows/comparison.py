@@ -28,14 +28,14 @@ from xylem_store import F32, I64, Model, find_names
 
 
 class Contender(NamedTuple):
-    """An opened version, and its tuned thresholds, float32[K], if it has some."""
+    """An opened version, and its tuned thresholds, float32[K], if it has any."""
 
     model: Model
     thresholds: F32 | None
 
 
 class CompareRequest(NamedTuple):
-    """What to compare on, and how: `evaluation.bootstrap` says what resamples and seed are for."""
+    """What to compare on, and how; `evaluation.bootstrap` explains resamples and seed."""
 
     data: Path
     empty: EmptyConvention = USUAL_EMPTY
@@ -46,7 +46,7 @@ class CompareRequest(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """What a version made of the file: rankings, and decisions where both versions are tuned."""
+    """The answers of a version on the file: rankings, and decisions if both versions are tuned."""
 
     labelled: Labelled
     ranked: PredictedRows
@@ -62,18 +62,21 @@ def compare(
 ) -> dict[str, Any]:
     """Return how two versions differ on a file, with the keys of `xylem compare --json`.
 
-    rows  those of the request's file as each takes them, where they are at hand
+    rows  the rows of the request's file, read for each version; None: they are read here
 
-    a, b       NAME@VERSION; rows, resamples, seed
+    The keys are:
+
+    a, b       NAME@VERSION
+    rows, resamples, seed  how it was measured
     metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in
                percent; p of the paired randomisation test, and real: whether p is at most 0.05.
-               macro_f is there if both versions are tuned
-    labels     how many both know, and how many only one of them; `neither`: those of the file that
-               none knows
-    note       why macro_f is not there, else null
+               macro_f is included if both versions are tuned
+    labels     how many labels both versions know, and how many only one of them; `neither`: how
+               many labels of the file none knows
+    note       why macro_f is missing, else null
 
-    Labels are told apart by name: one that a version does not know is one that it never predicts.
-    Macro-F is the mean over all labels that either knows. Raises BadInput.
+    Labels are matched by name: a label that a version does not know is one that it never predicts.
+    Macro-F is the mean over all labels that either version knows. Raises BadInput.
     """
     if not RESAMPLES_MIN <= request.resamples <= RESAMPLES_MAX:
         raise BadParameter(
@@ -82,7 +85,7 @@ def compare(
     names = b.model.labels
     ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
     n_new = int((ids < 0).sum())
-    # those that a does not know follow its own
+    # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
     _check_windows(a, b, n_new)
     untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
@@ -125,8 +128,9 @@ def compare(
 
 
 def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
-    """Raise BadData where rows are words: another vocabulary makes
-    other true labels of the same text.
+    """Raise BadData if rows are words and the vocabularies differ.
+
+    The same text then has other true labels in each.
     """
     kinds = [side.model.manifest.features["kind"] for side in (a, b)]
     same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
@@ -167,9 +171,7 @@ def _predict_side(
 
 
 def _check_rows(sides: list[_Side], data: Path) -> None:
-    """Raise BadData unless both versions read the file as the same rows with as many
-    true labels.
-    """
+    """Raise BadData unless both versions read the same rows, with as many true labels."""
     a, b = (np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides)
     if not np.array_equal(a, b):
         raise BadData(
@@ -180,8 +182,10 @@ def _check_rows(sides: list[_Side], data: Path) -> None:
 
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
-    """Return the decisions of both over the labels that either
-    knows; `ids` are those of b's labels.
+    """Return the decisions of both versions over the labels that either knows.
+
+    ids    the ids of b's labels there; a's labels keep theirs
+    n_new  number of labels that only b knows
     """
     n_rows = a.labelled.n_rows
     n_labels = a.labelled.labels.n_labels

@@ -42,15 +42,15 @@ from xylem.workflows.labelled import Labelled, OnProgress
 from xylem_store import F32, Model, has_calibration, has_rerank
 
 TOP_R = 5
-"""What rankings are measured on, and what is timed."""
+"""The number of labels that rankings are measured on, and that are timed."""
 
 THRESHOLD_UNTUNED = 0.5
-"""What F-measures are taken at when a version has no tuned thresholds."""
+"""The threshold of F-measures if a version has no tuned thresholds."""
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
 
 NAMES_MAX = 20
-"""So many labels that the model does not know are named."""
+"""At most so many labels that the model does not know are named."""
 
 RERANKED = (
     f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is "
@@ -64,13 +64,13 @@ _SECONDS_MAX = 10.0
 
 
 class Evaluation(NamedTuple):
-    """What there is to tell of a version on labelled rows.
+    """The measurements of a version on labelled rows.
 
     report       the keys of `xylem evaluate --json`
-    counts       what was decided of each label
-    thresholds   float32[K], at which it was decided
+    counts       the decisions about each label
+    thresholds   float32[K], of these decisions
     reliability  scores of the first TOP_R labels of each row against the share that is true
-    sweep        what one threshold for all labels would give; empty unless asked for
+    sweep        precision and recall of one threshold for all labels; empty unless requested
     """
 
     report: dict[str, Any]
@@ -90,15 +90,15 @@ def evaluate_rows(
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
 ) -> Evaluation:
-    """Measure an opened version on labelled rows; return the keys of
-    `xylem evaluate --json`, and the rest.
+    """Measure an opened version on labelled rows.
 
-    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
-    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch,
-    on one thread, the median of some runs. `note` is there where F-measures say nothing.
+    Rankings are the first TOP_R labels of the default beam. F-measures are of the labels at
+    `thresholds`, float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`. `us_per_row` is
+    of a batch, on one thread, the median of some runs. The report has `note` if F-measures say
+    nothing.
 
-    `sweep` asks for the precision and recall of one threshold for all labels, which is an exact
-    search more.
+    sweep  whether precision and recall of one threshold for all labels are measured, which takes
+           one more exact search
     """
     predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
@@ -129,14 +129,14 @@ def evaluate_rows(
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
-    """Return what exact probabilities say of labelled rows.
+    """Return the figures of exact probabilities on labelled rows.
 
     log_loss             the mean of -log p over the true labels, in nats a label
     perplexity           exp(log_loss)
-    without_probability  how often a true label has none, since no training row carried it or the
-                         model does not know it; these are in neither mean
+    without_probability  how often a true label has no probability, because no training row carried
+                         it or the model does not know it; these are in neither mean
 
-    log_loss and perplexity are None where no true label has one.
+    log_loss and perplexity are None if no true label has a probability.
     """
     logs = predictor.score_labels(
         labelled.rows, labelled.labels.indptr, labelled.labels.indices
@@ -151,8 +151,9 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
 
 
 def list_unknown(report: Mapping[str, Any]) -> str:
-    """Return how many labels the model does not know, and their
-    names, as one line; empty without any.
+    """Return the number and the names of labels that the model does not know, as one line.
+
+    The line is empty if there are none.
     """
     n_labels = report["unknown_labels"]
     names = report["unknown_label_names"]
@@ -161,15 +162,15 @@ def list_unknown(report: Mapping[str, Any]) -> str:
 
 
 def note_on(model: Model) -> str | None:
-    """Return what to know about the metrics of a version that is not tuned, if there
-    is something.
-    """
+    """Return a note on the metrics of a version that is not tuned, or None."""
     return RERANKED if has_rerank(model.arrays) and not has_calibration(model.arrays) else None
 
 
 class ValidFigures(NamedTuple):
-    """What a version keeps of a validation file: its manifest's
-    metrics, and what its report has of it.
+    """The figures on a validation file that a version keeps.
+
+    metrics         of the manifest
+    report_figures  the "validation" part of the report
     """
 
     metrics: dict[str, float]
@@ -183,10 +184,11 @@ def valid_figures(
     on_progress: OnProgress,
     thresholds: F32 | None = None,
 ) -> ValidFigures:
-    """Return what a version keeps of the figures on a validation file,
-    decided at its thresholds, if any.
+    """Return the figures on a validation file that a version keeps.
 
-    Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see
+    thresholds  that decisions are made at, float32[K]; None: THRESHOLD_UNTUNED
+
+    Its metrics are all figures in percent, without F-measures of a version that re-ranks: see
     RERANKED.
     """
     predictor = make_predictor(model)
@@ -212,8 +214,10 @@ def _measure(
     thresholds: F32 | None,
     empty: EmptyConvention,
 ) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
-    """Return figures in percent, what was decided of each label,
-    reliability, and figures of the bands.
+    """Return the measurements of a version on labelled rows.
+
+    They are the figures in percent, the decisions about each label, the bins of reliability, and
+    the figures of the bands.
     """
     rows = labelled.rows
     labels = labelled.labels
@@ -272,10 +276,9 @@ def _sweep(
 
 
 def best_threshold(labelled: Labelled, predictions: Predictions) -> float:
-    """Return the threshold for all labels that has the most micro-F
-    among predictions of labelled rows.
+    """Return the threshold for all labels that has the most micro-F on labelled rows.
 
-    predictions  the predictions that reach LEAST_THRESHOLD
+    predictions  of these rows, all that reach LEAST_THRESHOLD
     """
     counting = ThresholdSweep()
     counting.add(

@@ -1,4 +1,4 @@
-"""`xylem extend`: labels added to a version, and thresholds that go on with its next one."""
+"""`xylem extend`: add labels to a version, and carry its thresholds over to the next version."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def extend_and_publish(
 ) -> TrainReport:
     """Publish a version with labels that its base does not have; the trainer is the base's.
 
-    Ids, names, features, calibration and all weights that no new label needs stay to the bit.
+    Ids, names, features, calibration, and all weights that no new label changes, stay to the bit.
     Raises as `train_and_publish`.
     """
     assert request.base is not None
@@ -31,11 +31,11 @@ def extend_and_publish(
 
 
 def carry_thresholds(store: Store, name: str, version: int, database: ThresholdDatabase) -> bool:
-    """Give a version the thresholds of its parent, if they fit, unless it has some.
+    """Give a version the thresholds of its parent if they fit, unless it has some.
 
-    They do where labels were added or got a leaf, which begin as untuned ones do, and where the
-    trees are the same; not where scores of one of them are calibrated alone. Returns whether it
-    did. Raises DatabaseUnavailable and StoreError.
+    They fit if the trees are the same, or if labels were added or got a leaf: these labels begin
+    like untuned ones. They do not fit if the scores of only one of the versions are calibrated.
+    Returns whether thresholds were carried over. Raises DatabaseUnavailable and StoreError.
     """
     model = store.open(name, version)
     parent = read_origin(model.arrays).get("parent") or {}

@@ -1,6 +1,4 @@
-"""Files as the rows that a trainer reads again and again: features
-of instances, or windows of words.
-"""
+"""Sources of training rows that read a file again and again: features, or windows of words."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -29,13 +27,13 @@ from xylem_store import I32, I64, DataInfo, NameTable, build_names
 
 
 class FileSource:
-    """A RowSource over a file, or over standard input, whose rows are seen once.
+    """A RowSource over a file, or over standard input, whose rows are read once.
 
-    Texts and names of features are hashed; ids stay as they are. Label ids follow the names sorted
-    by bytes.
+    Texts and names of features are hashed; ids of features stay as they are. Label ids follow the
+    names sorted by bytes.
 
-    The first pass over a file is made when the census is first asked for. After it `n_empty` says
-    how many rows have no feature.
+    The first pass over a file is made when the census is first used. After it `n_empty` is the
+    number of rows without a feature.
 
     Raises BadData and BadParameter as it reads. Memory: a block of the file and its rows.
     """
@@ -51,10 +49,11 @@ class FileSource:
         label_rows: I64 | None = None,
         crew: Crew | None = None,
     ) -> None:
-        """Make the rows of a stream; `featurizer` and `label_rows`, by
-        provisional id, are of rows before.
+        """Take a stream whose rows are to be made.
 
-        crew  who makes the rows of texts in a file; else this thread does
+        featurizer  of rows before; None: the first pass chooses one
+        label_rows  rows of each label, by provisional id, that were read before
+        crew        makes the rows of texts in a file; None: this thread does
         """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
@@ -69,25 +68,25 @@ class FileSource:
 
     @property
     def featurizer(self) -> Featurizer:
-        """Return what makes the rows; the first pass has chosen it."""
+        """Return the featurizer, which the first pass has chosen."""
         assert self._featurizer is not None
         return self._featurizer
 
     @property
     def names(self) -> NameTable:
-        """Return the names of the labels; numbers where they have none."""
+        """Return the names of the labels; numbers if they have no names."""
         return build_names(
             self.stream.label_names or [str(i) for i in range(len(self.census.label_rows))]
         )
 
     @property
     def data_info(self) -> DataInfo:
-        """Return what a manifest says of the data."""
+        """Return the description of the data for a manifest."""
         return DataInfo(self.stream.source, self.census.n_rows, self.stream.sha256)
 
     @property
     def warning(self) -> str | None:
-        """Return what the reader of the file says that may be wrong with it."""
+        """Return the warning of the file's reader, if there is one."""
         return self.stream.warning
 
     @property
@@ -109,9 +108,7 @@ class FileSource:
             yield TrainingSet(rows, part.labels._replace(n_labels=n_labels))
 
     def _first_pass(self) -> Iterator[TrainingSet]:
-        """Yield the rows while they are counted; find the labels,
-        choose the featurizer, check every line.
-        """
+        """Yield the rows and count them; find labels, choose the featurizer, check every line."""
         n_rows = n_nonzeros = n_labelled = 0
         label_rows = self._label_rows
         label_nonzeros = np.zeros(0, np.int64)
@@ -141,13 +138,14 @@ class FileSource:
         )
 
     def _pair_with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
-        """Yield parts and their rows: those of texts in a file are
-        made by the crew, some parts ahead.
+        """Yield each part with its rows.
+
+        The crew makes those of texts in a file, some parts ahead.
         """
         first = next(parts)  # a file has a row at least
         if first.texts is None or self.reads == "once":
             for part in chain([first], parts):
-                n_features = self.stream.n_features  # of ids: later parts may have more
+                n_features = self.stream.n_features  # feature ids of later parts may be larger
                 if self._featurizer is None or n_features > self._featurizer.n_features:
                     self._featurizer = streaming_featurizer(part, self._features, n_features)
                 yield part, self._featurizer.transform_dataset(part)
@@ -170,14 +168,14 @@ def _add_padded(sums: I64, increments: I64) -> I64:
 
 
 def _by_final_id(sums: I64, ids: I64 | I32) -> I64:
-    """Return the sums by final id: ids[i] is that of the provisional id i."""
+    """Return the sums by final id; ids[i] is the final id of the provisional id i."""
     placed = np.zeros(len(ids), np.int64)
     placed[ids[: len(sums)]] = sums
     return placed
 
 
 class _FirstPass(NamedTuple):
-    """What the first pass finds."""
+    """The results of a first pass over texts."""
 
     featurizer: ContextFeaturizer
     census: Census
@@ -187,7 +185,7 @@ class _FirstPass(NamedTuple):
 class TextSource:
     """A RowSource over a file of texts: a row is a window of words, its label the next word.
 
-    Its first pass, which counts the words, is made when the census is first asked for.
+    Its first pass, which counts the words, is made when the census is first used.
 
     Raises BadData as it reads. Memory: the words that occur, a block of the file and its windows.
     """
@@ -211,7 +209,7 @@ class TextSource:
 
     @property
     def featurizer(self) -> ContextFeaturizer:
-        """Return what makes the windows."""
+        """Return the featurizer, which makes the windows."""
         return self._first_pass.featurizer
 
     @property
@@ -221,13 +219,13 @@ class TextSource:
 
     @property
     def data_info(self) -> DataInfo:
-        """Return what a manifest says of the data."""
+        """Return the description of the data for a manifest."""
         return DataInfo(source_of(self._path), self.census.n_rows, self._first_pass.sha256)
 
     def parts(self) -> Iterator[TrainingSet]:
         """Yield the windows of the file, from the first to the last.
 
-        Raises BadData if it has changed.
+        Raises BadData if the file has changed since the first pass.
         """
         first_pass = self._first_pass
         file = open_texts(self._path)
@@ -241,9 +239,7 @@ class TextSource:
 
     @cached_property
     def _first_pass(self) -> _FirstPass:
-        """Read the file once: count its words, choose those of
-        the vocabulary, and check every line.
-        """
+        """Read the file once: count its words, choose the vocabulary, and check every line."""
         counts: Counter[str] = Counter()
         n_texts = 0
         file = open_texts(self._path, partial(self._on_progress, "read"))
@@ -255,7 +251,7 @@ class TextSource:
             raise file.fault(1, "expected at least one row, found none")
         featurizer = context_of(counts, self._parameters)
         window = self._parameters.window
-        # windows: one a word, and one a text's end
+        # a window for each word, and one for the end of each text
         label_rows = np.zeros(featurizer.words.n_names, np.int64)
         for word, count in counts.items():
             label_rows[featurizer.id_of(word)] += count

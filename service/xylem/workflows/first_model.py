@@ -1,4 +1,4 @@
-"""A first model of a file of texts alone: what `xylem try` does."""
+"""Make a first model from one labelled file: what `xylem try` does."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,8 @@ from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
 
-LEAST_ROWS = 10  # fewer are refused: two of them are held out for each of thresholds and figures
-FEW_ROWS = 100  # fewer held-out rows make figures that may be chance
+LEAST_ROWS = 10  # the minimum: of 10 rows one is held out for thresholds, and one for figures
+FEW_ROWS = 100  # figures of fewer held-out rows may be chance: a warning says so
 
 
 def make_first_model(
@@ -33,8 +33,9 @@ def make_first_model(
     threads: int,
     on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """Learn a label tree from most rows of a file, tune it on a tenth,
-    measure it on another, and publish it.
+    """Train a label tree on most rows of a file, tune it, measure it, and publish it.
+
+    A tenth of the rows is held out to tune it on, and another tenth to measure it on.
 
     Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
@@ -65,7 +66,7 @@ def make_first_model(
         )
     thresholds = outcomes[0].tuned.thresholds if outcomes else None
     evaluation = evaluate_rows(model, test_rows, threads, on_progress, thresholds=thresholds)
-    with ready_database(store.root) as database:  # before anything is published
+    with ready_database(store.root) as database:  # a missing database is found before publishing
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)
@@ -97,7 +98,7 @@ def make_first_model(
 
 
 def _split_rows(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:
-    """Return the rows to learn from, and those for thresholds and figures. Raises BadData."""
+    """Return the rows to train on, to tune thresholds on, and to measure on. Raises BadData."""
     used = np.unique(dataset.labels.indices)
     if dataset.n_rows < LEAST_ROWS:
         raise BadData(

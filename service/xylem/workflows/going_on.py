@@ -1,5 +1,4 @@
-"""A training that goes on from a version: labels added, other rows
-learnt, or the passes that are left.
+"""Continue a training from a version: add labels, learn other rows, or make the remaining passes.
 
 A version may keep its training rows for that, so that old rows and new ones are learnt together.
 """
@@ -73,19 +72,19 @@ _PARTS = {
 
 
 def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
-    """Return the arrays that keep training rows with a version."""
+    """Return the arrays that store training rows with a version."""
     rows, labels = data
     arrays: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
     return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, arrays, strict=True)}
 
 
 def keeps_rows(model: Model) -> bool:
-    """Return whether a version keeps its training rows."""
+    """Return whether a version stores its training rows."""
     return f"{ROWS}/indptr" in model.arrays
 
 
 def read_kept(model: Model) -> TrainingSet | None:
-    """Return the training rows that a version keeps, None if it keeps none. Raises Corrupt."""
+    """Return the training rows that a version stores, None if it stores none. Raises Corrupt."""
     if not keeps_rows(model):
         return None
     arrays = at_rest(model, ROWS)
@@ -102,10 +101,11 @@ def read_kept(model: Model) -> TrainingSet | None:
 
 
 def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
-    """Return old and new rows; a new row that is an old one, to the bit, gives that its labels.
+    """Return old and new rows; a new row that repeats an old one is joined to it.
 
-    Otherwise the document that shows what a new label is would be, without it, one of what it is
-    not.
+    If a new row is equal to an old one, to the bit, the old row gets its labels too. Otherwise the
+    old row, which lacks the new label, would be a negative example of the label that the same
+    document shows.
     """
     data = TrainingSet.join([old, new])
     rows, labels = data
@@ -123,7 +123,7 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
             into[row] = first.get(key, row)
     carrier = np.repeat(into, np.diff(labels.indptr)).astype(np.int64)
     pairs = np.sort(carrier * labels.n_labels + labels.indices)
-    # each once; numpy's unique takes ten times as long
+    # distinct pairs; numpy's unique takes ten times as long
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     carrier, label = np.divmod(pairs, labels.n_labels)
     indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
@@ -132,15 +132,17 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
 
 
 NEW_LABELS_MAX = 100_000
-"""Labels that are added at once: beyond, and beyond as many as there
-are, a training is not much longer.
+"""At most so many labels are added at once, and not more than there are already.
+
+Beyond that, training again does not take much longer.
 """
 
 
 class GoingOn(NamedTuple):
-    """What a training goes on from, and what of its request the version decides.
+    """A version that a training continues from, and what the version decides of the request.
 
-    state  of a learner that makes further passes; None: trees get labels, or other rows
+    state  of a learner that makes further passes; None: labels are added to trees, or other rows
+           are learnt
     """
 
     base: Model
@@ -150,7 +152,7 @@ class GoingOn(NamedTuple):
 
 
 def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
-    """Return how a training goes on from a version.
+    """Return how a training continues from a version.
 
     Raises BadParameter, and Corrupt for a damaged state.
     """
@@ -196,7 +198,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
 def _check_passes_left(
     request: TrainRequest, state: LearnerState, plan: PassPlan, base_name: str
 ) -> None:
-    """Raise BadParameter where no pass is left over the data."""
+    """Raise BadParameter if no pass over the data is left."""
     if request.data == STDIN:
         return
     if state.facts.get("once") is True:
@@ -217,12 +219,11 @@ def _check_passes_left(
 
 
 def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of a training that goes on, with the version's
-    features and labels. Raises BadInput.
+    """Return the rows of a training that continues, with the version's features and labels.
 
-    Those of further passes are those of the passes before; or new ones of standard input, whose
-    labels may be new. Where labels are added to trees, they are old rows and new ones; new labels
-    come after the others.
+    Raises BadInput. Further passes go over the rows of the passes before, or over new rows of
+    standard input, whose labels may be new. If labels are added to trees, the rows are old and new
+    ones together, and new labels come after the others.
     """
     base = continuation.base
     request = continuation.request
@@ -262,7 +263,7 @@ def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> Pr
         on_progress,
         base if continuation.chosen.features else None,
     )
-    _ = source.census  # which takes a pass over a stream
+    _ = source.census  # a stream is read for it, after which its digest is known
     info = source.data_info
     manifest = base.manifest
     if info.sha256 != manifest.data.sha256:
@@ -274,9 +275,9 @@ def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> Pr
 def go_on(
     base: Model, source: PreparedRows, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> Trained:
-    """Return what a training on such rows gives, with weights of the version's type.
+    """Return the result of a training on such rows, with weights of the version's type.
 
-    Where labels are added, the calibration and the embeddings stay.
+    If labels are added, the calibration and the embeddings stay.
     """
     grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
     manifest = base.manifest
@@ -305,7 +306,10 @@ def go_on(
 
 
 def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
-    """Return the origin of what goes on from a version, which has learnt what that one had."""
+    """Return the origin of a version that continues from another.
+
+    It has learnt the feedback that the other version had learnt.
+    """
     origin = read_origin(base.arrays)
     calibration = (
         {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
@@ -315,7 +319,10 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
 
 
 def check_base(base: Model, request: TrainRequest, operation: str) -> None:
-    """Raise BadParameter for a version that cannot go on so."""
+    """Raise BadParameter for a version that a training cannot continue from.
+
+    operation  "extend" or "from", for the errors
+    """
     base_name = base.manifest.shown
     manifest = base.manifest
     if manifest.kind == COMBINED:
@@ -340,9 +347,10 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
 
 
 def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
-    """Return the labels of the rows that a version does not have, or lists without a leaf, sorted.
+    """Return the labels of the rows that a version has not learnt, sorted.
 
-    Raises BadData for numbers of labels where those of the version have names.
+    The version does not have these labels, or lists them without a leaf. Raises BadData for numbers
+    of labels if those of the version have names.
     """
     is_numbered = all_names(model.labels) == list(map(str, range(model.labels.n_names)))
     if data.label_names is None and not is_numbered:
@@ -360,11 +368,10 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
 
 
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
-    """Return the version's labels, and after them those that it
-    does not have, sorted. Raises BadData.
+    """Return the version's labels, and after them those that it lacks, sorted. Raises BadData.
 
-    Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its
-    own id, by which a file without names is read later.
+    If labels of the rows are numbers, all numbers up to the largest are listed. So each number
+    stays its own id, which files without names refer to later.
     """
     base_name = model.manifest.shown
     n_labels = model.manifest.n_labels
@@ -397,7 +404,7 @@ def _old_rows(
     request: TrainRequest,
     on_progress: OnProgress,
 ) -> tuple[TrainingSet, str | None]:
-    """Return the rows that a version was trained on, and what may be wrong with them.
+    """Return the rows that a version was trained on, and a warning about them or None.
 
     Raises BadInput.
     """

@@ -1,8 +1,8 @@
-"""`xylem models vocabulary`: a combined version with another vocabulary, without training.
+"""`xylem models vocabulary`: give a combined version another vocabulary, without training.
 
-The members, the ranker and the near rows stay as they are. Concepts that are new are found by their
-names from then on; those that the new vocabulary lacks are labels no more. A label keeps what is
-known of it by its key.
+The members, the ranker and the near rows stay as they are. New concepts are found by their names
+from then on; concepts that the new vocabulary lacks are no longer labels. Labels are matched by
+their keys, and keep what was learnt about them.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ from xylem_store import (
 
 
 class NewVocabulary(NamedTuple):
-    """What was published, and how its labels differ from those of the version before."""
+    """A version that was published, and how its labels differ from those of the version before."""
 
     model: str
     version: int
@@ -60,10 +60,9 @@ class NewVocabulary(NamedTuple):
 
 @dataclass(frozen=True)
 class VocabularyRequest:
-    """The concepts of a file, told by its suffix, that a combined
-    version is to have in place of its own.
+    """A file of concepts that replace those of a combined version; its suffix tells the format.
 
-    language, key_kind        as `CombineRequest` has them; left out, as they were
+    language, key_kind        as in `CombineRequest`; if left out, as in the version
     origin, latest, made_for  as in TrainRequest
     """
 
@@ -84,8 +83,8 @@ def set_vocabulary(
 ) -> NewVocabulary:
     """Publish a combined version with other concepts, which become the model's label info.
 
-    Raises BadParameter for a version that is not combined, or has no names; BadData where no label
-    of the version is among the concepts; and as `read_concepts` does.
+    Raises BadParameter for a version that is not combined, or has no names; BadData if no label of
+    the version is among the concepts; and as `read_concepts` does.
     """
     model = store.open(name, reference)
     manifest = model.manifest

@@ -1,6 +1,7 @@
 """Search for the trainer and parameters that are best on held-out rows: what `xylem tune` does.
 
-Optuna proposes (an extra, imported when a search begins); a study in a file is gone on with.
+Optuna, an extra that is imported when a search begins, proposes the parameters. A study that is
+stored in a file can be continued.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _FACTS = "facts"
 
 
 class TrialFacts(NamedTuple):
-    """A trial that ended: what was tried, what came of it, in percent, and what it took."""
+    """A trial that ended: what was tried, its metric in percent, and its cost."""
 
     trainer: str
     parameters: dict[str, Scalar]
@@ -72,13 +73,13 @@ class TrialFacts(NamedTuple):
 class SearchRequest:
     """What to search, and how long.
 
-    valid    a file to measure on; without one rows of `data` are held out
+    valid    a file to measure on; None: rows of `data` are held out
     folds    1: a fifth is held out once; more: each of so many parts once, and the mean counts
-    minutes  no trial begins later, and one that still runs then is given up
-    trials   so many at most, those of the study before counted
-    study    a file that keeps the trials, made or gone on with
+    minutes  no trial begins later, and one that is still running then is given up
+    trials   at most so many, including those that the study had before
+    study    a file that stores the trials; it is made, or continued
     fixed    "key=value" each: these parameters are not searched
-    ray      the address of a Ray cluster whose nodes try side by side, a trial a processor
+    ray      the address of a Ray cluster whose nodes run trials side by side, a trial a processor
     """
 
     data: Path
@@ -125,15 +126,15 @@ def search(
     on_progress: OnProgress = no_progress,
     rows: tuple[Dataset, Dataset | None] | None = None,
 ) -> list[TrialFacts]:
-    """Return the trials of a search, the best first; of equals the earliest.
+    """Return the trials of a search, the best first; among equals the earliest.
 
-    rows  those of the request's files, where they are at hand; labels of the second have the ids of
-          the first
+    rows  the rows of the request's files if they are read already; labels of the second file have
+          the ids of the first
 
-    Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a
-    new study: the same trials, as many as the time allows; on a cluster what is proposed hangs on
-    which ended before. Raises BadInput, also where a study is of another search or the time was too
-    short for one trial.
+    Each trainer is tried with its usual values first. Nothing is published. With the same seed, the
+    same data and a new study the trials are the same, as many as the time allows; on a cluster the
+    proposals depend on which trials ended before. Raises BadInput, also if a study is of another
+    search or the time was too short for one trial.
     """
     fixed = _check(request)
     if rows is None:
@@ -188,7 +189,7 @@ def search(
 def _check(request: SearchRequest) -> dict[str, Scalar]:
     """Return the values that are fixed.
 
-    Raises BadParameter for what cannot be asked, and without Optuna.
+    Raises BadParameter for a request that is not valid, and BadInput without Optuna.
     """
     if request.metric not in METRICS:
         raise BadParameter(
@@ -213,10 +214,10 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
 
 
 def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
-    """Yield `folds` folds, each with another part of the rows held
-    out; with 1 a fifth is held out once.
+    """Yield `folds` folds, each with another part of the rows held out; 1: a fifth is held out.
 
-    Rows are dealt by chance, the same for the same seed. Raises BadData for fewer rows than parts.
+    Rows are dealt by chance, in the same way for the same seed. Raises BadData for fewer rows than
+    parts.
     """
     n_parts = HELD_OUT_PARTS if folds == 1 else folds
     if dataset.n_rows < n_parts:
@@ -258,7 +259,7 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
         stored_description = study.user_attrs.get(_DESCRIPTION)
         if stored_description is None:
             study.set_user_attr(_DESCRIPTION, description)
-        # what was proposed already is not proposed again
+        # another seed for each start, or the proposals of the first one would come again
         study.sampler = optuna.samplers.TPESampler(seed=(request.seed + len(study.trials)) % 2**32)
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
         raise BadParameter(
@@ -275,8 +276,9 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
 
 
 class ProposedTrial(NamedTuple):
-    """What is to be tried; `until`: given up then, in seconds since
-    1970, as clocks of machines agree on.
+    """A trial that is to be run.
+
+    until  when it is given up, in seconds since 1970, which the clocks of all machines agree on
     """
 
     number: int
@@ -286,9 +288,9 @@ class ProposedTrial(NamedTuple):
 
 
 class _Running:
-    """Trials that were asked for and have not ended.
+    """Trials that were proposed and have not ended.
 
-    Optuna's ask and tell, in the caller's thread.
+    This is Optuna's ask and tell, in the caller's thread.
     """
 
     def __init__(self, study: Study, request: SearchRequest, on_progress: OnProgress) -> None:
@@ -304,7 +306,7 @@ class _Running:
     def ask(
         self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]
     ) -> Iterator[ProposedTrial]:
-        """Yield trials while there is time, and so many have neither ended nor run."""
+        """Yield trials while there is time, until as many as requested have ended or run."""
         while time.time() < self._until:
             n_ended = len(_completed_trials(self._study))
             if n_ended + len(self._trials) >= self._request.trials:
@@ -316,7 +318,7 @@ class _Running:
             yield ProposedTrial(trial.number, name, parameters_of(trial, name), self._until)
 
     def tell(self, proposal: ProposedTrial, facts: TrialFacts | None) -> None:
-        """Write down what came of a trial; None: it was given up."""
+        """Record the outcome of a trial; None: it was given up."""
         trial = self._trials.pop(proposal.number)
         if facts is None:
             self._study.tell(trial, state=self._failed)
@@ -326,7 +328,7 @@ class _Running:
         self._on_progress("trials", len(_completed_trials(self._study)), self._request.trials)
 
     def give_up(self) -> None:
-        """Write down that what runs has failed."""
+        """Record the trials that are still running as failed."""
         for trial in self._trials.values():
             self._study.tell(trial, state=self._failed)
 
@@ -337,7 +339,7 @@ def try_trial(
     request: SearchRequest,
     on_progress: OnProgress = no_progress,
 ) -> TrialFacts | None:
-    """Train and measure on each fold; return None where it took too long. Raises BadInput."""
+    """Train and measure on each fold; return None if it took too long. Raises BadInput."""
 
     def watch(phase: str, done: int, total: int) -> None:
         if time.time() > proposal.until:

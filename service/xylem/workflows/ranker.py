@@ -1,5 +1,6 @@
-"""The ranker of a combined version: fitted by scikit-learn to
-candidates of labelled rows, kept as arrays.
+"""The ranker of a combined version: scikit-learn fits it to candidates of labelled rows.
+
+It is stored as arrays.
 """
 
 from collections.abc import Callable
@@ -15,21 +16,19 @@ from xylem.workflows.labelled import Labelled, OnProgress
 from xylem_store import F32, F64, I32, I64, Bools, Ranker
 
 FOLDS = 5
-"""Rows are measured by a ranker that was fitted to the other folds."""
+"""Rows are measured with a ranker that was fitted to the other folds."""
 
 ROWS_MIN = 30
 """Fewer rows are refused."""
 
 BOOSTED_ROWS = 100
-"""From so many rows on trees are fitted, unless something else is
-asked for; a linear ranker to fewer.
-"""
+"""From so many rows on boosted trees are the default, for fewer a linear ranker."""
 
 GAIN_MIN = 0.1
-"""Near rows are kept where P@1 or P@5 of held-out rows is greater by so much, in percent."""
+"""Near rows are kept if P@1 or P@5 of held-out rows is greater by at least this, in percent."""
 
 TOP = 10
-"""Labels of a row that are measured."""
+"""The number of labels of a row that are measured."""
 
 _BOOSTED = {
     "learning_rate": 0.05,
@@ -42,17 +41,17 @@ _BOOSTED = {
 }
 _BOOSTED_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
 MANY_ROWS = 2000
-"""From so many rows on the trees have more leaves: chosen by held-out
-rows of two sets of training rows.
+"""From so many rows on the trees have more leaves.
+
+This was chosen by held-out rows of two sets of training rows.
 """
 
-_MARGIN_TOLERANCE = (
-    1e-3  # how far the margins of the arrays may be from scikit-learn's: float32 rounds them
-)
+# allowed distance of the arrays' margins from scikit-learn's: float32 rounds them
+_MARGIN_TOLERANCE = 1e-3
 
 
 class Candidates(NamedTuple):
-    """The candidates of n rows: row i has those from ptr[i] to ptr[i + 1].
+    """The candidates of n rows: those of row i are at ptr[i] .. ptr[i + 1] - 1.
 
     ptr       int64[n + 1]
     labels    int32[m]
@@ -85,10 +84,10 @@ def candidates_of(
 
 
 def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranker:
-    """Return the ranker of some rows' candidates: "boosted" or "linear".
+    """Return the ranker fitted to some rows' candidates: "boosted" or "linear".
 
-    Raises BadParameter where scikit-learn is not installed, BadData where no candidate is true, or
-    all are. Deterministic.
+    Raises BadParameter if scikit-learn is not installed, BadData if no candidate is true, or all
+    are. Deterministic.
     """
     is_taken = np.zeros(len(candidates.ptr) - 1, np.bool_)
     is_taken[rows] = True
@@ -103,17 +102,16 @@ def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranke
             f"ones among {len(y)} candidates of {len(rows)} rows"
         )
     fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
-    _sklearn("sklearn.ensemble")  # before its threads are counted
-    # on a busy machine its threads wait for each other
+    _sklearn("sklearn.ensemble")  # imported first: limits hold for loaded libraries
+    # one thread: on a busy machine several would wait for each other
     with _sklearn("threadpoolctl").threadpool_limits(1):
         return fit(x, y, seed, is_large)
 
 
 def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
-    """Return the margin of each candidate by a ranker that was
-    fitted to the other folds, float64[m].
+    """Return the margin of each candidate by a ranker fitted to the other folds, float64[m].
 
-    Folds are of rows, drawn by the seed.
+    The folds divide the rows, and are drawn by the seed.
     """
     fold = np.random.default_rng(seed).permutation(len(candidates.ptr) - 1) % FOLDS
     margins = np.empty(len(candidates.labels))
@@ -126,8 +124,9 @@ def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
 
 
 def margins_of(ranker: Ranker, x: F32) -> F64:
-    """Return the ranker's margins of candidates, as
-    `xylem.engine.kernels.search.combined` adds them up.
+    """Return the ranker's margins of candidates.
+
+    They are added up as `xylem.engine.kernels.search.combined` does.
     """
     margins: F64 = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
     rows = np.arange(len(x))
@@ -144,8 +143,9 @@ def margins_of(ranker: Ranker, x: F32) -> F64:
 
 
 def precisions(candidates: Candidates, margins: F64) -> dict[str, float]:
-    """Return P@1, P@3 and P@5 of rows ranked by margins, of equals the
-    first candidate first; in percent.
+    """Return P@1, P@3 and P@5 of rows ranked by margins, in percent.
+
+    Among equal margins the first candidate comes first.
     """
     n_rows = len(candidates.ptr) - 1
     place = ranks_of(candidates.ptr)
@@ -156,9 +156,7 @@ def precisions(candidates: Candidates, margins: F64) -> dict[str, float]:
 
 
 def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> dict[str, Any]:
-    """Return what a report says of a ranking anew: whether it is
-    "kept", the rows, and both precisions.
-    """
+    """Return the report on a re-ranking: whether it is "kept", the rows, and both precisions."""
     gain = max(round(ranked[name] - alone[name], 2) for name in ("P@1", "P@5"))
     return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
 
@@ -183,7 +181,7 @@ def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
     constant[-1] = float(np.ravel(model._baseline_prediction)[0])
     ranker = _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
     worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
-    if worst > _MARGIN_TOLERANCE:  # the fields of its trees are no public interface
+    if worst > _MARGIN_TOLERANCE:  # its trees' fields are not a public interface
         raise BadParameter(
             "combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, "
             "whose margins are "
@@ -193,9 +191,7 @@ def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
 
 
 def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
-    """Return a ranker of scikit-learn's trees, renumbered: the two
-    children of a node follow each other.
-    """
+    """Return a ranker with scikit-learn's trees, renumbered so that siblings follow each other."""
     parts: dict[str, list[NDArray[Any]]] = {
         name: [] for name in ("feature", "threshold", "child", "value")
     }
@@ -211,7 +207,7 @@ def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
             is_leaf, np.arange(len(ordered)), place[np.where(is_leaf, 0, ordered["left"])]
         )
         threshold = ordered["num_threshold"].astype(np.float32)
-        # a float32 is above the float64 just where it is above the greatest float32 that is not
+        # rounded down: a float32 is above the float64 exactly if it is above this float32
         above = threshold.astype(np.float64) > ordered["num_threshold"]
         threshold[above] = np.nextafter(threshold[above], np.float32(-np.inf))
         parts["feature"].append(np.where(is_leaf, 0, ordered["feature_idx"]))
@@ -235,9 +231,7 @@ def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
 
 
 def _by_levels(nodes: NDArray[Any]) -> list[int]:
-    """Return the nodes of a tree, level by level from the root, the
-    left child of a node before the right.
-    """
+    """Return the nodes of a tree level by level from the root, left children before right ones."""
     order = [0]
     position = 0
     while position < len(order):
@@ -249,12 +243,12 @@ def _by_levels(nodes: NDArray[Any]) -> list[int]:
 
 
 def check_installed() -> None:
-    """Raise BadParameter where scikit-learn is not installed, which fits rankers."""
+    """Raise BadParameter if scikit-learn, which fits rankers, is not installed."""
     _sklearn("sklearn.ensemble")
 
 
 def _sklearn(module: str) -> Any:
-    """Return a module of scikit-learn. Raises BadParameter where it is not installed."""
+    """Return a module of scikit-learn. Raises BadParameter if it is not installed."""
     import importlib
 
     try:
@@ -270,9 +264,9 @@ def _sklearn(module: str) -> Any:
 def ranking_figures(ranked: PredictedRows, labels: LabelRows, unknown: I32) -> dict[str, float]:
     """Return P@1, P@3, P@5, F1@5 and nDCG@10 of rankings, in percent.
 
-    F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` has it; nDCG@10
-    that of the first ten, divided by what a row's labels could give. Labels that the model does not
-    know count as missed.
+    F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` computes it;
+    nDCG@10 is that of the first ten, divided by the gain that a row's labels could have. Labels
+    that the model does not know count as missed.
     """
     sums, _ = row_sums(ranked, labels, unknown, TOP)
     n_true = np.diff(labels.indptr) + unknown
@@ -284,7 +278,7 @@ def ranking_figures(ranked: PredictedRows, labels: LabelRows, unknown: I32) -> d
 
 
 def best_of(candidates: Candidates, margins: F64) -> PredictedRows:
-    """Return the first TOP candidates of each row by their margins; of equals the smaller label."""
+    """Return the first TOP candidates of each row by their margins, of equals the smaller label."""
     order = np.lexsort((candidates.labels, -margins, rows_of(candidates.ptr)))
     counts = np.minimum(np.diff(candidates.ptr), TOP)
     return PredictedRows(offsets(counts), candidates.labels[order[ranks_of(candidates.ptr) < TOP]])

@@ -1,6 +1,4 @@
-"""What to train on, and how: a request and its parameters,
-checked together before anything is read.
-"""
+"""The request for a training and its parameters, checked together before anything is read."""
 
 from __future__ import annotations
 
@@ -35,34 +33,34 @@ from xylem_store import WORD_FORMS, Weights
 class TrainRequest:
     """What to train on, and how.
 
-    data        a file, or STDIN: lines that are learnt as they come
+    data        a file, or STDIN: lines that are learnt as they arrive
     parameters  "key=value" each, or the values of a JSON object by name; those whose names begin
                 with "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
-    columns     of data and valid, where they are tables
+    columns     of data and valid, if they are tables
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
-    origin      fields of the version's origin (`xylem_store.origin`), as its job; its parent is
-                what `latest` names before, unless it is given here
-    latest      whether `latest` moves to what is published; it always does to a first version
+    origin      fields of the version's origin (`xylem_store.origin`), such as its job; the parent
+                is the version that `latest` named before, unless it is given here
+    latest      whether `latest` moves to the published version; to a first version it always does
     calibrate   whether scores are fitted to the validation rows (`xylem.workflows.calibrate`)
-    rerank      whether candidates are ranked anew, if that gains (`xylem.workflows.rerank`)
-    keep_rows   whether the rows are kept with the version, so that labels can be added (`xylem
+    rerank      whether candidates are re-ranked, if that gains (`xylem.workflows.rerank`)
+    keep_rows   whether the rows are stored with the version, so that labels can be added (`xylem
                 extend`)
-    keep_state  whether the state of a learner is kept, so that a training goes on from it
-    until       the last pass over the rows of those that parameters plan; 0: all
-    base        a model's name and a version that it goes on from: its features, parameters and
-                trees stay, and what it keeps is kept
-    extends     whether labels that the base does not have are added, learnt from `data`
-    rows        of what extends: files of the rows that the base was trained on; none: those that it
-                keeps
-    made_for    an id for which a version is published once: if there is one already, it stays the
-                only one
+    keep_state  whether the state of a learner is stored, so that the training can be continued
+    until       the last pass over the rows to make, of those that the parameters plan; 0: all
+    base        a model's name and a version that the training continues from: its features,
+                parameters and trees stay, and what it stores is stored again
+    extends     whether labels that the base lacks are added, learnt from `data`
+    rows        with `extends`: files of the rows that the base was trained on; none: the rows that
+                the base stores
+    made_for    an id for which only one version is published: if it exists already, no other is
+                made
     ray         the address of a Ray cluster whose nodes run the steps
                 (`xylem.base.executors.ray.connect`)
-    steps       a directory in which finished steps are kept until the version is published, but of
+    steps       a directory in which finished steps are kept until the version is published; not for
                 a stream
-    resume      whether those that are there already are taken
+    resume      whether finished steps that are in `steps` already are used
     """
 
     trainer: str
@@ -91,7 +89,7 @@ class TrainRequest:
     resume: bool = False
 
     def read(self, on_progress: Progress, file: Path | None = None) -> Dataset:
-        """Return the rows of the data, or of another file that is like it. Raises BadInput."""
+        """Return the rows of the data, or of another file of the same form. Raises BadInput."""
         return read_dataset(
             self.data if file is None else file,
             label_names_file=self.label_names,
@@ -100,16 +98,14 @@ class TrainRequest:
         )
 
     def chosen(self) -> Chosen:
-        """Return the parameters. Raises BadParameter, which tells all that is wrong."""
+        """Return the parameters. Raises BadParameter, which lists everything that is wrong."""
         if isinstance(self.parameters, Mapping):
             return from_json(self.trainer, dict(self.parameters))
         return parse(self.trainer, self.parameters)
 
     @contextmanager
     def crew(self) -> Iterator[Crew]:
-        """Yield who runs the steps; what they leave in `steps` goes when the block
-        has ended well.
-        """
+        """Yield the crew that runs the steps; finished steps are deleted if the block ends well."""
         with ExitStack() as stack:
             crew = stack.enter_context(crew_of(self.threads, self.ray))
             if self.steps is not None:
@@ -117,9 +113,9 @@ class TrainRequest:
             yield crew
 
     def check(self, chosen: Chosen, finds_thresholds: bool) -> None:
-        """Raise BadParameter for what cannot be had together.
+        """Raise BadParameter for options that cannot be used together.
 
-        finds_thresholds  beside the training
+        finds_thresholds  whether thresholds are found beside the training
         """
         name = self.trainer
         plan = trainer(self.trainer).plan(chosen.trainer)
@@ -193,11 +189,11 @@ class TrainRequest:
 
 
 class Chosen(NamedTuple):
-    """What was chosen for a training.
+    """The parameters of a training.
 
     trainer   of the trainer's class
-    features  values by name, without their prefix; which kind they are for may only be known with
-              the data
+    features  values by name, without their prefix; the kind of features they belong to may be known
+              only with the data
     """
 
     trainer: Parameters
@@ -205,11 +201,11 @@ class Chosen(NamedTuple):
 
 
 def parse(name: str, items: Sequence[str]) -> Chosen:
-    """Return what the `key=value` items of a command line choose for trainer `name`.
+    """Return the parameters that a command line's `key=value` items choose for trainer `name`.
 
-    Names that begin with "features." are the features', others the trainer's. Raises BadParameter
-    for a trainer that is unknown; otherwise its `faults` are all that is wrong with the parameters.
-    Raises BadData for a file of stop words that cannot be used.
+    Items whose names begin with "features." are the features', others the trainer's. Raises
+    BadParameter for a trainer that is unknown; otherwise its `faults` are all that is wrong with
+    the parameters. Raises BadData for a file of stop words that cannot be used.
     """
     parameters = trainer(name).parameters
     trainer_values, features = _split_values(split_items(items))
@@ -220,10 +216,10 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
 
 
 def from_json(name: str, values: object) -> Chosen:
-    """Return what a JSON object chooses: `{"trees": 3,
-    "features.ngram_max": 2}`. Raises as `parse`.
+    """Return the parameters that a JSON object chooses: `{"trees": 3, "features.ngram_max": 2}`.
 
-    It may come from another machine, and so names no file, as of stop words.
+    Raises as `parse`. The object may come from another machine, so it cannot name files, such as
+    one of stop words.
     """
     parameters = trainer(name).parameters
     trainer_values, features = _split_values(json_object(values))
@@ -238,7 +234,7 @@ def from_json(name: str, values: object) -> Chosen:
 
 
 def _split_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (the trainer's, the features' without their prefix)."""
+    """Return the values of the trainer, and those of the features without their prefix."""
     trainer_values = {key: value for key, value in values.items() if not key.startswith(PREFIX)}
     return trainer_values, {
         key.removeprefix(PREFIX): value
@@ -261,6 +257,6 @@ def _check_together(make: Callable[[], Parameters], features: dict[str, Any]) ->
     if chosen is None or faults:
         raise BadParameter.of(faults)
     words = {name: features[name] for name in WORD_FORMS if name in features}
-    # a library that is missing, or a file, is told before data are read
+    # a missing library or file is reported before data are read
     fit_forms(WordParameters(**words))
     return Chosen(chosen, features)

@@ -1,4 +1,4 @@
-"""Train on a data file and publish what comes of it."""
+"""Train on a data file and publish the result."""
 
 import resource
 import time
@@ -53,17 +53,19 @@ FITTED = "scores were fitted to the validation rows: xylem evaluate measures the
 
 
 class TrainReport(NamedTuple):
-    """A published version and what it took. Metrics are of the validation file, none without one.
+    """A published version, and the cost of its training.
 
-    note      what to know about the metrics, if there is something
-    warnings  what may be wrong with the data, if something is
-    features  what `features.kind=auto` chose, and of what
-    calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
-    thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
+    metrics   of the validation file, empty without one
+    note      on the metrics, if there is one
+    warnings  about the data, if there are any
+    features  what `features.kind=auto` chose, and from what
+    calibration_error  before and after the calibration, if there was one: see `CalibrationFit`
+    thresholds  that were found beside the training: see `ProgressiveThresholds.keep`; with their
+              epoch
     rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is
               "kept"
-    grown     of a training that goes on from a version: labels added, groups divided, classifiers
-              trained
+    grown     for a training that continues from a version: labels added, groups divided,
+              classifiers trained
     """
 
     model: str
@@ -83,10 +85,10 @@ class TrainReport(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """A training's result, and the rows that it was made of.
+    """The result of a training, and the rows that it was made from.
 
     valid  the validation rows, if there are any and they were read before the training
-    threshold_learner  thresholds that were found beside the training
+    threshold_learner  has found thresholds beside the training
     """
 
     trained: Trained
@@ -102,7 +104,7 @@ class _Outcome(NamedTuple):
         return self.source.data if isinstance(self.source, PreparedRows) else None
 
     def warnings(self) -> list[str]:
-        """Return what may be wrong with the data or the model."""
+        """Return warnings about the data or the model."""
         return [*warnings_of(self.source), *self.trained.warnings]
 
 
@@ -115,12 +117,13 @@ def train_and_publish(
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
+    database  if there is one, thresholds are found beside the training, by OFO, and stored there
+
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on
-    a stream they are all but publishing. With `database` thresholds are found beside the training,
-    by OFO, and kept there. Raises BadInput for what cannot be trained on, StoreError when it cannot
-    be published; then nothing is. A store that cannot be written to is refused before anything is
-    read, a validation file that cannot be used before the training (on a stream: one that cannot be
-    read).
+    a stream they are all but publishing. Raises BadInput for what cannot be trained on, StoreError
+    if the result cannot be published; then nothing is. A store that cannot be written to is refused
+    before anything is read. A validation file that cannot be used is refused before the training;
+    on a stream this holds only for one that cannot be read.
     """
     check_model(model)
     chosen = request.chosen()
@@ -186,11 +189,11 @@ def train_dataset(
     on_progress: OnProgress = no_progress,
     crew: Crew | None = None,
 ) -> Draft:
-    """Train on rows that are at hand; return what can be published. Raises BadInput.
+    """Train on rows that are passed directly; return what can be published. Raises BadInput.
 
-    crew  who runs the steps; else threads of this process do
+    crew  runs the steps; None: threads of this process do
 
-    Of the request what names files is passed over: data, valid, label_names and columns.
+    The files that the request names are ignored: data, valid, label_names and columns.
     """
     request = replace(request, valid=None)
     chosen = request.chosen()
@@ -211,9 +214,7 @@ class _Finished(NamedTuple):
 def _finish(
     outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
 ) -> _Finished:
-    """Return what a training made with its metrics, report and
-    origin, calibrated if that is asked for.
-    """
+    """Return the result of a training with metrics, report and origin, calibrated if requested."""
     draft = _draft(outcome, request)
     trial = model_of(draft)
     valid = outcome.valid
@@ -251,8 +252,9 @@ def _finish(
 def _rerank_finished(
     finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> tuple[_Finished, dict[str, Any]]:
-    """Return what a training made with a ranker of its
-    candidates, if that gains, and what it gains.
+    """Return the result of a training with a ranker of its candidates, and what that gains.
+
+    The result stays as it is if the ranker gains nothing.
     """
     dataset = request.read(on_progress)
 
@@ -276,9 +278,7 @@ def _rerank_finished(
 
 
 def parent_in(store: Store, model: str) -> dict[str, Any] | None:
-    """Return what the origin of the next version says of the one
-    before; None where none can be read.
-    """
+    """Return the parent for the origin of the next version, None if none can be read."""
     try:
         return parent_of(store.manifest(model, store.resolve(model)))
     except StoreError:
@@ -319,8 +319,9 @@ def _train_prepared(
     threshold_learner: ProgressiveThresholds | None = None,
     continuation: GoingOn | None = None,
 ) -> _Outcome:
-    """Train on prepared rows; with rows in memory the validation
-    file, if there is one, is read before.
+    """Train on prepared rows.
+
+    With rows in memory the validation file, if there is one, is read before the training.
     """
     valid = None
     if source.reads == "rows" and request.valid is not None:
@@ -354,7 +355,7 @@ def peak_memory_bytes() -> int:
 
 
 ROWS_MAX = 4000
-"""So many rows, at most, are sent down the trees for a report: evenly many of the file."""
+"""At most so many rows are sent down the trees for a report, spread evenly over the file."""
 
 
 def version_report(
@@ -362,8 +363,9 @@ def version_report(
 ) -> dict[str, Any]:
     """Return the report of a version as JSON takes it.
 
-    training  what the trainer told, kept under "training" unless empty
-    train     the training rows, None when they were not kept; test: a validation file's
+    training  the trainer's own report, stored under "training" unless it is empty
+    train     the training rows, None if they are not in memory
+    test      the rows of a validation file, if there is one
 
     Decision trees have "forest" (`forest_report`) if there are training rows; label trees "size"
     (`size_report`). Deterministic.

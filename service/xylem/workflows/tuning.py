@@ -1,6 +1,4 @@
-"""Tune a version's thresholds on a labelled file: what `xylem
-thresholds` does, and what its report says.
-"""
+"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does, and its report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -65,11 +63,13 @@ from xylem_store import F32, I64, Model
 
 
 class TuningOutcome(NamedTuple):
-    """What a method found, and how good it is on the rows it was found on and on others.
+    """The thresholds that a method found, and how good they are.
 
-    kappa     that was chosen; None where it was given
-    rejected  macro-F on the validation rows of the method that was asked for, where one threshold
-              for all labels is better there and was taken; else None
+    validation  measured on the rows that the thresholds were found on
+    test        measured on other rows, if there are any
+    kappa       the one that was chosen; None if the request gave it
+    rejected    the requested method and its macro-F on the validation rows, if one threshold for
+                all labels is better there and was taken instead; else None
     """
 
     tuned: Tuned
@@ -80,7 +80,7 @@ class TuningOutcome(NamedTuple):
 
 
 def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
-    """Return what a report says of an outcome, as JSON values."""
+    """Return the report on an outcome, as JSON values."""
     tuned = outcome.tuned
     facts: dict[str, Any] = {
         "method": tuned.method,
@@ -116,13 +116,16 @@ AUTO: Literal["auto"] = "auto"
 """The kappa that stands for the best of `kappas.C_GRID`, chosen on the validation rows."""
 
 _POWER_SHARE = 0.75
-"""Before the power is fitted, estimates are kept as if it were this share of the link's usual one:
-scores of rather too low a probability than of one too high.
+"""Until the power is fitted, it is taken to be this share of the link's usual one.
+
+So too many scores are kept, of too low a probability, rather than too few.
 """
 
 _ESTIMATE_PASSES_MAX = 3
-"""So many times the model is asked for estimates, at most: anew where the power that was fitted is
-so low that thresholds may lie below those that were kept.
+"""The model is asked for estimates at most so many times.
+
+It is asked again if the fitted power is so low that thresholds may lie below the estimates that
+were kept.
 """
 
 
@@ -130,14 +133,14 @@ so low that thresholds may lie below those that were kept.
 class TuneRequest:
     """What to tune on, and how.
 
-    methods  out of METHODS, one at least
+    methods  of METHODS, at least one
     valid    the labelled file to tune on: not the one that the version was trained on
-    test     another one, on which what was tuned is only measured
+    test     another one, on which the tuned thresholds are only measured
     empty    the convention of empty labels
     kappa    estimates of a lower probability are not kept, nor those below a label's lower bound;
-             AUTO: it is chosen for the first method, on halves of the validation rows, then as if
-             it had been given
-    start    the start values of OFO; none: chosen on the validation rows. Its power and scale are
+             AUTO: it is chosen for the first method, on halves of the validation rows, and then
+             used as if it had been given
+    start    the start values of OFO; None: chosen on the validation rows. Its power and scale are
              not used
     columns  of files that are tables
     """
@@ -153,7 +156,7 @@ class TuneRequest:
     columns: TableColumns = DEFAULT_COLUMNS
 
     def __post_init__(self) -> None:
-        """Raise BadParameter for what is unknown or out of its range."""
+        """Raise BadParameter for values that are unknown or out of their range."""
         for method in self.methods:
             if method not in METHODS:
                 raise BadParameter(
@@ -171,10 +174,10 @@ class TuneRequest:
 
 
 OnKeep = Callable[[Connection, dict[str, Any]], None]
-"""Called with a transaction and the report of what it keeps."""
+"""Called with a transaction and the report on the thresholds that it stores."""
 
 METHOD: Method = "ofo"
-"""The method where none is named: docs/thresholds.md says why."""
+"""The default method: docs/thresholds.md says why."""
 
 ONE: Method = "fta-one"
 """One threshold for all labels, which every other method must reach on the validation rows."""
@@ -192,7 +195,7 @@ def request_of(
     threads: int = 1,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> TuneRequest:
-    """Return the request that a command or a caller means, None being the default.
+    """Return the request with the options of a command or a caller, where None means the default.
 
     Raises BadParameter.
     """
@@ -213,12 +216,12 @@ def request_of(
 def tune(
     model: Model, request: TuneRequest, on_progress: OnProgress, valid: Labelled | None = None
 ) -> list[TuningOutcome]:
-    """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
+    """Tune an opened version by each of the methods; nothing is stored. Raises BadInput.
 
-    valid  the rows of the request's file, where they are at hand
+    valid  the rows of the request's file if they are read already
 
-    A method whose macro-F on the validation rows is below that of one threshold for all labels
-    gives way to it. The model is asked for the estimates of the validation rows (`_prepare`; twice
+    A method whose macro-F on the validation rows is below that of one threshold for all labels is
+    replaced by it. The model is asked for the estimates of the validation rows (`_prepare`; twice
     with AUTO), once more by OFO, row by row, as feedback would, and once for the decisions of each
     method, and of the one threshold. Deterministic, for any number of threads.
     """
@@ -261,11 +264,13 @@ def keep(
     shadow: bool = False,
     on_keep: OnKeep | None = None,
 ) -> dict[str, Any]:
-    """Keep the first of these outcomes with an opened version, and return a report as JSON values.
+    """Store the first of these outcomes with an opened version, and return a report as JSON values.
 
-    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
-    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is
-             state     Raises BadInput and DatabaseUnavailable: then nothing is kept.
+    shadow   whether it is stored as a candidate, which is scored beside the thresholds in force
+    on_keep  called with the report in the transaction that stores it: if it raises, nothing is
+             stored
+
+    Raises BadInput and DatabaseUnavailable: then nothing is stored.
     """
     name = model.manifest.model
     version = model.manifest.version
@@ -286,9 +291,7 @@ def keep(
 
 
 class _Task(NamedTuple):
-    """All that the methods need: a model's estimates of the validation rows, and how
-    to read them.
-    """
+    """The input of the methods: a model's estimates of the validation rows, how to read them."""
 
     predictor: Searcher
     valid: Labelled
@@ -301,7 +304,7 @@ class _Task(NamedTuple):
     on_progress: OnProgress
 
     def best_kappa(self, method: Method) -> float:
-        """Return the best kappa for a method; OFO is replayed on the estimates for it."""
+        """Return the best kappa for a method; for this OFO is replayed on the estimates."""
 
         def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
             if method == "ofo":
@@ -316,7 +319,7 @@ class _Task(NamedTuple):
         return best
 
     def tuned(self, method: Method) -> Tuned:
-        """Return what a method finds."""
+        """Return the thresholds that a method finds."""
         estimates = self.estimates
         truth = self.valid.labels
         empty = self.request.empty
@@ -335,7 +338,7 @@ class _Task(NamedTuple):
         return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
 
     def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
-        """Return the start values of OFO: those given, or the best of the grid."""
+        """Return the start values of OFO: those of the request, or the best of the grid."""
         requested = self.request.start
         if requested is None:
             return choose_start(estimates, truth, bounds, self.read, self.request.empty)
@@ -362,7 +365,7 @@ class _Task(NamedTuple):
 
 
 def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
-    """Ask for the estimates of the validation rows, and learn how to read them."""
+    """Ask the model for the estimates of the validation rows, and learn how to read them."""
     manifest = model.manifest
     predictor = make_predictor(model)
     counted = counts_that_bound(model.arrays), manifest.data.rows
@@ -409,15 +412,16 @@ def learn(
     on_progress: OnProgress,
     counters: Counters | None = None,
 ) -> tuple[Counters, F32]:
-    """Run OFO over rows, each predicted under the thresholds that hold
-    then; return counters and thresholds.
+    """Run OFO over rows, each predicted under the thresholds of that moment.
 
-    Source: Jasinska et al. 2016, algorithm 2. The same predictions, in the same order, as feedback
-    makes: what is left are the same bits. Cost: a prediction a row, O(predicted + true) labels
-    moved.
+    Returns the counters and the thresholds.
+
+    Source: Jasinska et al. 2016, algorithm 2. The predictions are the same, and in the same order,
+    as those of feedback, so the results are the same bits. Cost: a prediction a row, O(predicted +
+    true) labels moved.
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
-    counters              what rows before have added up to; none: these are the first
+    counters              the counts of rows before; None: these rows are the first
     """
     bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
     counters = no_counts(truth.n_labels) if counters is None else counters
