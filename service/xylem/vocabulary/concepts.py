@@ -54,10 +54,10 @@ class Concepts(NamedTuple):
         whose key `labels` lacks.
         """
         place = {label: i for i, label in enumerate(labels)}
-        lacking = next((key for key in self.keys if key not in place), None)
-        if lacking is not None:
+        missing_key = next((key for key in self.keys if key not in place), None)
+        if missing_key is not None:
             raise BadData(
-                f"expected labels that hold every concept, found none for {lacking[:120]!r}"
+                f"expected labels that hold every concept, found none for {missing_key[:120]!r}"
             )
         places = np.array([place[key] for key in self.keys], np.int32)
         broader, related = (
@@ -107,11 +107,11 @@ def concepts_of(
             f"expected 1 to {CONCEPTS_MAX} concepts with {key_kind}, found {len(current)}"
         )
     keys = [key for key, _ in current]
-    seen: set[str] = set()
+    distinct_keys: set[str] = set()
     for key in keys:
-        if key in seen:
-            raise ValueError(f"expected {key_kind} of one concept each, found {key[:120]!r} of two")
-        seen.add(key)
+        if key in distinct_keys:
+            raise ValueError(f"expected distinct {key_kind} keys, found {key[:120]!r} twice")
+        distinct_keys.add(key)
     texts: list[str] = []
     owners = array("i")
     kinds = array("B")
@@ -142,7 +142,7 @@ def concepts_of(
             (place[uri] for uri in subject.related if uri in place) for _, subject in current
         ),
         retired=frozenset(_key(subject, key_kind) for subject in subjects if subject.deprecated)
-        - seen,
+        - distinct_keys,
     )
 
 
@@ -154,11 +154,11 @@ def _key(subject: Subject, key_kind: str) -> str:
     return subject.names.get(key_kind.removeprefix(NAME), "")
 
 
-def _links(of_each: Iterable[Iterable[int]]) -> Lists:
+def _links(links_of_concepts: Iterable[Iterable[int]]) -> Lists:
     """Return the distinct links of each concept, at most NEIGHBOURS_MAX, none to itself."""
     sizes = []
     ids = array("i")
-    for i, neighbours in enumerate(of_each):
+    for i, neighbours in enumerate(links_of_concepts):
         distinct = sorted({other for other in neighbours if other != i})[:NEIGHBOURS_MAX]
         sizes.append(len(distinct))
         ids.extend(distinct)

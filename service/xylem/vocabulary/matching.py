@@ -130,8 +130,8 @@ class NameMatcher:
             if all(word in of_form for word in words):
                 matches.append(self._matched(name, places, word_texts))
             elif len(words) == 1:
-                longer = (form for form in of_form if form.startswith(words[0]))
-                places = {place for form in longer for place in of_form[form]}
+                longer_forms = (form for form in of_form if form.startswith(words[0]))
+                places = {place for form in longer_forms for place in of_form[form]}
                 prefix_matches += [self._matched(name, places, word_texts)] if places else []
         return sorted(
             matches or prefix_matches, key=lambda match: (-len(match.words), match.kind, match.name)

@@ -124,8 +124,8 @@ def build_names(
     columns = ranges(np.zeros(len(usable), int), sizes[usable])
     sequences[rows, columns] = new_ids[_select_lists(names, usable).ids]
     is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[usable]
-    of_each = sequences, concepts.owners[usable], concepts.kinds[usable], is_qualified
-    arrays, order = build_trie(*of_each, len(words))
+    name_columns = sequences, concepts.owners[usable], concepts.kinds[usable], is_qualified
+    arrays, order = build_trie(*name_columns, len(words))
     chosen = usable[order]
     brackets = _select_lists(brackets, chosen)
     texts = [concepts.texts[i].encode(errors="replace") for i in chosen.tolist()]

@@ -275,8 +275,8 @@ def _with_parts(trie: NameTrie, text: TextWords, matches: I32) -> I32:
     for i in range(len(text.parts)):
         n += int(text.parts[i] >= 0)
     parts, slots = np.empty(n, np.int32), empty_slots(n, text.slots[-1])
-    every = np.zeros((m + n, _N_COLUMNS), np.int32)
-    every[:m] = matches
+    all_matches = np.zeros((m + n, _N_COLUMNS), np.int32)
+    all_matches[:m] = matches
     n = 0
     for i in range(len(text.parts)):
         part = text.parts[i]
@@ -285,14 +285,17 @@ def _with_parts(trie: NameTrie, text: TextWords, matches: I32) -> I32:
         slot = slot_of(slots, parts, part)
         if slots[slot] < 0:
             slots[slot], parts[n] = n, part
-            every[m + n, SEQUENCE], every[m + n, NODE] = trie.word_name[part], trie.word_node[part]
-            every[m + n, SPAN], every[m + n, FIRST] = 1, i
+            all_matches[m + n, SEQUENCE], all_matches[m + n, NODE] = (
+                trie.word_name[part],
+                trie.word_node[part],
+            )
+            all_matches[m + n, SPAN], all_matches[m + n, FIRST] = 1, i
             n += 1
-        match = every[m + slots[slot]]
+        match = all_matches[m + slots[slot]]
         match[COUNT] += 1
         match[LAST] = i
         match[PART] = max(match[PART], np.int32(1000 * text.shares[i]))
-    return every[: m + n]
+    return all_matches[: m + n]
 
 
 @reading

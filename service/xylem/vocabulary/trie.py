@@ -244,17 +244,17 @@ def _check_sets(trie: NameTrie, node_of: I64, parent: I64) -> None:
     words = (pairs & NONE).astype(np.int32)
     last = offsets(np.bincount(owner, minlength=n))
     node = node_of  # the greatest word of a sequence leads to its node
-    left = last[1:] - 1
+    remaining = last[1:] - 1
     sequences = np.arange(n)
     while len(sequences):
-        has_word = left >= last[sequences]
+        has_word = remaining >= last[sequences]
         if (
             not np.array_equal(has_word, node >= 0)
-            or (words[left[has_word]] != trie.node_word[node[has_word]]).any()
+            or (words[remaining[has_word]] != trie.node_word[node[has_word]]).any()
         ):
             raise Corrupt(
                 "names.sequence_words.npy", "the words on the path to the sequence's node", "others"
             )
         sequences = sequences[has_word]
         node = parent[node[has_word]]
-        left = left[has_word] - 1
+        remaining = remaining[has_word] - 1

@@ -77,7 +77,7 @@ def refuse_link(model: Model) -> None:
         raise BadParameter(
             f"calibrate: expected a model that scores each label by itself, found one of "
             f"{model.manifest.trainer.name}: its probabilities sum to 1 over the labels, and "
-            "would not after"
+            "calibrated ones would not"
         )
 
 
@@ -146,7 +146,7 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
         **fit.source._asdict(),
         "knots": len(fit.calibration.x),
         "predictions": fit.n_pairs,
-        **{f"error_{when}": error for when, error in fit.errors.items()},
+        **{f"error_{stage}": error for stage, error in fit.errors.items()},
     }
     extra = _without_calibration(draft.extra)
     extra.update(group_of(CALIBRATION, fit.calibration))

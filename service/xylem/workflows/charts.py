@@ -99,8 +99,7 @@ def new_chart() -> tuple[Figure, Axes]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise BadInput(
-            "expected matplotlib to draw with (pip install xylem-serve[report]), found "
-            f"none: {error}"
+            f"drawing needs matplotlib: pip install 'xylem-serve[report]' ({error})"
         ) from error
     figure = Figure(figsize=(7.0, 4.5), dpi=120, layout="constrained")  # inches
     return figure, figure.subplots()
@@ -175,8 +174,8 @@ def _svg(figure: Figure, salt: str) -> str:
     out = io.StringIO()
     # the salt keeps the ids of several figures on a page distinct
     with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=nothing)
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(out, format="svg", metadata=no_metadata)
     text = out.getvalue()
     return text[text.index("<svg") :]
 
@@ -293,11 +292,11 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
         f"; those that the model does not know count as zero: {unknown}" if unknown else "."
     )
     counts = evaluation.counts
-    wrong = counts.support + counts.predicted - 2 * counts.hits
+    n_wrong = counts.support + counts.predicted - 2 * counts.hits
     worst = [
         label
-        for label in np.argsort(-wrong, kind="stable")[:LABELS_MAX].tolist()
-        if wrong[label] > 0
+        for label in np.argsort(-n_wrong, kind="stable")[:LABELS_MAX].tolist()
+        if n_wrong[label] > 0
     ]
     parts = [
         _HEAD.format(title=escape(title)),

@@ -105,7 +105,7 @@ def choose_features(
     """
     if dataset.texts is None:
         raise BadParameter(
-            "features.kind: expected auto for texts, found instances of another kind"
+            "features.kind: expected texts with auto, found instances of another kind"
         )
     if dataset.n_rows < ROWS_MIN:
         raise BadParameter(

@@ -173,7 +173,7 @@ def combine_dataset(
     if concepts is not None:
         if dataset.texts is None:
             raise BadData(
-                "combine: expected texts, in which names of concepts are found, found none"
+                "combine: expected texts to look for names of concepts in, found other instances"
             )
         parameters = name_parameters_for(members, request.language)
         names = NamesToMatch(concepts, parameters, count_words(dataset.texts, parameters))

@@ -225,12 +225,12 @@ def _training_counts(
     """
     counts = np.zeros(n_labels, np.int64)
     n_rows = 0
-    seen = set()
+    counted_digests = set()
     for member, labels in zip(members, maps, strict=True):
         data = member.manifest.data
-        if data.sha256 in seen or LABEL_COUNTS not in member.arrays:
+        if data.sha256 in counted_digests or LABEL_COUNTS not in member.arrays:
             continue
-        seen.add(data.sha256)
+        counted_digests.add(data.sha256)
         n_rows += data.rows
         is_there = labels != NO_LABEL
         counts[labels[is_there]] += member.arrays[LABEL_COUNTS][is_there]

@@ -133,8 +133,10 @@ def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
     The same text then has other true labels in each.
     """
     kinds = [side.model.manifest.features["kind"] for side in (a, b)]
-    same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
-    if ContextParameters.kind in kinds and not same:
+    same_words = (
+        n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
+    )
+    if ContextParameters.kind in kinds and not same_words:
         raise BadData(
             f"expected two models of next words that know the same words, found "
             f"{a.model.manifest.shown} and {b.model.manifest.shown}"

@@ -152,9 +152,9 @@ class FileSource:
             return
         if self._featurizer is None:
             self._featurizer = streaming_featurizer(first, self._features, 0)
-        parts, ahead = tee(chain([first], parts))
+        parts, parts_ahead = tee(chain([first], parts))
         row_parts = self._crew.mapped(
-            MakeRows.by(self._featurizer), (part.texts or [] for part in ahead)
+            MakeRows.by(self._featurizer), (part.texts or [] for part in parts_ahead)
         )
         yield from zip(parts, row_parts, strict=True)
 

@@ -176,18 +176,18 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     if changed:
         parameter_values[plan.parameter] = getattr(chosen.trainer, plan.parameter)
     parameters = spec.parameters.from_json(parameter_values)
-    longer = spec.plan(parameters)
-    assert longer is not None
-    if longer.passes != plan.passes and not plan.is_open:
+    new_plan = spec.plan(parameters)
+    assert new_plan is not None
+    if new_plan.passes != plan.passes and not plan.is_open:
         raise BadParameter(
             f"{plan.parameter}: expected {plan.passes} as {base_name}, on which its steps "
             "depend, found "
-            f"{longer.passes}"
+            f"{new_plan.passes}"
         )
-    _check_passes_left(request, state, longer, base_name)
+    _check_passes_left(request, state, new_plan, base_name)
     is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
     features = {} if is_text else dict(manifest.features)
-    until = request.until if request.until != longer.passes else 0
+    until = request.until if request.until != new_plan.passes else 0
     keep_state = plan.is_open or until > 0
     request = replace(
         request, seed=manifest.seed, weights=manifest.weights, keep_state=keep_state, until=until

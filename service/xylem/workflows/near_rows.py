@@ -237,11 +237,13 @@ def _co_occurring_labels(labels: LabelRows) -> tuple[I64, I32, F32]:
     The parts are offsets, at most OTHERS_MAX other labels of each label, and a share for each of
     these. A share is n / (rows of the label + SMOOTHING), so that a single row says little.
     """
-    few = labels.take(np.flatnonzero(np.diff(labels.indptr) <= LABELS_MAX))
-    shape = (few.n_rows, labels.n_labels)
-    is_true = csr_array((np.ones(len(few.indices), np.int32), few.indices, few.indptr), shape)
+    voting = labels.take(np.flatnonzero(np.diff(labels.indptr) <= LABELS_MAX))
+    shape = (voting.n_rows, labels.n_labels)
+    is_true = csr_array(
+        (np.ones(len(voting.indices), np.int32), voting.indices, voting.indptr), shape
+    )
     together = (is_true.T @ is_true).tocoo()
-    counts = np.bincount(few.indices, minlength=labels.n_labels)
+    counts = np.bincount(voting.indices, minlength=labels.n_labels)
     is_pair = together.row != together.col
     label = together.row[is_pair]
     other = together.col[is_pair]

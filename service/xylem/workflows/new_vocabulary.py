@@ -149,8 +149,8 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     labels = list(place)
     to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)
     counts = np.zeros(len(labels), np.int64)
-    stay = to_new != NO_LABEL
-    counts[to_new[stay]] = arrays[LABEL_COUNTS][stay]
+    is_retained = to_new != NO_LABEL
+    counts[to_new[is_retained]] = arrays[LABEL_COUNTS][is_retained]
     maps = []
     for number in range(len(manifest.members)):
         of_member = arrays[map_name(number)]
@@ -158,7 +158,7 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     near: dict[str, NDArray[Any]] = {}
     if has_near(arrays):
         old_ids = np.full(len(labels), -1, np.int32)
-        old_ids[to_new[stay]] = np.flatnonzero(stay)
+        old_ids[to_new[is_retained]] = np.flatnonzero(is_retained)
         near = group_of(NEAR, place_near(assemble_near(len(old), arrays), old_ids))
     parts = CombinedParts(
         members=members_of(model),

@@ -138,10 +138,10 @@ def search(
     """
     fixed = _check(request)
     if rows is None:
-        like = TrainRequest(
+        training_request = TrainRequest(
             "", request.data, label_names=request.label_names, columns=request.columns
         )
-        dataset = like.read(on_progress)
+        dataset = training_request.read(on_progress)
         valid = None
         if request.valid is not None:
             names = build_names(dataset.names)
@@ -198,7 +198,7 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
     if not 1 <= request.folds <= FOLDS_MAX:
         raise BadParameter(f"--folds: expected 1 to {FOLDS_MAX}, found {request.folds}")
     if request.valid is not None and request.folds > 1:
-        raise BadParameter("--folds: expected without --valid, found both")
+        raise BadParameter("--folds cannot be used with --valid")
     fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
     check_space(request.trainers, fixed)
     for name in request.trainers:
@@ -207,7 +207,7 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
         import optuna
     except ImportError as error:
         raise BadInput(
-            f"expected optuna to search with (pip install xylem-serve[tune]), found none: {error}"
+            f"searching parameters needs optuna: pip install 'xylem-serve[tune]' ({error})"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return fixed

@@ -133,8 +133,8 @@ def margins_of(ranker: Ranker, x: F32) -> F64:
     for root in ranker.tree_ptr[:-1].tolist():
         node = np.full(len(x), root)
         while True:
-            goes_on = x[rows, ranker.feature[node]] > ranker.threshold[node]
-            next_node = np.where(ranker.child[node] == node, node, ranker.child[node] + goes_on)
+            is_right = x[rows, ranker.feature[node]] > ranker.threshold[node]
+            next_node = np.where(ranker.child[node] == node, node, ranker.child[node] + is_right)
             if (next_node == node).all():
                 break
             node = next_node
@@ -255,9 +255,7 @@ def _sklearn(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise BadParameter(
-            "combine: expected scikit-learn, which fits the ranker (pip install "
-            "'xylem-serve[sklearn]'), "
-            f"found none: {error}"
+            f"fitting a ranker needs scikit-learn: pip install 'xylem-serve[sklearn]' ({error})"
         ) from None
 
 

@@ -143,7 +143,12 @@ class TrainRequest:
                 "none",
             ),
             (self.calibrate and from_stdin, "calibrate", "a file", stdin),
-            (self.calibrate and is_exact, "calibrate", "scores a label", f"{name}, whose sum to 1"),
+            (
+                self.calibrate and is_exact,
+                "calibrate",
+                "a score for each label by itself",
+                f"{name}, whose scores sum to 1",
+            ),
             (self.rerank and is_exact, "rerank", "sparse rows", f"{name}, whose scores sum to 1"),
             (
                 finds_thresholds and not self.stream,
@@ -159,7 +164,7 @@ class TrainRequest:
             ),
             (self.rerank and self.calibrate, "rerank", "scores as they are ranked", "--calibrate"),
             (self.rerank and is_stream, "rerank", memory, "a stream"),
-            (self.base and has_more, "from", f"{memory} and nothing fitted besides", "more"),
+            (self.base and has_more, "from", f"{memory}, without a ranker or thresholds", "others"),
             (keeps and plan is None, "keep_state", learners, name),
             (keeps and self.rerank, "keep_state", learners, "--rerank"),
             (

@@ -156,9 +156,9 @@ def train_and_publish(
             source, request, chosen, crew, on_progress, threshold_learner, continuation
         )
         finished = _finish(outcome, request, origin, on_progress)
-        ranked = None
+        rerank_report = None
         if request.rerank:
-            finished, ranked = _rerank_finished(finished, request, crew, on_progress)
+            finished, rerank_report = _rerank_finished(finished, request, crew, on_progress)
         on_progress("publish", 0, 1)
         manifest = store.publish(model, finished.draft, latest=request.latest)
         on_progress("publish", 1, 1)
@@ -176,7 +176,7 @@ def train_and_publish(
         features=source.choice and source.choice.as_json(),
         calibration_error=finished.calibration_error,
         thresholds=thresholds,
-        rerank=ranked,
+        rerank=rerank_report,
         grown=None
         if continuation is None or continuation.state is not None
         else outcome.trained.report,

@@ -372,7 +372,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     least = KAPPA if request.kappa == AUTO else request.kappa
     kappa = np.maximum(lower_bounds(*counted, manifest.n_labels), np.float32(least))
     read = start_for(manifest.link, model.arrays, manifest.data.rows)
-    kept_by = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
+    lenient_start = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
 
     def show(done: int) -> None:
         on_progress("estimates", done, valid.rows.n_rows)
@@ -390,13 +390,13 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
         return keeper.all()
 
     for _ in range(_ESTIMATE_PASSES_MAX):
-        requested_floor = kept_by.score_of(kappa)
+        requested_floor = lenient_start.score_of(kappa)
         estimates = ask(requested_floor)
         scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))
         power = fit_power(scores, mark_hits(estimates, valid.labels), read.power)
-        if power >= kept_by.power or (estimates.floor > requested_floor).any():
+        if power >= lenient_start.power or (estimates.floor > requested_floor).any():
             break
-        kept_by = kept_by._replace(power=power)
+        lenient_start = lenient_start._replace(power=power)
     read = read._replace(power=power)
     bounds = np.maximum(kappa, read.probability_of(estimates.floor))
     return _Task(predictor, valid, estimates, bounds, *counted, read, request, on_progress)

@@ -71,7 +71,7 @@ def round_weights(
         for name, array in draft.extra.items()
     }
     rounded = replace(draft, ensemble=ensemble, weights=weights, extra=extra)
-    where = ""
+    metric_suffix = ""
     labelled = valid
     if valid is None and sample is not None:
         n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
@@ -80,7 +80,7 @@ def round_weights(
             sample.labels.cut(0, n_rows),
             np.zeros(n_rows, np.int32),
         )
-        where = " on training rows"
+        metric_suffix = " on training rows"
         labelled = Labelled(*sampled)
     if labelled is None:
         return rounded, None
@@ -89,7 +89,7 @@ def round_weights(
         for candidate in (draft, rounded)
     )
     pairs = {
-        f"{key}{where}": (rounded_figures.metrics[key], exact_figures.metrics[key])
+        f"{key}{metric_suffix}": (rounded_figures.metrics[key], exact_figures.metrics[key])
         for key in WEIGHED
     }
     metrics = (

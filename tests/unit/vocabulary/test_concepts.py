@@ -100,7 +100,7 @@ def test_names_of_a_language_are_read_and_deprecated_concepts_are_left_out(tmp_p
 def test_labels_may_be_notations_or_names(tmp_path: Path) -> None:
     assert sorted(read(tmp_path, TURTLE, key_kind="notation").keys) == ["1", "2"]
     assert sorted(read(tmp_path, TURTLE, key_kind="en", language="fi").keys) == ["cats only", "dog"]
-    with pytest.raises(BadData, match="expected fi of one concept each, found 'koira' of two"):
+    with pytest.raises(BadData, match="expected distinct fi keys, found 'koira' twice"):
         read(tmp_path, TURTLE.replace("eläin", "koira"), key_kind="fi")
 
 

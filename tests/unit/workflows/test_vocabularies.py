@@ -336,7 +336,7 @@ def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
     named = [{"features": {"a": 1}, "labels": ["x"]}] * 60
     for rows, more, fault in (
         (inflected(49), (), "expected 50 rows or more with auto, found 49"),
-        (named, (), "expected auto for texts, found instances of another kind"),
+        (named, (), "expected texts with auto, found instances of another kind"),
         (inflected(60), ("features.rows=49",), r"features\.rows: expected an integer from 50"),
     ):
         with refused(BadParameter, fault):

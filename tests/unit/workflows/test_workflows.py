@@ -410,5 +410,5 @@ def test_without_matplotlib_the_error_says_what_to_install(
     hide_module: Callable[[str], None], tmp_path: Path
 ) -> None:
     hide_module("matplotlib")
-    with pytest.raises(BadInput, match=r"expected matplotlib.*xylem-serve\[report\]"):
+    with pytest.raises(BadInput, match=r"drawing needs matplotlib.*xylem-serve\[report\]"):
         draw_report({"size": {"depths": [{"depth": 0, "features_mean": 9.0}]}}, "m@1", tmp_path)
