@@ -32,9 +32,8 @@ from xylem_store import nonallocating_inlined as reading
 
 NameFeatures = namedtuple(
     "NameFeatures",
-    "preferred alternative hidden names words closeness adjacent occurrences share first "
-    "last spread "
-    "idf_mean idf_max inside qualified qualifier concepts broader narrower related parts "
+    "preferred alternative hidden names words closeness adjacent occurrences share first last "
+    "spread idf_mean idf_max inside qualified qualifier concepts broader narrower related parts "
     "part text_words",
 )
 """The features of a concept in a text that has names of it; finite, and none is negative.

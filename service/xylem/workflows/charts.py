@@ -278,8 +278,7 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
         ]
         reliability = [
             "<p>The expected calibration error of the first five labels of each row is "
-            f"{error:.3f}: so far "
-            "are score and share of true labels apart, on average.</p>",
+            f"{error:.3f}: so far are score and share of true labels apart, on average.</p>",
             draw_reliability(evaluation.reliability),
             _table(("score", "labels", "mean score", "share true"), rows),
         ]

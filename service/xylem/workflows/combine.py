@@ -274,7 +274,6 @@ def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
     if n_unknown := len(labelled.unknown_names):
         warnings.append(
             f"no member has {n_unknown} of the labels of the rows, as "
-            f"{labelled.unknown_names[0]!r:.80}: "
-            "each counts as missed"
+            f"{labelled.unknown_names[0]!r:.80}: each counts as missed"
         )
     return warnings

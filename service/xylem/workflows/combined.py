@@ -163,11 +163,9 @@ def combined_parts(
     if names is not None and n_kept:
         if not any(((of_member >= 0) & (of_member < n_concepts)).any() for of_member in maps):
             raise BadData(
-                "vocabulary: expected concepts that are labels of the members, found none "
-                f"of their {n_kept} "
-                f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with "
-                "--by, uri, notation "
-                "or a language"
+                "vocabulary: expected concepts that are labels of the members, found none of "
+                f"their {n_kept} labels, as {list(labels)[n_concepts]!r:.80}: say what labels are "
+                "with --by, uri, notation or a language"
             )
         warnings.append(f"the vocabulary lacks {n_kept} of the members' labels: they are kept")
     n_retired = sum(int((of_member == NO_LABEL).sum()) for of_member in maps)
@@ -303,8 +301,7 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
         for member in members:
             if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
                 raise BadParameter(
-                    f"member {member.manifest.shown}: expected one that takes texts, or "
-                    "members whose "
-                    "features are all the same, found features of kind "
+                    f"member {member.manifest.shown}: expected one that takes texts, or members "
+                    "whose features are all the same, found features of kind "
                     f"{member.manifest.features['kind']}"
                 )

@@ -178,8 +178,7 @@ def _check_rows(sides: list[_Side], data: Path) -> None:
     if not np.array_equal(a, b):
         raise BadData(
             f"{data}: expected rows that both models read alike, found {len(a)} rows with "
-            f"{int(a.sum())} "
-            f"labels, and {len(b)} with {int(b.sum())}"
+            f"{int(a.sum())} labels, and {len(b)} with {int(b.sum())}"
         )
 
 

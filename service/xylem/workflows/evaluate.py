@@ -53,9 +53,8 @@ NAMES_MAX = 20
 """At most so many labels that the model does not know are named."""
 
 RERANKED = (
-    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is "
-    "predicted, F-measures "
-    "say nothing before xylem thresholds has tuned the version"
+    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, "
+    "F-measures say nothing before xylem thresholds has tuned the version"
 )
 """Why a version that re-ranks, and is not calibrated, has no F-measures after training."""
 

@@ -114,8 +114,7 @@ def _split_rows(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Datas
     )
     if not np.isin(test.labels.indices, train.labels.indices).any():
         raise BadData(
-            f"{data}: expected labels that several rows share, found none of {test.n_rows} "
-            "rows held out to "
-            f"measure on among those of the other {train.n_rows} rows"
+            f"{data}: expected labels that several rows share, found none of {test.n_rows} rows "
+            f"held out to measure on among those of the other {train.n_rows} rows"
         )
     return train, valid, test

@@ -180,9 +180,8 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     assert new_plan is not None
     if new_plan.passes != plan.passes and not plan.is_open:
         raise BadParameter(
-            f"{plan.parameter}: expected {plan.passes} as {base_name}, on which its steps "
-            "depend, found "
-            f"{new_plan.passes}"
+            f"{plan.parameter}: expected {plan.passes} as {base_name}, on which its steps depend, "
+            f"found {new_plan.passes}"
         )
     _check_passes_left(request, state, new_plan, base_name)
     is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
@@ -236,8 +235,7 @@ def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> Pr
             if to_learn := _labels_to_learn(base, dataset):
                 raise BadData(
                     f"{dataset.source}: expected labels that {base_name} has learnt, found "
-                    f"{len(to_learn)} "
-                    f"others, as {to_learn[0]!r:.80}: add them by xylem extend"
+                    f"{len(to_learn)} others, as {to_learn[0]!r:.80}: add them by xylem extend"
                 )
             return rows_of_base(base, dataset)
         table = _with_new_names(base, dataset)
@@ -341,8 +339,7 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
     if request.extends and not request.rows and not keeps_rows(base):
         raise BadParameter(
             f"extend: expected --rows, those that {base_name} was trained on, or a version that "
-            "keeps them "
-            "(xylem train --keep-rows), found neither"
+            "keeps them (xylem train --keep-rows), found neither"
         )
 
 
@@ -356,8 +353,7 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
     if data.label_names is None and not is_numbered:
         raise BadData(
             f"{data.source}: expected the names of its labels (--label-names), as "
-            f"{model.manifest.shown} "
-            "has names, found numbers alone"
+            f"{model.manifest.shown} has names, found numbers alone"
         )
     names = data.label_names
     labels = np.unique(data.labels.indices).tolist()
@@ -391,8 +387,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     if n_new > n_max:
         raise BadData(
             f"{new.source}: expected at most {n_max} new labels at once for {n_labels} of "
-            f"{base_name}, found "
-            f"{n_new}: train again"
+            f"{base_name}, found {n_new}: train again"
         )
     return build_names([*all_names(model.labels), *map(str, added)])
 

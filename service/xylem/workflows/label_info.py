@@ -75,8 +75,8 @@ def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
     if not attached.known_labels:
         raise BadData(
             f"{model}: expected labels that the {attached.subjects} subjects have as "
-            f"{attached.by}, found none of "
-            f"{attached.labels}: say what they are with --by, uri, notation or a language"
+            f"{attached.by}, found none of {attached.labels}: say what they are with --by, uri, "
+            "notation or a language"
         )
     store.put_label_info(model, info)
     return attached

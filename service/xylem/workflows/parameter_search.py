@@ -268,9 +268,8 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
         ) from error
     if stored_description not in (None, description):
         raise BadParameter(
-            "--study: expected one of the same data, metric, trainers, folds, seed, "
-            "parameters and spaces "
-            f"of this release, {description}, found {stored_description}"
+            "--study: expected one of the same data, metric, trainers, folds, seed, parameters "
+            f"and spaces of this release, {description}, found {stored_description}"
         )
     return study
 

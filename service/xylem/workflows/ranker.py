@@ -97,9 +97,8 @@ def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranke
     is_large = len(candidates.ptr) > MANY_ROWS
     if y.all() or not y.any():
         raise BadData(
-            "combine: expected rows of which some candidates are true, and others not, "
-            f"found {y.sum()} true "
-            f"ones among {len(y)} candidates of {len(rows)} rows"
+            "combine: expected rows of which some candidates are true, and others not, found "
+            f"{y.sum()} true ones among {len(y)} candidates of {len(rows)} rows"
         )
     fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
     _sklearn("sklearn.ensemble")  # imported first: limits hold for loaded libraries
@@ -183,9 +182,8 @@ def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
     worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
     if worst > _MARGIN_TOLERANCE:  # its trees' fields are not a public interface
         raise BadParameter(
-            "combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, "
-            "whose margins are "
-            f"{worst:.3g} from its own"
+            "combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, whose "
+            f"margins are {worst:.3g} from its own"
         )
     return ranker
 
