@@ -136,6 +136,7 @@ def compare_rows(
         names.append(MACRO_F)
         of_a, of_b = _macro_f(_counts(decisions, np.ones(n_rows)), decisions.empty).tolist()
         overall.append((of_a, of_b))
+        # centred on the difference on all rows: the module's text says why
         resampled[:, -1] += of_b - of_a - resampled[:, -1].mean()
         exchanges.append(_exchange_decisions(decisions))
     tail = 100.0 * (1.0 - LEVEL) / 2.0

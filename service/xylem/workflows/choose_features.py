@@ -169,9 +169,8 @@ def _try_features(
     )
     held_rows = featurizer.transform_dataset(held_out)
     options = PredictOptions(top_r=min(max(KS), training.labels.n_labels))
-    predictor.predict(
-        held_rows.cut(0, 1), options, 1
-    )  # compiles the kernels, so that no compilation is timed
+    # this compiles the kernels, so that no compilation is timed
+    predictor.predict(held_rows.cut(0, 1), options, 1)
     start = time.perf_counter()
     predictions = predictor.predict(held_rows, options, 1)
     search_us = 1e6 * (time.perf_counter() - start) / held_out.n_rows

@@ -159,10 +159,10 @@ class TrainRequest:
             (
                 finds_thresholds and self.calibrate,
                 "thresholds",
-                "scores as they are trained",
+                "uncalibrated scores",
                 "--calibrate",
             ),
-            (self.rerank and self.calibrate, "rerank", "scores as they are ranked", "--calibrate"),
+            (self.rerank and self.calibrate, "rerank", "uncalibrated scores", "--calibrate"),
             (self.rerank and is_stream, "rerank", memory, "a stream"),
             (self.base and has_more, "from", f"{memory}, without a ranker or thresholds", "others"),
             (keeps and plan is None, "keep_state", learners, name),

@@ -98,6 +98,7 @@ def round_weights(
         else {key: rounded_value for key, (rounded_value, _) in pairs.items()}
     )
     float32_metrics = {f"{key} in float32": exact_value for key, (_, exact_value) in pairs.items()}
-    return replace(
-        rounded, metrics={**metrics, **float32_metrics}
-    ), None if valid is None else rounded_figures.report_figures
+    return (
+        replace(rounded, metrics={**metrics, **float32_metrics}),
+        None if valid is None else rounded_figures.report_figures,
+    )

@@ -156,7 +156,7 @@ def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDa
     path, store = write_file(tmp_path / "train.txt", *learnable(30)), Store(tmp_path / "store")
     plt = TrainRequest("plt", path, parameters=SGD, stream=True)
     calibrated = replace(plt, valid=path, calibrate=True)
-    with pytest.raises(BadParameter, match="thresholds: expected scores as they are trained"):
+    with pytest.raises(BadParameter, match="thresholds: expected uncalibrated scores"):
         train_and_publish(store, "m", calibrated, database=database)
     one = write_file(tmp_path / "one.txt", *learnable(1))
     with pytest.raises(BadData, match="expected two rows at least to find them on, found one"):
