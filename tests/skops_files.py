@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "pairs": (
         lambda: TfidfVectorizer(stop_words="english", ngram_range=(1, 2), max_features=3),
-        "stop_words to be a list where they part n-grams or a vocabulary was given",
+        "stop_words to be a list, as n-grams or a given vocabulary depend on them",
     ),
 }
 """Vectorizers that we refuse, and what is said."""

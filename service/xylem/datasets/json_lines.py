@@ -1,5 +1,6 @@
-"""Rows with names of labels: `.jsonl` and `.ndjson`, an object a
-line, and the texts of other formats.
+"""Collect rows whose labels are names: the lines of `.jsonl` and `.ndjson`, and texts.
+
+A line of JSON has one object. The texts come from the readers of other formats.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class TextRow(NamedTuple):
-    """A text with its labels; `place` is the number of its line,
-    row or document, as faults name it.
+    """A text with its labels.
+
+    `place` is the number of its line, row or document, by which errors name it.
     """
 
     place: int
@@ -31,13 +33,12 @@ class TextRow(NamedTuple):
 
 
 def json_blocks(collector: RowCollector) -> Iterator[None]:
-    """Collect lines `{"text": ..., "labels": [...]}` or `{"features":
-    {name: number}, "labels": [...]}`.
+    """Collect the rows in the lines of a file of JSON; yield after each block of lines.
 
+    A line is `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
     In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the
-    URI. A file is all text or all features. Other keys (an id, say) and empty lines are passed
-    over. Types are strict: `true` is no number, 1 is no label. A repeated label counts once. Yields
-    after each block of lines.
+    URI. A file is all text or all features. Other keys (an id, say) and empty lines are ignored.
+    Types are strict: `true` is no number, 1 is no label. A repeated label counts once.
     """
     file = collector.file
     for block in file.lines():
@@ -48,7 +49,7 @@ def json_blocks(collector: RowCollector) -> Iterator[None]:
 
 
 def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
-    """Collect texts; yields after about BLOCK_BYTES characters each time."""
+    """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
     size = 0
     for row in rows:
         collector.add_text(*row)
@@ -60,12 +61,13 @@ def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[No
 
 
 class RowCollector:
-    """The rows so far; labels have provisional ids, by first appearance.
+    """The rows that were added so far; labels have provisional ids, in order of first appearance.
 
-    Rows are added one by one, with the line that they stand in. All raises BadData, naming the
-    line.
+    Rows are added one by one, with the number of their line. Each method raises BadData, which
+    names the line.
 
-    labels, counts  of all rows, one after the other, and how many each row has
+    kind            "text" or "features"; empty before the first row
+    labels, counts  the label ids of all rows, one row after the other, and how many each row has
     """
 
     def __init__(self, file: DataFile, ids: dict[str, int] | None = None) -> None:
@@ -105,7 +107,7 @@ class RowCollector:
             self.add_named(number, row["features"], row["labels"])
 
     def _subjects(self, number: int, subjects: object) -> list[object]:
-        """Return the URI of each of Annif's subjects, or its label where it has none."""
+        """Return the URI of each subject, as Annif writes them; of one without a URI the label."""
         if not isinstance(subjects, list):
             raise self.file.fault(
                 number, f"expected an array as `subjects`, found {what_is(subjects)}"
@@ -132,11 +134,12 @@ class RowCollector:
         self._add_labels(number, labels)
 
     def refuse_empty(self) -> None:
-        """Raise BadData where there was no row."""
+        """Raise BadData if no row was added."""
         if not self.kind:
             raise self.file.fault(1, "expected at least one row, found none")
 
     def _features(self, number: int, features: object) -> dict[str, float]:
+        """Return the values by feature name, checked."""
         if not isinstance(features, dict):
             raise self.file.fault(
                 number, f"expected an object as `features`, found {what_is(features)}"
@@ -171,7 +174,7 @@ class RowCollector:
         self.counts.append(len(labels))
 
     def take_rows(self) -> Dataset:
-        """Return the rows so far, their labels with provisional ids, and forget them."""
+        """Return the rows that were added so far, with provisional label ids, and remove them."""
         labels = self._provisional()
         dataset = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
         self.texts = []
@@ -180,11 +183,10 @@ class RowCollector:
         return dataset
 
     def finish(self, model: NameTable | None) -> Dataset:
-        """Return the rows with their final label ids; their
-        source and digest are for others to say.
+        """Return the rows with their final label ids; the caller sets their source and digest.
 
-        Without a model, ids follow the names sorted by bytes, so the order of rows does not matter;
-        with one they are its ids.
+        model  the label names of a model, whose ids are used. None: ids follow the names sorted by
+               bytes, so that the order of rows does not matter
         """
         self.refuse_empty()
         labels = self._provisional()
@@ -199,6 +201,7 @@ class RowCollector:
         )
 
     def _provisional(self) -> LabelRows:
+        """Return the labels of the rows with provisional ids, sorted within each row."""
         indptr = offsets(np.frombuffer(self.counts, np.int32))
         indices = np.frombuffer(self.labels, np.int32)
         return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))

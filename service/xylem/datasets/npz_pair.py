@@ -19,16 +19,14 @@ from xylem_store import I32, I64
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 
 _CHECKED_SIZE_MIN = 1024
-"""Arrays up to this size are unpacked, whatever they should have
-been: other checks say what is wrong.
-"""
+"""An array of at most this size is unpacked although its size is wrong: later checks refuse it."""
 
 
 def partner(path: Path) -> Path:
     """Return the label file of a feature file: `train.X.npz` ->
     `train.Y.npz` (or both with `.gz` or `.zst`).
 
-    Raises BadData when the name of `path` does not end so.
+    Raises BadData if the name of `path` has another ending.
     """
     for suffix in (".X.npz", ".X.npz.gz", ".X.npz.zst"):
         if path.name.endswith(suffix):
@@ -44,10 +42,9 @@ def read_npz(
     """Read both matrices as `scipy.sparse.save_npz` writes CSR: rows are instances.
 
     Every entry of the label matrix that is not zero is a label. Repeated features of a row are
-    summed. Sizes are the matrices' shapes; `n_labels` and `n_features` (a model's) are the sizes of
-    the result when given, and the shapes may not exceed them. No pickle is ever read. Raises
-    BadData. Memory: the files and what is in them. Returns (rows, labels, the sha256 of both
-    files).
+    summed. The sizes are `n_labels` and `n_features` (those of a model), which the matrices' shapes
+    may not exceed, or, where they are None, the shapes. No pickle is ever read. Raises BadData.
+    Memory: the files and what is in them. Returns (rows, labels, the sha256 of both files).
     """
     partner_path = partner(path)
     features_file = DataFile(path, on_progress)
@@ -76,7 +73,11 @@ def read_npz(
 
 
 def _read_matrix(file: DataFile, n_columns_max: int | None) -> tuple[I64, I32, NDArray[Any], int]:
-    """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies."""
+    """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies.
+
+    n_columns_max  the number of columns returned, and the most that the matrix may have; None: as
+                   many as it has
+    """
     arrays = _read_arrays(file)
     shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
     if fault := _matrix_fault(shape, indptr, indices, data, n_columns_max):
@@ -92,7 +93,7 @@ def _matrix_fault(
     data: NDArray[Any],
     n_columns_max: int | None,
 ) -> str:
-    """Return which invariant of a CSR matrix of at most `n_columns_max` columns is broken; none is ''."""
+    """Return the fault of the arrays of a CSR matrix; '' if they are valid."""
     if any(array.ndim != 1 for array in (shape, indptr, indices, data)):
         return "expected arrays in one dimension, found others"
     if any(array.dtype.kind != "i" for array in (shape, indptr, indices)):
@@ -105,7 +106,8 @@ def _matrix_fault(
             f"{shape[:4].tolist()}"
         )
     if n_columns_max is not None and shape[1] > n_columns_max:
-        return f"expected at most the {n_columns_max} columns of the model or names file, found {shape[1]}"
+        expected = f"expected at most the {n_columns_max} columns of the model or names file"
+        return f"{expected}, found {shape[1]}"
     if len(indptr) != shape[0] + 1 or indptr[0] != 0 or bool((indptr[1:] < indptr[:-1]).any()):
         return f"expected {shape[0] + 1} ascending offsets in indptr, the first one 0, found others"
     if not indptr[-1] == len(indices) == len(data):
@@ -116,6 +118,7 @@ def _matrix_fault(
 
 
 def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
+    """Return the arrays of _KEYS in a .npz file. Raises BadData."""
     packed = b"".join(file.blocks())
     damage = "expected a matrix saved by scipy.sparse.save_npz, found damage"
     if not packed.startswith(b"PK"):
@@ -132,10 +135,10 @@ def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
 
 
 def _sizes_fault(archive: NpzFile) -> str:
-    """Return which arrays cannot be those of one matrix, before the
-    long ones are unpacked; none is ''.
+    """Return the fault of the arrays' sizes; '' if they fit one matrix.
 
-    A megabyte of a file can hold gigabytes of zeros.
+    It reads the sizes in the arrays' headers before the long arrays are unpacked, because a
+    megabyte of a file can hold gigabytes of zeros.
     """
     if "format" in archive:
         kind = (
@@ -162,8 +165,8 @@ def _sizes_fault(archive: NpzFile) -> str:
 
 
 def _size(archive: NpzFile, key: str) -> int:
-    """Return how many elements an array has, as its header says."""
-    assert archive.zip is not None  # until it is closed
+    """Return the number of elements of an array, according to its header."""
+    assert archive.zip is not None  # it is None only after the archive was closed
     with archive.zip.open(f"{key}.npy") as member:
         version = np.lib.format.read_magic(member)
         read_header = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0

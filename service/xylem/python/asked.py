@@ -1,4 +1,4 @@
-"""What a model of this process answers: labels of instances, their scores, and why."""
+"""Predict with a model in this process: labels of instances, their scores and explanations."""
 
 import json
 from collections.abc import Mapping
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from xylem.serving import ServedVersion
 
 TUNED = "tuned"
-"""The threshold that stands for each label's own."""
+"""The value of `threshold` that means: for each label its tuned threshold."""
 
 TOP_R = 5
-"""So many labels are returned where nothing is said."""
+"""The default of `top_r`, the most labels that are returned for an instance."""
 
 
 class ScoredLabel(NamedTuple):
@@ -58,10 +58,10 @@ class ScoredLabel(NamedTuple):
 
 
 class PredictingModel:
-    """A model that answers in this process; any number of threads may ask it. It never changes.
+    """A model that predicts in this process. It never changes, and threads may share it.
 
-    It is pickled as its arrays, held against their digests when it is restored; a copy is the model
-    itself.
+    It is pickled as its arrays; when they are unpickled, they are compared with their digests.
+    `copy.deepcopy` returns the model itself.
     """
 
     def __init__(
@@ -71,10 +71,11 @@ class PredictingModel:
         tuned: Tuned | None = None,
         extra_report: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take an opened version with its store, or a model that was trained here: it has none.
+        """Make a model from an opened version.
 
-        tuned  its thresholds, if they are at hand
-        extra_report  what its report has beside what the version keeps
+        home          the store of the version; None for a model that was made in this process
+        tuned         its tuned thresholds; None: those in the store, if there are any
+        extra_report  fields of its report that are not stored in the version
         """
         self._opened = opened
         self._home = home
@@ -85,16 +86,16 @@ class PredictingModel:
         self._served: ServedVersion | None = None
 
     def __repr__(self) -> str:
-        """Return what it is in a line."""
+        """Return a description in one line: the trainer and the number of labels."""
         return f"<xylem.Model {self.trainer}, {self.n_labels} labels>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what restores it in any process: nothing that leads to this one's memory."""
+        """Return a function and arguments that restore the model in any process."""
         return self._restored, (pack(self._opened), self._home, self._tuned, self._extra_report)
 
     @classmethod
     def _restored(cls, packed: Packed, *arguments: Any) -> Self:
-        """Return a model that was pickled. Raises StoreError for one that is damaged."""
+        """Restore a model that was pickled. Raises StoreError for a damaged one."""
         return cls(unpack(packed), *arguments)
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -108,18 +109,19 @@ class PredictingModel:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return the trainer's parameters, those left out with the values that they had."""
+        """Return all parameters of the trainer, also those that had their defaults."""
         return dict(self._opened.manifest.trainer.parameters)
 
     @property
     def n_labels(self) -> int:
-        """Return how many labels it knows."""
+        """Return the number of labels of the model."""
         return self._opened.manifest.n_labels
 
     @property
     def report(self) -> dict[str, Any]:
-        """Return what was found when it was made or tuned: `warnings`,
-        `combined`, `trials`, `thresholds`.
+        """Return the report of training, combining or tuning.
+
+        Its keys are `warnings`, `combined`, `trials` and `thresholds`, those that apply.
         """
         return {**read_report(self._opened.arrays), **self._extra_report}
 
@@ -136,17 +138,19 @@ class PredictingModel:
     ) -> list[list[ScoredLabel]]:
         """Return for each instance its labels with their scores, the best first, at most top_r.
 
-        top_r        5 if left out; top_k is another name for it
-        threshold    only labels with at least this score, from 0 to 1; "tuned": each label its own,
-                     as `tune_thresholds` found them; of a loaded version as `xylem thresholds` and
-                     feedback left them when first asked for
-        threads      the number of cores if left out
-        text_column  of a frame
-        chunk_characters  longer texts are divided into chunks of at most so many characters,
-                          between words;
-                     a label's score is the mean of its scores in the chunks
+        instances         as in the class: a list, a matrix, a series or a frame
+        top_r             5 if left out; top_k is another name for it
+        threshold         only labels with at least this score, from 0 to 1, are returned; "tuned":
+                          each label has its own, found by `tune_thresholds`. For a loaded version
+                          they are those that `xylem thresholds` and feedback have stored when
+                          they are first used
+        threads           the number of cores if left out
+        text_column       the column of a frame with the texts, or several columns
+        chunk_characters  texts longer than this are divided between words into chunks of at most
+                          this many characters; the score of a label is the mean of its scores in
+                          the chunks
 
-        Raises `xylem.errors.NotTuned` for a model without tuned thresholds.
+        Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
         """
         instances, _ = columns_from_memory(instances, None, text_column, None)
         predictions = self._search(
@@ -166,11 +170,12 @@ class PredictingModel:
     def score(
         self, instances: Any, labels: Any = None, *, text_column: TextColumn = None
     ) -> list[list[ScoredLabel]]:
-        """Return the exact probabilities of labels, found or not: for
-        each instance those of its labels.
+        """Return for each instance the exact probabilities of the labels that are listed for it.
 
-        labels  a list of names for each instance; left out: of a model of next words, the words of
-                each text and its end
+        The probability of a label does not depend on whether `predict` would return the label.
+
+        labels  a list of names for each instance. It may be left out for a model of next words:
+                then they are the words of each text, and its end
 
         Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
         """
@@ -203,11 +208,10 @@ class PredictingModel:
         *,
         top_k: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the labels of one instance, each with its paths in the
-        trees and the features that counted.
+        """Return the labels of one instance, each with its paths and the features that counted.
 
-        The keys are those of a predict request with `explain`: `label`, `id`, `score`,
-        `explanation`. `top_r` and `top_k` are as for `predict`.
+        The keys are those of the answer to a predict request with `explain`: `label`, `id`,
+        `score`, `explanation`. `top_r` and `top_k` are as in `predict`.
         """
         from xylem.base import Limits
         from xylem.serving import PREDICT, Body, open_version
@@ -242,9 +246,9 @@ class PredictingModel:
         threads: int | None,
         chunk_characters: int | None = None,
     ) -> Predictions:
-        """Return what `predict` does as arrays, of instances that are no frame.
+        """Return the predictions of `predict` as arrays; instances may not be a frame.
 
-        Raises what it does.
+        Raises the errors of `predict`.
         """
         if type(top_r) is not int or top_r < 1:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
@@ -276,12 +280,13 @@ class PredictingModel:
         return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
 
     def _scored(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
+        """Return the scores of labels: of row i those in labels[ptr[i]:ptr[i + 1]]."""
         predictions = self._predictor.score_labels(rows, ptr, labels)
         names = (name_of(self._opened.labels, label) for label in labels.tolist())
         return list(map(ScoredLabel, names, predictions.scores.tolist()))
 
     def _threshold(self, threshold: object) -> float | F32 | None:
-        """Return a threshold, or each label's, float32[K].
+        """Return the threshold: None, a number, or one for each label, float32[K].
 
         Raises BadInput and DatabaseUnavailable.
         """
@@ -306,7 +311,10 @@ class PredictingModel:
         raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
 
     def _thresholds(self) -> F32 | None:
-        """Return each label's threshold, float32[K], read once; None without any."""
+        """Return the tuned threshold of each label, float32[K], or None if they are not tuned.
+
+        They are read from the store once.
+        """
         if self._tuned is None and self._home is not None:
             with opened_database(self._home) as database:
                 manifest = self._opened.manifest
@@ -320,7 +328,10 @@ class PredictingModel:
         return instances_from_memory(instances, self._opened.manifest.n_features)
 
     def _refuse_matrix(self, instances: Any) -> None:
-        """Raise BadData for a matrix whose columns are not the model's features."""
+        """Raise BadData for a matrix whose columns are not the model's features.
+
+        Other instances are not checked here.
+        """
         if not is_matrix(instances):
             return
         kind = self._featurizer.kind
@@ -345,13 +356,15 @@ class PredictingModel:
 
 
 def threads_for(threads: int | None, n_rows: int) -> int:
-    """Return how many threads rows are given: as many as there are processors where
-    it is not said.
+    """Return the number of threads for n_rows rows, at most one for each row.
+
+    threads  the number that the caller wants; None: the number of processors
     """
     return max(1, min(threads or n_processors(), n_rows))
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:
+    """Return the one of top_r and top_k that is not None, or the default."""
     if top_r is not None and top_k is not None:
         raise TypeError("expected top_r or top_k, which are the same, found both")
     return next((limit for limit in (top_r, top_k) if limit is not None), TOP_R)

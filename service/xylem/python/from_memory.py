@@ -1,6 +1,4 @@
-"""Instances and labels that a caller of Python has at hand, columns of frames too, as
-a data set.
-"""
+"""Turn instances and labels in memory, columns of frames too, into a data set."""
 
 import hashlib
 import math
@@ -17,10 +15,10 @@ from xylem.engine import rows_of_csr
 from xylem_store import NameTable
 
 SOURCE = "python"
-"""What the origin of a version says instead of a file's name."""
+"""The source of the data in a version's origin; for a file it is the file's name."""
 
 TextColumn = str | Sequence[str] | None
-"""The column of a frame that has the texts, or several, which are joined."""
+"""The column of a frame with the texts, or several, which are joined; None without a frame."""
 
 Kind = Literal["text", "features", "matrix"]
 
@@ -36,28 +34,29 @@ class InMemoryInstances(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Return how many there are."""
+        """Return the number of instances."""
         return len(self.rows) if self.matrix is None else self.matrix.n_rows
 
 
 class _FromMemory(DataFile):
-    """What collects rows names the place of a fault by it: a row, from 0."""
+    """The source of rows in memory, for `RowCollector`: its errors name the row, from 0."""
 
     def __init__(self) -> None:
         super().__init__(Path(SOURCE))
 
     def fault(self, line: int | None, message: str) -> BadData:
-        """Return the error that names the row."""
+        """Return an error that names the row."""
         return BadData(message if line is None else f"row {line}: {message}")
 
 
 def instances_from_memory(instances: object, n_features: int | None = None) -> InMemoryInstances:
-    """Return the instances that a caller gave: strings, mappings, or a matrix, a row each.
+    """Check instances: strings, mappings, or a matrix with a row for each instance.
 
-    Any iterable of strings or mappings is taken, a column of a data frame too, any matrix that has
-    `tocsr`, as scipy's have, and an array of numbers, float[n, features]. `n_features`: a model's,
-    which a matrix may not exceed. Raises BadData for what is none of them, BadInstance for a matrix
-    with wrong values.
+    instances   an iterable of strings or of mappings, as a column of a data frame; a matrix with
+                `tocsr`, as those of scipy have; or an array of numbers, float[n, features]
+    n_features  the number of features of a model, which a matrix may not exceed; None: any number
+
+    Raises BadData for other instances, BadInstance for a matrix with wrong values.
     """
     if is_matrix(instances):
         return InMemoryInstances("matrix", [], _matrix(instances, n_features))
@@ -90,13 +89,14 @@ def dataset_from_memory(
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
-    labels  a list of names for each instance, of whole numbers too, or an indicator matrix, sparse
-            or an array: each column with a value in a row is a label of that row; its name is the
-            column's number, or the model's name of that id. Columns beyond the model's are labels
-            that it does not know
-    model   the names of an existing model, with n_features
+    labels      a list of names or whole numbers for each instance; or an indicator matrix, sparse
+                or an array, in which a value in a row and a column gives the row that label. The
+                label's name is the number of the column, or the model's name of that id. Columns
+                beyond the model's are labels that it does not know
+    model       the label names of an existing model
+    n_features  the number of features of that model
 
-    Raises BadData, naming the row from 0, and BadInstance.
+    Raises BadData, which names the row, from 0, and BadInstance.
     """
     checked = instances_from_memory(instances, n_features)
     if checked.n_rows == 0:
@@ -137,7 +137,7 @@ def dataset_from_memory(
 
 
 def _indicated(labels: object, n_rows: int) -> LabelRows:
-    """Return the labels that an indicator matrix says. Raises BadData and BadInstance."""
+    """Return the labels in an indicator matrix. Raises BadData and BadInstance."""
     matrix = _matrix(labels, None)
     if matrix.n_rows != n_rows:
         raise BadData(
@@ -154,8 +154,9 @@ def _indicated(labels: object, n_rows: int) -> LabelRows:
 
 
 def label_lists(labels: object, n_rows: int) -> list[list[str]]:
-    """Return the names of the labels of each of so many rows; a
-    whole number is a name. Raises BadData.
+    """Return the label names of each of `n_rows` rows; whole numbers become names.
+
+    Raises BadData.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         expected = "a list of labels for each instance, or an indicator matrix"
@@ -177,14 +178,17 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
 
 
 def is_matrix(value: Any) -> bool:
-    """Tell whether something is a matrix: a sparse one, or an array of numbers."""
+    """Return whether a value is a matrix: a sparse one, or an array of numbers."""
     return (
         hasattr(value, "tocsr") or getattr(getattr(value, "dtype", None), "kind", None) in _NUMBERS
     )
 
 
 def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
-    """Return a matrix as rows, checked and copied. Raises BadData and BadInstance."""
+    """Check and copy a matrix. Raises BadData and BadInstance.
+
+    n_columns  the number of columns, which the matrix may not exceed; None: that of the matrix
+    """
     if not hasattr(matrix, "tocsr"):
         matrix = np.asarray(matrix)
         if matrix.ndim != 2:
@@ -202,7 +206,7 @@ def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
 
 
 def _digest(checked: InMemoryInstances, labels: object) -> str:
-    """Return a digest of instances and labels: the same rows, the same digest."""
+    """Return a digest of instances and labels; equal rows have equal digests."""
     digest = hashlib.sha256()
     for part in (checked.matrix, labels):
         if isinstance(part, SparseRows | LabelRows):
@@ -211,14 +215,14 @@ def _digest(checked: InMemoryInstances, labels: object) -> str:
     lists: Sequence[Any] = labels if isinstance(labels, list) else ()
     for rows in (checked.rows, lists):
         for row in rows:
-            digest.update(repr(row).encode() + b"\n")  # which escapes what is no UTF-8
+            digest.update(repr(row).encode() + b"\n")  # `repr` escapes lone surrogates
     return digest.hexdigest()
 
 
 def _described(value: object) -> str:
-    """Return a value as a message says it."""
+    """Describe a value for a message: its type, the value, and whether it is a missing one."""
     is_nan = isinstance(value, float) and math.isnan(value)
-    # pandas has one of its own
+    # the missing value of pandas is of a class of its own
     is_missing = value is None or is_nan or type(value).__name__ == "NAType"
     return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"
 
@@ -226,16 +230,17 @@ def _described(value: object) -> str:
 def columns_from_memory(
     instances: Any, labels: Any, text_column: TextColumn, label_column: str | None
 ) -> tuple[Any, Any]:
-    """Return instances and labels as `dataset_from_memory` takes them: columns and series as lists.
+    """Return instances and labels for `dataset_from_memory`: columns and series become lists.
 
-    instances     a frame, with text_column, or whatever else `instances_from_memory` takes
-    labels        None with label_column: then they are that column of the frame
-    text_column   the column of a frame that has the texts, or several, joined by line ends as those
-                  of tables
-    label_column  the column of a frame that has a list of names in each row
+    instances     a frame, with text_column, or anything else that `instances_from_memory` takes
+    labels        the labels; None with label_column
+    text_column   the column of a frame with the texts, or several, which are joined by line ends,
+                  as those of a table
+    label_column  the column of a frame with a list of label names in each row
 
-    Raises BadParameter for columns that are named without a frame or not at all, or labels given
-    twice; BadData for a frame without them.
+    Raises BadParameter if columns are named but there is no frame, if there is a frame but no
+    text_column, or if there are both labels and label_column; BadData if the frame does not have
+    the columns.
     """
     if not _is_frame(instances):
         for name, value in (("text_column", text_column), ("label_column", label_column)):
@@ -262,9 +267,9 @@ def columns_from_memory(
 
 
 def _labels(labels: Any) -> Any:
-    """Return labels that stand beside the instances.
+    """Return labels, a series as a list.
 
-    Raises BadData for a frame: a column of it is meant.
+    Raises BadData for a frame: only a column of it can be meant.
     """
     if _is_frame(labels):
         raise BadData(
@@ -274,21 +279,24 @@ def _labels(labels: Any) -> Any:
 
 
 def _is_frame(value: Any) -> bool:
-    """Tell whether something has named columns. Only attributes are asked for, no values."""
+    """Return whether a value has named columns. Its class is inspected, no data are read."""
     if isinstance(value, Mapping) or hasattr(value, "tocsr"):
         return False
     return hasattr(type(value), "column_names") or hasattr(type(value), "columns")
 
 
 def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
-    """Return a column of a frame.
+    """Return the values of a column of a frame.
 
-    Raises BadParameter, and BadData with the columns that there are.
+    parameter  the parameter that names the column, for messages
+
+    Raises BadParameter if no column is named, and BadData if the frame does not have it; both list
+    the columns of the frame.
     """
     kind = type(frame).__name__
     if not hasattr(frame, "__getitem__") or hasattr(frame, "collect"):
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
-    # those of pyarrow's `columns` are values
+    # in pyarrow, `columns` has the values, not the names
     names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
     listing = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
     suffix = f" and {len(names) - 10} more" if len(names) > 10 else ""
@@ -305,7 +313,7 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
 
 
 def _as_list(values: Any) -> Any:
-    """Return a series as a list of Python's values; all else as it is."""
+    """Return a series as a list of Python's values, and any other value unchanged."""
     for method in ("to_list", "to_pylist"):
         if hasattr(values, method):
             return getattr(values, method)()

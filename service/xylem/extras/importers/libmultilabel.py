@@ -1,8 +1,8 @@
-"""libmultilabel: the pickle that linear.utils.save_pipeline writes of a
-tree model or an ensemble of them.
+"""Import models of libmultilabel: the pickle that linear.utils.save_pipeline writes.
 
-Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The pickle is read as
-data by `xylem.extras.importers.pickled`: no name in it is ever imported.
+It has a tree model or an ensemble of tree models. Source: files of libmultilabel 0.10, and its
+libmultilabel/linear/tree.py. The pickle is read as data by `xylem.extras.importers.pickled`: no
+name in it is ever imported.
 """
 
 import re
@@ -38,8 +38,8 @@ _DTYPES = {"i4": "<i4", "i8": "<i8", "f4": "<f4", "f8": "<f8"}
 def read_libmultilabel(files: ModelFiles) -> Imported:
     """Return the model in a pickle of libmultilabel. Raises BadModel.
 
-    Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its
-    features of texts are not imported: rows are ids and values, as its vectorizer gives them.
+    Rows are not scaled; libmultilabel averages the probabilities of an ensemble's trees. Its
+    vectorizer is not imported: rows are the feature ids and values that the vectorizer returns.
     """
     file = files.read("linear_pipeline.pickle" if files.path.is_dir() else "")
     pipeline = read_pickle(file)
@@ -59,7 +59,8 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
         )
         columns, n_tree_features = _read_weights(file, tree_model["flat_model"])
         n_bytes += columns.weights.nbytes + columns.bias.nbytes
-        # no library writes trees that share their arrays: a small file could hold any number
+        # libmultilabel never writes trees that share arrays; with shared ones, a small file could
+        # have any number of trees, and fill the memory
         file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
         tree_facts.append(_read_tree(file, tree_model, columns, n_tree_features))
     trees, n_features, n_labels = zip(*tree_facts, strict=True)
@@ -78,7 +79,10 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
 
 
 def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the attributes of an instance of a class; all of `keys` are among them."""
+    """Return the attributes of an instance of the class `name`.
+
+    Raises BadModel for another object, and for an instance without one of the attributes `keys`.
+    """
     fits = type(item) is Stub and item.is_call and item.name == name and type(item.state) is dict
     file.expect(fits, f"an instance of {name}", describe(item))
     missing = [key for key in keys if key not in item.state]
@@ -90,7 +94,13 @@ def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) ->
 def _read_tree(
     file: ModelFile, model: dict[str, Any], columns: ForeignColumns, n_features: int
 ) -> tuple[Tree, int, int]:
-    """Return the tree of these scorers, its number of features and its number of labels."""
+    """Return the tree of a model, its number of features and its number of labels.
+
+    model    the attributes of the tree model
+    columns  the scorers of its nodes
+
+    Raises BadModel.
+    """
     starts = _array(file, model["node_ptr"], "i").astype(np.int64)
     is_ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
     n_columns = len(columns.bias)
@@ -110,7 +120,10 @@ def _read_tree(
 
 
 class _Collector(Nested):
-    """Numbers nodes and labels, each before what is below it, with the column of its scorer."""
+    """Number the nodes and labels of a tree, each before its descendants.
+
+    columns  for each node, the column of its scorer; -1 for the root
+    """
 
     def __init__(self, file: ModelFile, starts: I64) -> None:
         super().__init__(file)
@@ -119,7 +132,7 @@ class _Collector(Nested):
         self._seen: set[int] = set()
 
     def add_all(self, root: Any) -> int:
-        """Add the root and all below it; return the root's number of labels."""
+        """Add the root and all its descendants; return the number of labels of the tree."""
         unvisited = [(root, self.new(-1))]
         n_labels = len(self._labels_of(root))
         while unvisited:
@@ -132,7 +145,10 @@ class _Collector(Nested):
         return n_labels
 
     def _add_below(self, item: Any, node: int) -> list[tuple[Any, int]]:
-        """Add the labels, or the nodes, right below a node; return those nodes."""
+        """Add the children of a node: labels or inner nodes.
+
+        Returns (inner node in the pickle, its number) for each inner node.
+        """
         state = self._node(item)
         index = state["index"]
         children = state["children"]
@@ -161,7 +177,10 @@ class _Collector(Nested):
 
 
 def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
-    """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
+    """Return the scorers of all nodes and the number of features; margins are times SLOPE.
+
+    Raises BadModel.
+    """
     flat_model = _state(
         file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds")
     )
@@ -195,8 +214,11 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
 
 
 def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
-    """Return an array in one dimension, of integers or floats, as numpy pickles it by
-    protocol 5.
+    """Return an array in one dimension that numpy pickled with protocol 5.
+
+    kind  "i" for integers, "f" for floats
+
+    Raises BadModel.
     """
     is_array = type(item) is Stub and item.is_call and item.name.endswith(".numeric._frombuffer")
     file.expect(

@@ -1,12 +1,13 @@
-"""omikuji: the directory that Model.save writes: settings.json,
-and tree0.cbor, tree1.cbor and so on.
+"""Import models of omikuji: the directory that Model.save writes.
 
-A tree is nested: {"Branch": {"weights", "children"}}, at the bottom {"Leaf": {"weights",
-"labels"}}. Weights are a matrix (features x children or labels), {"Dense": {"v": 1, "dim", "data"}}
-row by row, or {"Sparse": {"outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data"}}:
-row outer_inds[i] has the children inner_inds[indptr[i]:indptr[i + 1]]. The last row is the bias's.
-Source: files of omikuji 0.5, and its src/mat_util.rs. Other releases name their fields otherwise,
-and are refused.
+It has settings.json, and tree0.cbor, tree1.cbor and so on. A tree is nested: {"Branch": {"weights",
+"children"}}, and at the bottom {"Leaf": {"weights", "labels"}}. Weights are a matrix (features x
+children or labels): {"Dense": {"v": 1, "dim", "data"}}, row by row, or {"Sparse": {"outer_dim",
+"inner_dim", "indptr", "outer_inds", "inner_inds", "data"}}, where row outer_inds[i] has the
+children inner_inds[indptr[i]:indptr[i + 1]]. The last row is that of the bias.
+
+Source: files of omikuji 0.5, and its src/mat_util.rs. Other releases have other names of fields,
+and their files are refused.
 """
 
 from typing import Any
@@ -18,7 +19,8 @@ from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.foreign import IDS_MAX, Imported, Nested, Setting, finite_weights, plant
 from xylem_store import F32, I64, U8, Chunk, Link, kernel
 
-NESTED_MAX = 300  # how deep arrays and maps may stand in each other
+NESTED_MAX = 300  # the most levels of arrays and maps within each other
+# major types of CBOR, RFC 8949
 _UINT = 0
 _TEXT = 3
 _ARRAY = 4
@@ -28,9 +30,13 @@ _FLOAT = 7
 
 @kernel
 def _read_arguments(data: U8, offset: int, values_out: I64, sizes_out: U8) -> int:
-    """Read the arguments of items of one type from data[at:], and of how many bytes each is.
+    """Read the arguments of consecutive items of one type from data[offset:].
 
-    Returns where they end, -1 when one is of another type, of no definite length or cut off.
+    values_out  int64[n], the arguments
+    sizes_out   uint8[n], how many bytes each argument takes; 0 if it is within the first byte
+
+    Returns where the items end, or -1 if one has another type, has no definite length or is cut
+    off.
     """
     kind = data[offset] >> 5 if offset < len(data) else 0
     for i in range(len(values_out)):
@@ -51,9 +57,10 @@ def _read_arguments(data: U8, offset: int, values_out: I64, sizes_out: U8) -> in
 
 
 def read_cbor(file: ModelFile) -> Any:
-    """Return the one item in a file: dict, list, str, int, float, or an array of int64 or float32.
+    """Read the only item of a file: a dict, list, str, int, float, or array of int64 or float32.
 
-    Raises BadModel for other CBOR, for bytes that are none, and for any that follow.
+    Raises BadModel for an item of another type, for bytes that are not CBOR, and for bytes after
+    the item.
     """
     reader = _Reader(file)
     item = reader.item(0)
@@ -64,7 +71,7 @@ def read_cbor(file: ModelFile) -> Any:
 
 
 class _Reader:
-    """Reads items one after the other; `at` is where the next one begins."""
+    """A reader of items, one after the other; `offset` is where the next one begins."""
 
     def __init__(self, file: ModelFile) -> None:
         self.offset = 0
@@ -72,7 +79,7 @@ class _Reader:
         self._data = np.frombuffer(file.data, np.uint8)
 
     def item(self, nested: int) -> Any:
-        """Return the item at `at`."""
+        """Return the item at `offset`, which is within `nested` other items. Raises BadModel."""
         self._file.expect(nested <= NESTED_MAX, f"at most {NESTED_MAX} levels", "more")
         self._file.expect(
             self.offset < len(self._data), "more bytes", f"the end at byte {self.offset}"
@@ -117,7 +124,10 @@ class _Reader:
             raise self._file.fault("text in UTF-8", error) from error
 
     def _array(self, size: int, nested: int) -> Any:
-        """Return an array: of numbers when its first item is one."""
+        """Return the items of an array: as an array of numpy if the first one is a number.
+
+        Then the others must be numbers of the same type.
+        """
         self._check_left(size)
         major = int(self._data[self.offset]) >> 5 if size else None
         if major == _FLOAT:
@@ -127,7 +137,7 @@ class _Reader:
         return [self.item(nested + 1) for _ in range(size)]
 
     def _arguments(self, n: int) -> tuple[I64, U8]:
-        """Return the arguments of the next n items, and their sizes; go behind them."""
+        """Return the arguments of the next n items and their sizes in bytes."""
         values = np.empty(n, np.int64)
         sizes = np.empty(n, np.uint8)
         end = _read_arguments(self._data, self.offset, values, sizes)
@@ -145,7 +155,10 @@ class _Reader:
         return values
 
     def _floats(self, n: int) -> F32:
-        """Return floats of 16 or 32 bits: a writer shortens those that lose nothing by it."""
+        """Return the next n floats, of 16 or 32 bits.
+
+        A writer of CBOR shortens each float that 16 bits represent exactly.
+        """
         bits, sizes = self._arguments(n)
         fits = np.isin(sizes, (2, 4)).all()
         self._file.expect(
@@ -162,8 +175,9 @@ _SPARSE = ("outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data
 
 
 def read_omikuji(files: ModelFiles) -> Imported:
-    """Return the model in a directory of omikuji. Raises BadModel,
-    also where a tree's file is missing.
+    """Return the model in a directory of omikuji.
+
+    Raises BadModel, also if the file of a tree is missing.
 
     omikuji scales rows to length 1, adds the bias, and averages the trees' probabilities. Labels
     without any training row are in no tree: the files do not say how many labels there are.
@@ -198,7 +212,7 @@ def read_omikuji(files: ModelFiles) -> Imported:
 
 
 class _Collector(Nested):
-    """Numbers the nodes of nested branches, a node before its children, and keeps their chunks."""
+    """Number the nodes of nested branches, a node before its children, and read their chunks."""
 
     def __init__(self, file: ModelFile, n_features: int) -> None:
         super().__init__(file)
@@ -206,7 +220,7 @@ class _Collector(Nested):
         self._n_features = n_features
 
     def add(self, item: Any) -> int:
-        """Add a branch or leaf with all below it; return its number."""
+        """Add a branch or leaf with all its descendants; return its number. Raises BadModel."""
         kind, fields = _only_pair(self.file, item, ("Branch", "Leaf"))
         children_key = "children" if kind == "Branch" else "labels"
         weights, parts = _fields(self.file, fields, ("weights", children_key))
@@ -224,8 +238,10 @@ class _Collector(Nested):
         return node
 
     def chunk_of(self, node: int, children: I64) -> Chunk:
-        """Return a node's chunk; omikuji has no branch without labels,
-        so none of its children is missing.
+        """Return the chunk of a node.
+
+        Raises BadModel if not all its children are in the tree, because a branch has no label:
+        omikuji writes none of this kind.
         """
         has_all_children = len(children) == len(self.children[node])
         self.file.expect(has_all_children, "labels below every branch", "a branch without any")
@@ -233,6 +249,7 @@ class _Collector(Nested):
 
 
 def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str, Any]:
+    """Return the key and the value of a map whose only key is one of `names`. Raises BadModel."""
     is_one = type(item) is dict and len(item) == 1 and next(iter(item)) in names
     file.expect(is_one, f"a map of one key, {' or '.join(names)}", f"{item!r:.80}")
     name: str = next(iter(item))
@@ -240,7 +257,7 @@ def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str,
 
 
 def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
-    """Return the values of a map that has these keys and no other."""
+    """Return the values of a map that has the keys `names` and no other. Raises BadModel."""
     has_all = type(item) is dict and item.keys() == set(names)
     actual = list(item) if type(item) is dict else type(item).__name__
     file.expect(has_all, f"a map of {', '.join(names)}", actual)
@@ -248,7 +265,7 @@ def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
 
 
 def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
-    """Return an array of int64 or float32; an empty one was read as a list."""
+    """Return an array of int64 or float32; an empty one was read as a list. Raises BadModel."""
     array = np.empty(0, dtype) if type(item) is list and not item else item
     is_array = isinstance(array, np.ndarray) and array.dtype == dtype
     file.expect(
@@ -258,6 +275,7 @@ def _array(file: ModelFile, item: Any, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chunk:
+    """Return the chunk in a dense or sparse matrix of weights. Raises BadModel."""
     kind, fields = _only_pair(file, item, ("Dense", "Sparse"))
     if kind == "Dense":
         version, sizes, data = _fields(file, fields, ("v", "dim", "data"))
@@ -290,9 +308,7 @@ def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chun
 
 
 def _split(row: I64, child: I64, weights: F32, n_features: int, n_children: int) -> Chunk:
-    """Return the chunk of weights at (row, child), ascending;
-    those of row n_features are the bias's.
-    """
+    """Return the chunk of weights at (row, child), sorted; row n_features is that of the bias."""
     bias = np.zeros(n_children, np.float32)
     n_weights = int(np.searchsorted(row, n_features))
     bias[child[n_weights:]] = weights[n_weights:]

@@ -1,9 +1,9 @@
-"""libpecos: the folder that XLinearModel.save writes.
+"""Import models of libpecos: the folder that XLinearModel.save writes.
 
-param.json, and in ranker/ param.json and one folder a level, 0.model being the root's: param.json,
-W.npz (features x nodes of the level) and C.npz (nodes of the level x nodes of the level above),
-sparse by columns. The last row of W is the bias's when `bias` is positive. Source:
-pecos/xmc/base.py and xlinear/model.py.
+It has param.json and ranker/. In ranker/ there are param.json and one folder for each level, from
+0.model for the children of the root. A level has param.json, W.npz (features x nodes of the level)
+and C.npz (nodes of the level x nodes of the level above), both sparse by columns. The last row of W
+is that of the bias if `bias` is positive. Source: pecos/xmc/base.py and xlinear/model.py.
 """
 
 import io
@@ -29,14 +29,18 @@ from xylem.extras.importers.foreign import (
 from xylem_store import I64, Chunk, Link
 
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
-"""The post-processors whose scores multiply along the path, and the links that they are."""
+"""The link of each post-processor whose scores are multiplied along the path."""
 
-LEVELS_MAX = 64
+LEVELS_MAX = 64  # the most levels of a tree
 
 
 class _Level(NamedTuple):
-    """One level: the scorers of its nodes, the node above each of
-    them, and how margins become scores.
+    """One level of the tree.
+
+    columns         the scorers of its nodes
+    parent          int64[nodes], the node of the level above that each node belongs to
+    n_parents       the number of nodes of the level above
+    post_processor  how margins become scores, a key of LINKS
     """
 
     file: ModelFile
@@ -51,7 +55,7 @@ class _Level(NamedTuple):
 def read_pecos(files: ModelFiles) -> Imported:
     """Return the model in a folder of libpecos. Raises BadModel.
 
-    Rows are taken as they are: libpecos normalises none. Labels are the nodes of the last level.
+    Rows are not scaled, as in libpecos. Labels are the nodes of the last level.
     """
     kind = "pecos.xmc.xlinear.model###XLinearModel"
     files.read_settings("param.json").inner("__meta__").choice("class_fullname", (kind,))
@@ -106,6 +110,7 @@ def read_pecos(files: ModelFiles) -> Imported:
 
 
 def _read_level(files: ModelFiles, folder: str) -> _Level:
+    """Read the files of one level. Raises BadModel."""
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
     is_compiled = settings.fields.get("is_mmap") is True
@@ -131,7 +136,7 @@ def _read_level(files: ModelFiles, folder: str) -> _Level:
 def _read_matrix(
     files: ModelFiles, name: str, n_rows: int, n_columns: int
 ) -> tuple[ModelFile, Any]:
-    """Read a sparse matrix by columns, of the shape that the settings say, its arrays checked."""
+    """Read a sparse matrix by columns; raise BadModel unless it is valid and of this shape."""
     file = files.read(name)
     matrix = _load(file)
     file.expect(matrix.format == "csc", "a matrix of format csc", matrix.format)
@@ -144,7 +149,10 @@ def _read_matrix(
 
 
 def _load(file: ModelFile) -> Any:
-    """Return the sparse matrix of scipy in a file, which may hold no more than the file's size."""
+    """Return the sparse matrix of scipy in a file, whose arrays must not be compressed.
+
+    Compressed arrays are refused, because a small file could fill the memory. Raises BadModel.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
             infos = archive.infolist()

@@ -1,8 +1,7 @@
-"""A vectorizer of scikit-learn, as JSON or written by skops: its
-options, its terms by column, its weights.
+"""Read a vectorizer of scikit-learn from JSON or a file of skops: options, terms and weights.
 
-docs/importing.md has the statements that write the file. Options that we do not have are refused by
-name.
+docs/importing.md has the statements that write the file. Options that xylem does not support are
+refused by name.
 """
 
 import re
@@ -32,32 +31,32 @@ _SAME_WORDS = (
     r"(?u)\w\w+",
     r"(?u)\b\w{2,}\b",
 )
-"""Patterns that find the words of two characters or more, as our kernel does."""
+"""Patterns that match words of two characters or more, as the kernel of xylem does."""
 
 _REFUSED = {"strip_accents": None, "preprocessor": None, "tokenizer": None, "binary": False}
-"""Options that we do not have, and the value with which they do nothing."""
+"""Options that are not supported, and for each the value with which it has no effect."""
 
 _PASSED_OVER = {
     *("input", "encoding", "decode_error", "dtype"),
     *("min_df", "max_df", "max_features", "vocabulary", "stop_words"),
 }
-"""Options that say how files were read, or what is in the file by
-itself: vocabulary and stop words.
+"""Options that are ignored: they tell how files were read or the vocabulary was chosen; the
+vocabulary and the stop words are fields of the file themselves.
 """
 
 _TFIDF_OPTIONS = {"use_idf": False, "smooth_idf": True, "sublinear_tf": False, "norm": None}
-"""Options of TfidfVectorizer, with the values that make it a CountVectorizer."""
+"""Options of TfidfVectorizer, with the values with which it does the same as CountVectorizer."""
 
 _OPTIONS = {"analyzer", "lowercase", "ngram_range", "token_pattern"}
 
 
 class SavedVectorizer(NamedTuple):
-    """What was read of a vectorizer.
+    """A vectorizer that was read from a file.
 
-    names   the terms, each numbered by its column
-    idf     float32[n], their weights; of none if the parameters use none
-    stop_words  the words that are left out before there are n-grams
-    source  the base name of the file, and the sha256 of its bytes
+    names       the n terms, in the order of their columns
+    idf         float32[n], their weights; empty if the parameters use no weights
+    stop_words  the words that are removed before n-grams are made
+    source      the base name of the file, and the sha256 of its bytes
     """
 
     parameters: TfidfParameters | CharsParameters
@@ -68,7 +67,7 @@ class SavedVectorizer(NamedTuple):
 
 
 def read_vectorizer(path: Path) -> SavedVectorizer:
-    """Return the vectorizer in a file. Raises BadModel, which says what was expected and found."""
+    """Return the vectorizer in a file. Raises BadModel."""
     files = ModelFiles(path)
     file = files.read("", bytes_max=1 << 30)
     is_skops = file.data.startswith(b"PK\x03\x04")  # a zip archive
@@ -85,8 +84,8 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     file.expect(
         is_list, "stop_words to be an array of words, empty if there are none", what_is(words)
     )
-    # they are left out where they part n-grams, or are terms; with
-    # char_wb scikit-learn passes them over
+    # stop words have an effect only if they separate the words of n-grams, or are in the
+    # vocabulary; with char_wb scikit-learn ignores them
     are_used = isinstance(parameters, TfidfParameters) and (
         parameters.ngram_max > 1 or any(word in fields["vocabulary"] for word in words)
     )
@@ -104,9 +103,12 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
 def _parameters(
     file: ModelFile, name: str, params: Mapping[str, Any]
 ) -> TfidfParameters | CharsParameters:
-    """Return the features' parameters that do as the options say.
+    """Return the parameters of a featurizer that does the same as the vectorizer.
 
-    Raises BadModel for one we do not have.
+    name    the class of the vectorizer
+    params  its options
+
+    Raises BadModel for an option that is missing or not supported.
     """
     options = {**(_TFIDF_OPTIONS if name == "CountVectorizer" else {}), **params}
     required = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()
@@ -147,7 +149,10 @@ def _parameters(
 
 
 def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
-    """Return the terms by their columns, which must be 0 to n - 1, each once."""
+    """Return the terms in the order of their columns.
+
+    Raises BadModel unless the columns are 0 to n - 1, each once.
+    """
     is_filled = isinstance(vocabulary, dict) and len(vocabulary) > 0
     file.expect(is_filled, "vocabulary to be an object of terms", what_is(vocabulary))
     terms: list[str | None] = [None] * len(vocabulary)
@@ -162,7 +167,7 @@ def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
 
 
 def _idf(file: ModelFile, idf: Any, n_terms: int) -> F32:
-    """Return the weights of the terms; none are looked at where n_terms is 0."""
+    """Return the weights of the terms; if n_terms is 0, `idf` is ignored. Raises BadModel."""
     if n_terms == 0:
         return np.empty(0, np.float32)
     fits = type(idf) is list and len(idf) == n_terms
