@@ -64,7 +64,7 @@ RANKERS = ("auto", "boosted", "linear")
 
 @dataclass(frozen=True)
 class CombineRequest:
-    """What to combine, and how.
+    """A request to combine versions: what to combine, and how.
 
     members     names and references of versions in the store
     data        labelled rows that no member was trained on

@@ -35,7 +35,7 @@ class Contender(NamedTuple):
 
 
 class CompareRequest(NamedTuple):
-    """What to compare on, and how; `evaluation.bootstrap` explains resamples and seed."""
+    """A request to compare versions; `evaluation.bootstrap` explains resamples and seed."""
 
     data: Path
     empty: EmptyConvention = USUAL_EMPTY

@@ -71,7 +71,7 @@ class TrialFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What to search, and how long.
+    """A request to search for parameters: what to search, and how long.
 
     valid    a file to measure on; None: rows of `data` are held out
     folds    1: a fifth is held out once; more: each of so many parts once, and the mean counts

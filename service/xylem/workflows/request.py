@@ -31,7 +31,7 @@ from xylem_store import WORD_FORMS, Weights
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What to train on, and how.
+    """A request for a training: what to train on, and how.
 
     data        a file, or STDIN: lines that are learnt as they arrive
     parameters  "key=value" each, or the values of a JSON object by name; those whose names begin

@@ -204,7 +204,7 @@ def train_dataset(
 
 
 class _Finished(NamedTuple):
-    """What can be published, a note on its metrics, and the calibration errors before and after."""
+    """The draft to publish, a note on its metrics, and the calibration errors before and after."""
 
     draft: Draft
     note: str | None

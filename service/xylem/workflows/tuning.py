@@ -131,7 +131,7 @@ were kept.
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What to tune on, and how.
+    """A request to tune thresholds: what to tune on, and how.
 
     methods  of METHODS, at least one
     valid    the labelled file to tune on: not the one that the version was trained on
