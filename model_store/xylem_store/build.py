@@ -1,6 +1,4 @@
-"""From the trees that a trainer leaves to the arrays of a TreeEnsemble,
-its weights rounded to fewer bits.
-"""
+"""Build the arrays of a TreeEnsemble from a trainer's trees, and round its weights."""
 
 from itertools import zip_longest
 from typing import Any, cast
@@ -14,9 +12,9 @@ from xylem_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
 from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, levels_of
 
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
-"""A sparse word has so many positions of children."""
+"""The most children of a node: a sparse word can address so many."""
 
-# int8 weights go from -127 to 127: a child's largest weight is stored as one of these
+# int8 weights go from -127 to 127, not from -128: a child's largest weight becomes -127 or 127
 INT8_MAX = 127
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)
@@ -25,9 +23,9 @@ _HIGH = np.uint64(32)
 def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
     """Return a float32 ensemble with its weights rounded to fewer bits; everything else is shared.
 
-    bfloat16: to nearest, ties to even. int8: to the nearest multiple of the 127th part of the
-    child's largest weight. Raises ValueError when a node has more children than a word can tell
-    apart. Cost: a few passes over the weights. Deterministic.
+    bfloat16: to nearest, ties to even. int8: to the nearest multiple of 1/127 of the child's
+    largest weight. Raises ValueError if a node has more children than a sparse word can address.
+    Cost: a few passes over the weights. Deterministic.
     """
     if weights not in CHILDREN_MAX:
         raise ValueError(f"expected weights of {', '.join(CHILDREN_MAX)}, found {weights!r}")
@@ -55,7 +53,7 @@ def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
 
 
 def to_bfloat16(weights: F32) -> U16:
-    """Return the upper halves of the weights' bits, rounded to nearest, ties to even."""
+    """Return the weights as bfloat16, the upper halves of their bits; to nearest, ties to even."""
     bits = np.ascontiguousarray(weights, np.float32).view(np.uint32)
     odd = bits >> np.uint32(16) & np.uint32(1)
     return ((bits.astype(np.uint64) + np.uint64(0x7FFF) + odd) >> np.uint64(16)).astype(np.uint16)
@@ -70,7 +68,7 @@ def _to_int8(
     bits_out: U8,
     dense_out: NDArray[np.int8],
 ) -> None:
-    """Fill in each node's scale and the bits of all weights, chunk by chunk."""
+    """Write each node's scale, and the int8 bits of sparse and dense weights, chunk by chunk."""
     for node in range(len(ensemble.parent)):
         chunk = ensemble.node_chunk[node]
         if chunk < 0:
@@ -97,20 +95,20 @@ def _to_int8(
 
 @kernel
 def _units(weight: np.float32, scale: np.float32) -> np.int8:
-    """Return the whole number of steps that is nearest to a weight, ties to even."""
+    """Return a weight in steps of `scale`, rounded to nearest, ties to even."""
     if scale <= 0:
         return np.int8(0)
     return np.int8(min(max(np.rint(weight / scale), -INT8_MAX), INT8_MAX))
 
 
 DENSE_SHARE = 6
-"""A row is dense when one in this many of its (padded) children has a weight."""
+"""A row is dense if at least one in this many of its (padded) children has a weight."""
 
 _NO_FAULT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
 
 
 def padded(n_children: int) -> int:
-    """Return the width of a dense row: the children, padded to a power of two or else to LANES."""
+    """Return the width of a dense row: a power of two, or above LANES a multiple of LANES."""
     return int(padded_width(n_children))
 
 
@@ -120,15 +118,15 @@ PARTS = {
     "sparse_ptr": "sparse",
     "dense_ptr": "dense",
 }
-"""Of each array that has all chunks one after the other, the one that says where they begin."""
+"""Each array of offsets, and the array whose chunks, one after the other, these delimit."""
 
 
 def build_ensemble(
     trees: list[Tree], n_labels: int, n_features: int, weights: Weights = "float32"
 ) -> TreeEnsemble:
-    """Number the forest breadth-first and pack its chunks.
+    """Number the nodes of the forest breadth-first and pack its chunks.
 
-    The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError when a tree breaks the
+    The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError if a tree breaks the
     rules of `xylem_store.ensemble.Tree`. Cost: a few passes over the weights, memory of the result
     in float32. Deterministic.
     """
@@ -168,11 +166,13 @@ def build_ensemble(
 
 
 def put_chunks(new: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:
-    """Return an ensemble whose chunk c is to the bit chunk source[c]
-    of another one, unless that is -1.
+    """Return an ensemble in which chunk c is, bit for bit, chunk source[c] of an old one.
 
-    Biases stay. The two have the same features and type of weights, and a chunk as many children in
-    both. Cost: a copy of what is kept.
+    new     the ensemble whose chunks stay where source[c] is -1
+    source  int64[chunks of `new`]
+
+    Biases stay those of `new`. The two ensembles have the same features and type of weights, and a
+    copied chunk has as many children in both. Cost: a copy of the chunks.
     """
     has_source = source >= 0
     arrays: dict[str, NDArray[Any]] = {
@@ -196,8 +196,8 @@ def put_chunks(new: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsembl
 def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
     """Return (tree, node of the tree) for every node of the forest, breadth-first.
 
-    A level of a tree is a range of its breadth-first ids, so the forest's order is: level by level,
-    tree by tree, range by range.
+    A level of a tree is a range of its breadth-first ids, so the forest's order is level by level,
+    tree by tree, range by range. Raises ValueError for a tree that is not numbered breadth-first.
     """
     tree_ids: list[I64] = []
     node_ids: list[I64] = []
@@ -220,8 +220,10 @@ def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
 
 
 def _label_leaf(trees: list[Tree], tree_of: I64, node_label: I32, n_labels: int) -> I32:
-    """Return the leaf of each label in each tree: int32[T, K], -1
-    where a tree has no leaf for the label.
+    """Return the leaf of each label in each tree, int32[T, K], -1 without one.
+
+    Decision trees: an empty array. Raises ValueError for a label out of range, and for two leaves
+    of a label in one tree.
     """
     if trees[0].histograms is not None:
         return np.empty((0, 0), np.int32)
@@ -244,8 +246,8 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
     if trees[0].histograms is not None:
         for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True):
             histograms = trees[t].histograms
-            assert histograms is not None  # as those of the first tree
-            histogram = histograms[node] or ((), ())  # none at an inner node
+            assert histograms is not None  # all trees are of one kind, as the first
+            histogram = histograms[node] or ((), ())  # inner nodes have no histogram
             sizes.append(len(histogram[0]))
             labels.append(np.asarray(histogram[0], np.int32))
             values.append(np.asarray(histogram[1], np.float32))
@@ -259,7 +261,10 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
 def _pack_chunks(
     chunks: list[Chunk | None], n_children: I64, n_features: int
 ) -> dict[str, NDArray[Any]]:
-    """Lay the rows of every chunk out as directory, blocks, sparse words and dense rows."""
+    """Return the arrays of all chunks by name: directory, blocks, sparse words, dense rows.
+
+    Raises ValueError for chunks that break the rules of `xylem_store.ensemble.Chunk`.
+    """
     inner = np.flatnonzero(n_children).tolist()
     if any(
         (chunk is None) != (count == 0)
@@ -307,7 +312,7 @@ def _pack_chunks(
 def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, sizes_out: I64) -> None:
     """Write the chunk's sizes as `_measure_chunk` does.
 
-    Raises ValueError unless a trainer's chunk keeps the rules of `xylem_store.ensemble.Chunk`.
+    Raises ValueError if a trainer's chunk breaks the rules of `xylem_store.ensemble.Chunk`.
     """
     if len(chunk.bias) != n_children or len(chunk.row_ptr) != len(chunk.features) + 1:
         raise ValueError(
@@ -331,7 +336,7 @@ def _measure_chunk(
 ) -> int:
     """Write how many blocks, row offsets, sparse words and dense weights a chunk takes.
 
-    Returns what is wrong with the chunk, or _NO_FAULT.
+    Return the fault of the chunk, or _NO_FAULT.
     """
     width = padded_width(len(bias))
     n_blocks = 0
@@ -379,10 +384,10 @@ def _pack_chunk(
     sparse_out: U64,
     dense_out: U32,
 ) -> None:
-    """Fill one chunk's arrays, all zero before.
+    """Fill one chunk's arrays, which hold zeros at first.
 
-    `bits` are the weights' bits; a word holds the child's position in its low and the bits in its
-    high half.
+    bits  the weights' bits; a sparse word holds the child's position in its low half and these in
+          its high half
     """
     shift = np.uint64(32)
     low_bit = np.uint32(1)

@@ -1,9 +1,8 @@
-"""Kernels that call kernels by their addresses, so that several run
-without the interpreter between them.
+"""Kernels that call kernels by address, so that several run without the interpreter in between.
 
-A kernel that calls another one by name is compiled with all of the other's code in it once more. By
-its address the other is called as it is, and need not be known: how an array is handed over does
-not depend on what is in it.
+A kernel that calls another one by name is compiled together with all of the other's code. By
+address the other is called as it is, and need not be known at compile time: how an array is passed
+does not depend on the type of its items.
 """
 
 from collections.abc import Callable
@@ -18,10 +17,9 @@ _unliteral: Any = types.unliteral
 
 
 def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) -> int:
-    """Return where the code of a kernel is for arguments like these,
-    compiled or loaded if it was not yet.
+    """Return the address of a kernel's code for arguments like these; compile or load it if needed.
 
-    Raises TypeError when it does not return this numba type.
+    Raises TypeError if the kernel does not return the numba type `return_type`.
     """
     dispatcher: Any = kernel
     kinds = tuple(map(numba.typeof, arguments))
@@ -36,11 +34,12 @@ def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) ->
 
 
 def caller(return_type: Any) -> Any:
-    """Return what calls, in a kernel, one that returns this numba type:
-    call(address, tuple of arguments).
+    """Return a function for kernels that calls a kernel: call(address, tuple of arguments).
 
-    The arguments must be of the types that `address_of` was given, but for the types of arrays'
-    items. The code stays where it is for as long as the process lives.
+    return_type  the numba type that the called kernel returns
+
+    The arguments must have the types that `address_of` was given, except the types of arrays'
+    items. The code stays at its address for as long as the process lives.
     """
 
     def call(typing_context: Any, address: Any, arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The time, told in kernels: what `time.perf_counter_ns` tells in Python."""
+"""The time in kernels, as `time.perf_counter_ns` returns it in Python."""
 
 import time
 from typing import Any
@@ -9,7 +9,7 @@ from numba import types
 from xylem_store.compiled.decorators import instruction
 
 _TIMESPEC = ir.ArrayType(ir.IntType(64), 2)
-"""Seconds and nanoseconds, as the C library of a machine of 64 bits writes them."""
+"""Seconds and nanoseconds, as the C library of a 64-bit machine writes them."""
 
 
 def _clock_ns(typing_context: Any) -> Any:
@@ -32,4 +32,4 @@ def _clock_ns(typing_context: Any) -> Any:
 
 
 clock_ns: Any = instruction(_clock_ns)
-"""clock_ns() -> nanoseconds since an instant in the past; some twenty of them pass."""
+"""clock_ns() -> nanoseconds since an instant in the past; a call takes about twenty of them."""

@@ -1,8 +1,8 @@
-"""The cache of compiled kernels: it notices an edit in any file that a kernel uses.
+"""The cache of compiled kernels, which notices an edit in any file that a kernel uses.
 
-numba's cache refuses a directory that it cannot write to: a read-only image could not use one. This
-one is read where it can only be read. Where it cannot be used at all, that costs time, not the
-call.
+numba's cache refuses a directory that it cannot write to, so a read-only image could not use one.
+This one is read even if it cannot be written. If it cannot be used at all, calls still work, but
+take longer.
 """
 
 import functools
@@ -26,8 +26,9 @@ def _warn_once(message: str, *arguments: str) -> None:
 
 
 class KernelCache(FunctionCache):
-    """numba's cache of a function's code; what the file system refuses is compiled,
-    and not kept.
+    """numba's cache of a function's code, in which errors of the file system never fail a call.
+
+    Code that cannot be read is compiled, and code that cannot be written is not stored.
     """
 
     _impl_class: Any = CachedKernelImpl
@@ -43,15 +44,15 @@ class KernelCache(FunctionCache):
         self._cache_file = KernelFiles(str(directory), name, stamp, files)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for this signature, None when there is none that can be read."""
+        """Return the code for this signature, None if there is none that can be read."""
         try:
-            rtsys.initialize(target_context)  # of all that numba prepares, what kernels need
+            rtsys.initialize(target_context)  # the only preparation of numba that kernels need
             overload = self._load_overload(sig, target_context)
         except (
             OSError,
             ImportError,
             AttributeError,
-        ):  # the last two: code of a module that has moved since
+        ):  # the last two: code that refers to a module that has moved
             overload = None
         if overload is None:
             PROGRESS.compiles()
@@ -68,7 +69,7 @@ class KernelCache(FunctionCache):
         return overload
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for this signature if that is possible."""
+        """Store the code for this signature if possible."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -82,6 +83,6 @@ class KernelCache(FunctionCache):
 
 
 class HelperCache(KernelCache):
-    """The same for code that kernels inline."""
+    """The same for the code of helpers that kernels inline."""
 
     _impl_class: Any = InlinedCacheImpl
