@@ -70,9 +70,7 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        fault = (
-            "expected fsspec for what is at a URL, found none: pip install 'xylem-serve[remote]'"
-        )
+        fault = "a file at a URL needs fsspec: pip install 'xylem-serve[remote]'"
         raise BadParameter(fault) from None
     seconds = SECONDS.get(url.partition("://")[0], {})
     try:

@@ -1,6 +1,4 @@
-"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`,
-`history` and so on: the registry.
-"""
+"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`, `history` and so on."""
 
 from __future__ import annotations
 
@@ -28,25 +26,25 @@ Version = Annotated[
 ]
 Alias = Annotated[str, Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, Option(metavar="TEXT", help="The reason, for the history.")]
-Ends = Annotated[bool, Option("--end", help="Only end the one there is.")]
+Ends = Annotated[bool, Option("--end", help="Only end the present one.")]
 
 
 def registry_of(store: Path, database: Database | None = None) -> Registry:
-    """Return the registry of a store; without a database it asks none."""
+    """Return the registry of a store; without a database it uses none."""
     from xylem.admin import Registry
 
     return Registry(store_at(store), database)
 
 
 def store_to_publish(store: Path, why: str) -> Store:
-    """Return a store whose publications are told as those of who runs the command."""
+    """Return a store; its history says that the user of this command published, and why."""
     from xylem.serving import store_of
 
     return store_of(store, cause_of(why))
 
 
 def cause_of(reason: str) -> Cause:
-    """Return who runs the command, and why."""
+    """Return the user of this command and a reason, for the history."""
     from xylem_store import Cause
 
     return Cause(user_name(), reason)
@@ -83,16 +81,16 @@ def rollback(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Move an alias back to its version before, which is verified
-    first; repeat it to go back further.
+    """Move an alias back to its previous version, which is verified first.
 
-    If the alias has a canary, only the canary ends, and the alias stays.
+    Repeat it to go back further. If the alias has a canary, only the canary ends, and the alias
+    stays.
     """
     print_move(registry_of(store).rollback(model, alias, cause_of(reason), to), json)
 
 
 def print_move(change: AliasChange, json: bool) -> None:
-    """Print what an alias names now."""
+    """Print the version that an alias names now."""
     from xylem.admin import move_facts
 
     print_result(json, f"{change.model}: {change.alias} -> {change.version}", **move_facts(change))
@@ -124,8 +122,9 @@ def canary(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have a version answer a part of the requests to an alias;
-    `promote` finishes it, `rollback` ends it.
+    """Let a version answer a part of the requests to an alias.
+
+    `promote` makes it the version of the alias, `rollback` ends the canary.
     """
     from xylem_store import with_canary, without_canary
 
@@ -151,8 +150,9 @@ def shadow(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have a version answer copies of an alias's requests;
-    answers are compared, and never returned.
+    """Let a version answer copies of an alias's requests.
+
+    Its answers are compared with those of the alias, and never returned.
     """
     from xylem_store import with_shadow, without_shadow
 
@@ -172,7 +172,7 @@ def _change_split(
 
 
 def print_split(change: AliasChange, json: bool) -> None:
-    """Print what stands beside the version that an alias names now."""
+    """Print the version that an alias names now, with its canary and its shadow."""
     from xylem.admin import split_facts
 
     beside = "" if change.new_alias is None else describe_split(change.new_alias)
@@ -182,7 +182,7 @@ def print_split(change: AliasChange, json: bool) -> None:
 
 
 def describe_split(alias: AliasDocument) -> str:
-    """Return what a line says of the versions beside the one that an alias names, behind that."""
+    """Return the text about the canary and the shadow of an alias, to follow its version."""
     canary, shadow = alias.split().values()
     text = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
     return (
@@ -191,7 +191,7 @@ def describe_split(alias: AliasDocument) -> str:
 
 
 def fraction_of(option: str, text: str) -> float:
-    """Return a part of 1 that is written as such or in percent. Raises BadParameter."""
+    """Return a fraction that is written as such or in percent. Raises BadParameter."""
     number = text.removesuffix("%")
     is_percent = text.endswith("%")
     try:
@@ -221,9 +221,7 @@ def delete(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Remove a version that no alias names, or a whole model, with its thresholds in
-    the database.
-    """
+    """Remove a version that no alias names, or a whole model, with its stored thresholds."""
     forgets = not keep_thresholds
     if all_versions:
         if "@" in model:
@@ -261,8 +259,9 @@ def delete(
 
 
 def _version_of(model: str, store: Path) -> tuple[str, int]:
-    """Return the model and number of NAME@VERSION; a number need not
-    be there: it may have been deleted.
+    """Return the model and number of NAME@VERSION.
+
+    A number is not looked up: the version may have been deleted.
     """
     from xylem_store import parse_ref
 
@@ -279,9 +278,7 @@ def history(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show who moved the aliases of a model, when, from where to where, and why; the
-    newest first.
-    """
+    """Show who moved the aliases of a model, when, from where to where, and why; newest first."""
     from xylem.admin import history_facts
 
     moves = registry_of(store).history(model, alias, limit=limit)

@@ -1,4 +1,4 @@
-"""`xylem predict --out`: answers in files, by threads or by the nodes of a cluster."""
+"""`xylem predict --out`: answers in files, written by threads or by the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 
 PredictQuery: TypeAlias = tuple[str, str, bool]
-"""What predicts, and how: NAME[@VERSION], the options as a query string, and whether
-it explains.
-"""
+"""What predicts, and how: NAME[@VERSION], the options as a query string, whether to explain."""
 
 
 @in_panel("Answers in files")
 class AnswerFiles(NamedTuple):
-    """Whether answers are written to files, and by whom."""
+    """The options for answers in files: where, in which format, and on which nodes."""
 
     out: Annotated[
         str | None,
@@ -46,14 +44,14 @@ class AnswerFiles(NamedTuple):
     ray: RayAddress = None
 
     def check(self, data: str, *, tells_more: bool) -> None:
-        """Raise BadParameter for what cannot be had together.
+        """Raise BadParameter for options that cannot be used together.
 
-        tells_more  whether answers have more of labels than their names and scores
+        tells_more  whether answers have more about labels than their names and scores
         """
         if self.out is None:
             for name, value in (("ray", self.ray), ("format", self.form)):
                 if value is not None:
-                    raise BadParameter(f"--{name}: expected with --out, found without")
+                    raise BadParameter(f"--{name} cannot be used without --out")
             return
         if self.form not in (None, "jsonl", "parquet"):
             raise BadParameter(f"--format: expected jsonl or parquet, found {self.form!r}")
@@ -73,7 +71,10 @@ class AnswerFiles(NamedTuple):
         *,
         json: bool,
     ) -> None:
-        """Write the answers, and print how many. Raises BadData at the end where lines had none."""
+        """Write the answers to files, and print their number.
+
+        Raises BadData at the end if some lines had no instance.
+        """
         from xylem.base import crew_of
         from xylem.serving import answer_files
 
@@ -101,7 +102,7 @@ class AnswerFiles(NamedTuple):
 def step_of(
     store: Path, request: PredictQuery, columns: TableColumns, out: str, form: Format, threads: int
 ) -> AnswerParts:
-    """Return the step that answers parts.
+    """Return the step that writes the answers of each part of the data.
 
     Raises BadInput for a version or options that cannot be used.
     """
@@ -121,7 +122,7 @@ def step_of(
     live = served.thresholds
     manifest = served.opened.manifest
     tuned = None
-    answers_of(served, options, limits, explain=explain)  # what cannot be asked is refused at once
+    answers_of(served, options, limits, explain=explain)  # raises for unusable options
     if is_tuned:
         tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
     return AnswerParts(

@@ -1,6 +1,4 @@
-"""`xylem combine` and `xylem models vocabulary`: models, and names of concepts, made
-one version.
-"""
+"""`xylem combine` and `xylem models vocabulary`: one version from several, and a vocabulary."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -44,7 +42,7 @@ Language = Annotated[
 
 
 class Parts(NamedTuple):
-    """What is combined."""
+    """The options for what is combined."""
 
     members: Annotated[
         list[str],
@@ -59,7 +57,7 @@ class Parts(NamedTuple):
 
 @in_panel("Ranking")
 class Ranking(NamedTuple):
-    """How candidates are found and ranked."""
+    """The options for how candidates are found and ranked."""
 
     candidates: Annotated[
         int,
@@ -94,12 +92,11 @@ def combine(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Combine versions, and the names of a vocabulary, into one
-    version that ranks what they propose.
+    """Combine versions, and a vocabulary, into one version that ranks the labels they propose.
 
-    The ranker is fitted to --data: labelled rows that no member was trained on, 30 at least. The
-    figures are by folds of these rows, beside those of each member alone. What is published is a
-    version like any other. Needs the extra sklearn.
+    The ranker is fitted to --data: labelled rows that no member was trained on, at least 30. The
+    figures are cross-validated on these rows, and shown beside those of each member alone. The
+    result is published as a version like any other. Needs the extra sklearn.
     """
     from xylem.workflows import CombineRequest, combine_and_publish
 
@@ -123,7 +120,7 @@ def combine(
 
 
 def _print(facts: dict[str, Any], store: Path) -> None:
-    """Print what was published, and how good it is beside its members."""
+    """Print what was published, and its figures beside those of its members."""
     alone = facts["members"]
     combined = facts["combined"]
     summary: dict[str, Any] = {
@@ -157,7 +154,7 @@ def vocabulary(
 ) -> None:
     """Publish a combined version with another vocabulary, without training.
 
-    New concepts are found by their names from then on. Concepts that the file does not have are
+    From then on, new concepts are found by their names. Concepts that the file does not have are
     removed. The others keep what was learnt about them; --by says what matches labels and concepts.
     """
     from xylem.workflows import VocabularyRequest, set_vocabulary

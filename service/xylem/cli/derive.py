@@ -1,6 +1,4 @@
-"""`xylem extend`, `calibrate`, `import-vectorizer`: a version made
-of another one, published after it.
-"""
+"""`xylem extend`, `calibrate`, `import-vectorizer`: a new version made from another one."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -27,7 +25,7 @@ from xylem.cli.train import LabelNames, Valid, make_latest, print_report
 
 
 class LearntRows(NamedTuple):
-    """The rows that are learnt, and those that the result is measured on."""
+    """The options for the rows that are learnt, and those to measure the result on."""
 
     data: Annotated[
         Path,
@@ -58,8 +56,7 @@ def extend(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version with labels that it did not have, learnt from a
-    few rows, without training it again.
+    """Publish a version with new labels, learnt from a few rows, without training it again.
 
     For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get
     ids after the old ones. Nothing else changes: calibration and tuned thresholds stay.
@@ -97,13 +94,12 @@ def calibrate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version again with scores that are probabilities: 7
-    in 10 labels of score 0.7 are true.
+    """Publish a version again with probabilities as scores: of labels scored 0.7, 70% are true.
 
     The map from scores to probabilities is fitted to a labelled file that the version was not
     trained on. It rises, so rankings stay the same. The tables show how often predictions are true
-    at each score, before and after. After: each half of the rows is measured with a map that was
-    fitted to the other half.
+    at each score, before and after. For the table after, each half of the rows is measured with a
+    map that was fitted to the other half.
     """
     from xylem.workflows import calibrate_and_publish
 
@@ -158,9 +154,7 @@ def import_vectorizer(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version again so that it reads texts by the
-    vocabulary of a scikit-learn vectorizer.
-    """
+    """Publish a version again, now with the vocabulary of a scikit-learn vectorizer."""
     from xylem.extras import read_vectorizer, text_draft
 
     name, reference = parse_reference(model)

@@ -1,4 +1,4 @@
-"""`xylem evaluate` and `compare`: how good versions are on a labelled file."""
+"""`xylem evaluate` and `compare`: figures of versions on a labelled file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ReportFiles(NamedTuple):
-    """What is written besides what is printed."""
+    """The options for files that are written besides the printed figures."""
 
     per_label: Annotated[
         Path | None,
@@ -69,11 +69,11 @@ def evaluate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
+    """Measure a version on a labelled file: rankings and F-measures in percent, speed.
 
-    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they are not
-    reliable. Bands are groups of labels by their number of training rows. With --trees, scores are
-    means over the first trees.
+    The speed is in microseconds a row. F-measures are at the tuned thresholds of the version, else
+    at 0.5; a note says if they are not reliable. Bands are groups of labels by their number of
+    training rows. With --trees, scores are means over the first trees.
     """
     from xylem.evaluation import empty_convention
     from xylem.workflows import (
@@ -117,7 +117,7 @@ def evaluate(
 
 
 def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
-    """Return the model with its first trees only. Raises BadParameter where it has not so many."""
+    """Return the model with its first `n_trees` trees only. Raises BadParameter."""
     from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
@@ -179,7 +179,7 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
 
 
 def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None:
-    """Return the thresholds that are kept with a version, float32[K]; None if there are none."""
+    """Return the stored thresholds of a version, float32[K]; None if there are none."""
     from xylem.thresholds import ThresholdDatabase
 
     with opened_database(store) as database:
@@ -203,12 +203,11 @@ def compare(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Compare two versions on the same labelled file, and say
-    which differences are more than chance.
+    """Compare two versions on the same labelled file; say which differences are more than chance.
 
-    A difference is real when so large a one comes up by chance in at most 5% of all samples of
-    rows, by a paired randomisation test. Labels are matched by name; macro-F is compared where both
-    versions are tuned.
+    A difference is real if one as large comes up by chance in at most 5% of all samples of rows, by
+    a paired randomisation test. Labels are matched by name; macro-F is compared if both versions
+    are tuned.
     """
     from xylem.evaluation import empty_convention
     from xylem.workflows import CompareRequest, Contender

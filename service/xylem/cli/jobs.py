@@ -25,7 +25,7 @@ Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs
 
 
 def _local(database: Database, settings: Settings) -> Any:
-    """Return the calls of a database's jobs, by the names that the client has for them."""
+    """Return the functions for the jobs of a database, by the client's names for them."""
     from xylem.admin import Jobs
 
     store_jobs = Jobs(database, settings)
@@ -39,8 +39,9 @@ def _local(database: Database, settings: Settings) -> Any:
 
 
 def _facts(job: Any) -> dict[str, Any]:
-    """Return a job, ours or the client's, as HTTP tells of it:
-    `xylem.admin.schemas.jobs.JobAnswer`.
+    """Return a job, of a database or of the client, in its form over HTTP.
+
+    That form is `xylem.admin.schemas.jobs.JobAnswer`.
     """
     facts: dict[str, Any] = job.as_json() if hasattr(job, "as_json") else asdict(job)
     return facts
@@ -86,7 +87,11 @@ def list_jobs(
 
 
 def _add(name: str, method: str, help_text: str) -> None:
-    """Add a command that asks for one thing about a job, and shows the job."""
+    """Add a command that calls a method with the id of a job, and shows the job that it returns.
+
+    name    of the command
+    method  of the client, which the functions for a database have too
+    """
 
     def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
         with opened_place(context, place, _local) as jobs:
@@ -104,7 +109,7 @@ def _add(name: str, method: str, help_text: str) -> None:
 @app.command("log")
 @grouped
 def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
-    """Print what a job has logged so far, as lines of JSON."""
+    """Print the log of a job so far, as lines of JSON."""
     with opened_place(context, place, _local) as jobs:
         text = jobs.log(job)
     if json:

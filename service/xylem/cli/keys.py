@@ -66,7 +66,7 @@ def create(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make a key, and print it, only this once: the database stores only its hash.
+    """Make a key and print it, only this once: the database has only its hash.
 
     A key with the scope admin opens everything. Servers that share the database know it within two
     seconds.
@@ -83,8 +83,9 @@ def create(
 
 @app.command("list")
 def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """List the keys, newest first, with those that are no longer valid;
-    the keys themselves are not shown.
+    """List the keys, newest first, with those that are no longer valid.
+
+    The keys themselves are not shown.
     """
     with _opened_keys(store) as (keys, database):
         key_facts = [key.facts() for key in keys.list()]
@@ -118,7 +119,7 @@ def rotate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Print a new key of the same name and scopes; the old key ends after the overlap.
+    """Print a new key of the same name and scopes; the old one ends after the overlap.
 
     Without --expires the new key has the lifetime of the old one.
     """
@@ -131,8 +132,9 @@ def rotate(
 
 
 def seconds_of(option: str, text: str | None) -> float | None:
-    """Return the seconds of a duration as 90d, 12h, 30m or 45s; None for none. Raises
-    BadParameter.
+    """Return the seconds of a duration such as 90d, 12h, 30m or 45s; None for None.
+
+    Raises BadParameter.
     """
     if text is None:
         return None

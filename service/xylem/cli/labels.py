@@ -1,4 +1,4 @@
-"""`xylem models label-info`, `explain` and `tree`: labels, and what is known of them."""
+"""`xylem models label-info`, `explain` and `tree`: what is known about labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 BY_URI = "uri"
 
-By = Annotated[str, Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are there.")]
+By = Annotated[
+    str,
+    Option(
+        "--by",
+        metavar="uri|notation|LANGUAGE",
+        help="What the labels are: URIs, notations, or names in a language.",
+    ),
+]
 
 
 @app.command("label-info")
@@ -47,17 +54,16 @@ def label_info(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Give a model's labels URIs, names by language, notations and
-    broader subjects; or show what they have.
+    """Give a model's labels URIs, names by language, notations, broader subjects; or show them.
 
-    It belongs to the model and all its versions. Running servers follow without a restart.
+    Label info belongs to the model and all its versions. Running servers follow without a restart.
     """
     from xylem.workflows import attach_label_info, attached_info, read_label_info
 
     opened = store_at(store)
     if remove:
         if file is not None:
-            raise BadParameter("--remove: expected no FILE beside it, found one")
+            raise BadParameter("--remove cannot be used with FILE")
         removed = opened.delete_label_info(model)
         line = f"{model}: label info {'removed' if removed else 'was none'}"
         print_result(json, line, model=model, removed=removed)
@@ -83,7 +89,7 @@ def _print(info: Attached, json: bool) -> None:
     print_facts(f"Label info of {info.model}", summary)
 
 
-_TREES_SHOWN = 5  # of more trees only the means are in the table; --json has all
+_TREES_SHOWN = 5  # most trees with a column in the table; --json has all
 
 
 @app.command()
@@ -96,9 +102,9 @@ def explain(
 ) -> None:
     """Show the features with the largest weights for a label, by name.
 
-    In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's
-    siblings. With several trees the weights are means. A weight above 0 speaks for the label, one
-    below 0 against it.
+    In a tree they are those of the classifier of the label's leaf, which separates it from the
+    leaf's siblings. With several trees the weights are means. A weight above 0 speaks for the
+    label, one below 0 against it.
     """
     from xylem.engine import label_features
 
@@ -143,9 +149,7 @@ def tree(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show the nodes of a label tree: how many labels each has, how often, and the
-    most frequent.
-    """
+    """Show the nodes of a label tree: the number of labels of each, and the most frequent ones."""
     import numpy as np
 
     from xylem.evaluation import tree_labels

@@ -1,6 +1,6 @@
-"""`xylem models`: the store, what is in it, in and out.
+"""`xylem models`: the content of the store, its export and import.
 
-What moves aliases and deletes is in `aliases`.
+Commands that move aliases or delete are in `aliases`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _listed(info: ModelInfo) -> dict[str, object]:
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
-    """Return a model's cells in the table for people, with the aliases that cannot be read."""
+    """Return the cells of a model in the table, with the aliases that cannot be read."""
     aliases = [
         f"{name} -> {alias.version}{describe_split(alias)}{describe_denial(alias.denied)}"
         for name, alias in sorted(info.documents.items())
@@ -76,7 +76,7 @@ def _row(info: ModelInfo) -> tuple[str, str, str]:
 
 
 def manifest_facts(manifest: Manifest) -> dict[str, Any]:
-    """Return what a manifest says, without its list of arrays."""
+    """Return a manifest as a JSON object, without its list of arrays."""
     facts = dataclasses.asdict(manifest)
     del facts["arrays"]
     facts["trainer"] = {
@@ -91,7 +91,7 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
 
 @app.command()
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Show what a version is and where it came from."""
+    """Show what a version is, and where it comes from."""
     from xylem_store import is_version, read_origin, read_report
 
     opened = store_at(store)
@@ -164,7 +164,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
-    """Print lines of named numbers as a table; one that lacks a name has an empty cell."""
+    """Print lines of named numbers as a table; a missing name is an empty cell."""
     names = [key, *sorted({name for line in lines for name in line} - {key})]
     print_table(title, names, [[line.get(name, "") for name in names] for line in lines])
 
@@ -181,8 +181,9 @@ def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) ->
 
 @app.command()
 def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Remove files of interrupted publications; versions, and
-    publications under way, are not touched.
+    """Remove files of interrupted publications.
+
+    Versions, and publications that are under way, are not touched.
     """
     removed = [str(path) for path in store_at(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
@@ -218,7 +219,7 @@ def export_model(
     try:
         with unfinished(file) as out:
             opened.export(name, version, out, label_info=True)
-    except OSError as error:  # a write that fails does not know the name
+    except OSError as error:  # the error of a failed write lacks the file's name
         raise OSError(error.errno, error.strerror, str(file)) from error
     n_bytes = file.stat().st_size
     line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
@@ -252,8 +253,9 @@ def import_model(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Check an exported file, or a model that another library
-    saved, and publish it as a new version.
+    """Publish an exported file, or a model of another library, as a new version.
+
+    It is checked first.
     """
     opened = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:

@@ -1,5 +1,6 @@
-"""`xylem predict` and `score`: lines of instances in, lines of answers
-out, in memory that does not grow.
+"""`xylem predict` and `score`: lines of instances in, lines of answers out.
+
+Memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -95,10 +96,10 @@ class RequestOptions(NamedTuple):
     chunk_characters: ChunkCharacters = None
 
     def options(self) -> dict[str, Any]:
-        """Return the options of a request. Raises BadParameter where two do not go together."""
+        """Return the options as a dict. Raises BadParameter if two cannot be used together."""
         if self.chunk_characters is not None and self.explain:
             raise BadParameter(
-                "--chunk-characters: expected none with --explain, which is of one search"
+                "--chunk-characters cannot be used with --explain, which explains one search"
             )
         unsaid = {"explain"} if self.label_info else {"explain", "label_info"}
         return {
@@ -110,7 +111,7 @@ class RequestOptions(NamedTuple):
 
 @in_panel("Instances", common=("data",))
 class InstanceSource(NamedTuple):
-    """Where instances are, what their lines are, and what becomes of the labels of documents."""
+    """The options for where instances are, what their lines are, and existing result files."""
 
     data: Instances = STDIN
     plain: Annotated[
@@ -123,7 +124,7 @@ class InstanceSource(NamedTuple):
 
 
 RESULTS = ".labels"
-"""What the names of results end in, which stand beside documents."""
+"""The suffix of the files with the labels of documents."""
 
 _LOCAL_ONLY = ("store", "threads", "explain", "out", "ray")
 
@@ -144,16 +145,17 @@ def predict(
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Predict the labels of a text, or of instances: one JSON object a
-    line in, one prediction a line out.
+    """Predict the labels of a text, or of instances: one JSON object a line in, one a line out.
 
     A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in
     it is ignored, so that a labelled file can be predicted. In a .csv, .tsv or .parquet file each
     row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
-    the end. For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the
-    label, a tab, its score. With --out the answers are files, one for each part of the data,
-    written by threads or by the nodes of a cluster (--ray); if you run it again, it writes those
-    that are missing.
+    the end.
+
+    For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the label, a
+    tab, its score. With --out the answers are files, one for each part of the data, written by
+    threads or by the nodes of a cluster (--ray); if you run it again, it writes those that are
+    missing.
     """
     data = instances.data
     columns = table.columns(file_path(data))
@@ -194,7 +196,7 @@ def predict(
 
 
 Answers = Callable[[Source], Iterator["Answered"]]
-"""Answers the lines of a source, in blocks, in their order."""
+"""A function that answers the lines of a source, in blocks, in their order."""
 
 
 def _print_answers(
@@ -208,7 +210,7 @@ def _print_answers(
 ) -> None:
     """Write the answers to all lines of all files.
 
-    Raises BadData at the end where lines had none.
+    Raises BadData at the end if some lines could not be answered.
     """
     n_rows = n_bad = 0
     with progress(quiet or data == STDIN) as show:
@@ -233,7 +235,7 @@ def _write(lines: bytes) -> None:
 def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
     """Show the labels of a text as a table, or the answer as it is.
 
-    Raises BadData where it has none.
+    Raises BadData if the answer is an error.
     """
     line = b"".join(part.lines for part in answered)
     answer = loads(line)
@@ -253,10 +255,10 @@ def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
 
 
 class ResultFiles:
-    """The labels of the documents of a directory, a file beside each."""
+    """Writes the labels of the documents of a directory, a file beside each document."""
 
     def __init__(self, directory: Path, *, force: bool) -> None:
-        """Refuse results that are there, unless they are to be replaced.
+        """Find the documents; refuse existing results unless `force`.
 
         Raises BadData, BadParameter.
         """
@@ -272,7 +274,7 @@ class ResultFiles:
         self.n_written = 0
 
     def write(self, lines: bytes) -> None:
-        """Write the next answers, each to its file; of a document without one there is none."""
+        """Write the next answers, each to its file; a document with an error gets none."""
         for line in lines.splitlines():
             file = next(self._rest)
             answer = loads(line)
@@ -286,21 +288,22 @@ class ResultFiles:
 
 
 def _names_of(data: str) -> list[str]:
-    """Return the files that --data names; standard input is one,
-    and so is a directory of documents.
+    """Return the names of the files of --data.
+
+    Standard input counts as one, and so does a directory of documents.
     """
     path = file_path(data)
     if data == STDIN or path.is_file() or _is_corpus(path):
         return [data]
-    from xylem.datasets import find_files  # and kernels
+    from xylem.datasets import find_files  # it also imports kernels
 
     return [str(file.path) for file in find_files(path)]
 
 
 def _is_corpus(path: Path) -> bool:
-    """Tell whether a path is a directory of documents.
+    """Return whether a path is a directory of documents.
 
-    Raises BadData for one that has other data, too.
+    Raises BadData if it has other data too.
     """
     if not is_directory(path):
         return False
@@ -347,7 +350,7 @@ def _by_threads(
 
 
 _ERROR = b'"error":{'
-"""What the answer to a bad line has, and no other: a quote within a text has a backslash."""
+"""The bytes that only an error has: in an answer, a quote within a text has a backslash."""
 
 
 def _by_server(
@@ -355,7 +358,7 @@ def _by_server(
 ) -> Iterator[Answered]:
     """Yield the answers of a server to the lines of a source, in their order, as they come.
 
-    Raises BadInput where the server refuses, BadParameter, Unavailable.
+    Raises BadInput if the server refuses, BadParameter, Unavailable.
     """
     from xylem.base import read_settings
     from xylem.serving import Answered
@@ -376,7 +379,7 @@ def _by_server(
 
 
 def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
-    """Yield the lines of blocks; an empty one for each that is too long, whose number is kept."""
+    """Yield the lines of blocks; one that is too long is empty, its number in `long_lines`."""
     for block in todo:
         long_lines += [
             number for number, line in enumerate(block.lines, block.first) if line is None
@@ -387,7 +390,7 @@ def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[by
 def _with_long(
     lines: list[bytes], first: int, long_lines: list[int], limits: Limits
 ) -> list[bytes]:
-    """Return answers, those to lines that were too long to send as the server gives them."""
+    """Return answers with the errors that the server would give for lines that are too long."""
     from xylem.serving import describe_error, dump, too_long
 
     while long_lines and long_lines[0] < first + len(lines):
@@ -407,8 +410,8 @@ def score(
 ) -> None:
     """Print the exact probabilities of labels: one JSON object a line in, their scores a line out.
 
-    A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that
-    cannot be used has an error in its place, and the exit status is 2 at the end.
+    A line is an instance as for `xylem predict`, with "labels": those to score. A line that cannot
+    be used has an error in its place, and the exit status is 2 at the end.
     """
     from xylem.base import read_settings
     from xylem.serving import open_named, score_block

@@ -1,4 +1,4 @@
-"""`xylem models push` and `pull`: versions out to an object store, and in from one."""
+"""`xylem models push` and `pull`: versions to and from an object store."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def push(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Write a version to an object store, unless it is there;
-    servers that follow its aliases fetch it.
+    """Write a version to an object store, unless it is there already.
 
-    The model's label info goes with it, and what the aliases deny here is denied there too.
+    Servers that follow the aliases there fetch it. The model's label info goes with it, and labels
+    that the aliases deny here are denied there too.
     """
     from xylem.admin import RemoteStore
     from xylem_store import promoted, with_canary, with_shadow
@@ -66,10 +66,10 @@ def push(
         move = with_shadow(version, fraction_of("--shadow", shadow))
     if (canary is not None or shadow is not None) and not alias:
         raise BadInput(
-            "--canary, --shadow: expected --alias, whose requests they are of, found none"
+            "--canary and --shadow cannot be used without --alias, whose requests they share"
         )
     if alias:
-        opened.verify(name, version)  # also opens it as a server does, before an alias there moves
+        opened.verify(name, version)  # opens it as a server does, before an alias there moves
     pushed = remote.push(opened, name, version)
     info = remote.push_label_info(opened, name)
     changes = {
@@ -90,10 +90,10 @@ def push(
 
 @app.command()
 def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Fetch a version from an object store, by its number or an alias there; no alias here moves.
+    """Fetch a version from an object store, by its number or by an alias there.
 
-    But `latest` names a model's first version. All digests are checked before it is published.
-    Label info comes with it unless the model has some here.
+    No alias here moves, except that `latest` names a model's first version. All digests are checked
+    before it is published. Label info comes with it, unless the model has some here.
     """
     from xylem.admin import RemoteStore
 
@@ -111,7 +111,7 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
 
 
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
-    """Return a change that also has an alias deny what that of the store denies."""
+    """Return a change that also denies the labels that the local store's alias denies."""
     denied: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
         denied = store.alias(model, alias).denied
@@ -122,7 +122,7 @@ def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Cha
 
 
 def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
-    """Return an alias of an object store. Raises BadInput for one that is not there."""
+    """Return an alias of an object store. Raises BadInput if there is none of this name."""
     aliases = remote.model(model).aliases
     if alias not in aliases:
         names = ", ".join(sorted(aliases)) or "none"

@@ -1,4 +1,4 @@
-"""`xylem schedules`: jobs that come by themselves, of a store's database or of a server."""
+"""`xylem schedules`: jobs that are submitted automatically, for a store or a server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Submit a job again and again, at the times of --cron or after --rows.
+    """Submit a job again and again, at the times of --cron or after every --rows.
 
     Workers run the jobs.
     """

@@ -1,4 +1,4 @@
-"""`xylem thresholds`: tune a version's thresholds for macro-F, and keep them with it."""
+"""`xylem thresholds`: tune a version's thresholds for macro-F, and store them with it."""
 
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -25,7 +25,7 @@ from xylem.cli.places import open_model
 
 @in_panel("Tuning", common=("method", "test"))
 class Tuning(NamedTuple):
-    """How thresholds are found, and measured."""
+    """The options for how thresholds are found and measured."""
 
     method: Annotated[
         list[str] | None,
@@ -58,7 +58,7 @@ class Tuning(NamedTuple):
 
 @in_panel("Candidates")
 class Candidate(NamedTuple):
-    """What becomes of a candidate."""
+    """The options for a candidate: measure it, put it in force, or remove it."""
 
     shadow: Annotated[
         bool,
@@ -94,12 +94,12 @@ def thresholds(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Tune a version's thresholds on a labelled file that it was not
-    trained on, and store them with it.
+    """Tune a version's thresholds on a labelled file, and store them with the version.
 
-    `--threshold tuned` and `"threshold": "tuned"` use them from then on, and feedback continues
-    from them. With --shadow they are only a candidate, measured on feedback beside those in force,
-    until --switch or --drop. All F-measures are in percent.
+    The version must not have been trained on this file. `--threshold tuned` and `"threshold":
+    "tuned"` use the thresholds from then on, and feedback continues from them. With --shadow they
+    are only a candidate, measured on feedback beside those in force, until --switch or --drop. All
+    F-measures are in percent.
     """
     columns = table.columns(data, tuning.test)
     shadow, *changes = candidate
@@ -159,7 +159,7 @@ def thresholds(
 
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
-    """Put a version's candidate in force, or take it away; or start its thresholds anew."""
+    """Put a version's candidate in force, or remove it; or start its thresholds anew."""
     from xylem.serving import open_version
     from xylem.thresholds import ThresholdDatabase, take_shadow
 

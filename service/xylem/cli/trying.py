@@ -23,7 +23,7 @@ from xylem.cli.options import (
 
 
 class Result(NamedTuple):
-    """What the model is called, and whether it is served."""
+    """The options for the result: the name of the model, and whether it is served."""
 
     model: Annotated[
         str | None,
@@ -48,12 +48,11 @@ def try_file(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make a first model from a file, say how good it is, and
-    serve it with the console until Ctrl-C.
+    """Make a first model from a file, say how good it is, and serve it until Ctrl-C.
 
     It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is
     held out for thresholds, another tenth for the figures. It tries several kinds of features. The
-    model is published.
+    model is published, and served with the console.
     """
     from xylem.datasets import source_of
     from xylem.workflows import make_first_model
@@ -83,7 +82,7 @@ def try_file(
 
 
 def _guess(columns: TableColumns) -> str:
-    """Return how a table is read, and how to say otherwise."""
+    """Return the text about how a table is read, with the options that change it."""
     mark = "tab" if columns.delimiter == "\t" else columns.delimiter
     texts = ", ".join(column.name for column in columns.texts)
     return (
@@ -130,7 +129,7 @@ def _serve(store: Path, port: int | None, json: bool) -> None:
     if port is not None:
         overrides["port"] = port
     if "XYLEM_LOG_LEVEL" not in os.environ:
-        overrides["log_level"] = "warning"  # a newcomer reads the terminal
+        overrides["log_level"] = "warning"  # a new user reads the terminal
     settings = read_settings(**overrides)
     if not json:
         print_line(f"The console is at {url_of(settings.host, settings.port)}/ until Ctrl-C.")

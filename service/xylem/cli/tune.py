@@ -1,4 +1,4 @@
-"""`xylem tune`: the trainer and parameters that are best on held-out rows, published."""
+"""`xylem tune`: find the best trainer and parameters on held-out rows, publish that model."""
 
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -27,7 +27,7 @@ _SHOWN = 10
 
 
 class Validation(NamedTuple):
-    """What trials are measured on."""
+    """The options for what trials are measured on."""
 
     valid: Annotated[
         Path | None,
@@ -48,7 +48,7 @@ class Validation(NamedTuple):
 
 @in_panel("Search", common=("minutes",))
 class SearchOptions(NamedTuple):
-    """What is tried, for how long, and what is looked for."""
+    """The options for what is tried, for how long, and what is maximised."""
 
     trainers: Annotated[
         list[str] | None,
@@ -83,12 +83,12 @@ def tune(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Search for the trainer and the parameters that are best on held-out rows; publish that model.
+    """Search for the trainer and parameters that are best on held-out rows; publish that model.
 
-    Parameters given with -p are not searched. The best one is trained again on all of --data. Needs
-    the extra tune. With --ray the nodes of a cluster run trials in parallel, one on each processor.
-    The figures of the search are too good, because they are the best of many trials. Measure the
-    published model on another file with xylem evaluate.
+    Parameters given with -p are not searched. The best trial is trained again on all of --data.
+    Needs the extra tune. With --ray the nodes of a cluster run trials in parallel, one on each
+    processor. The figures of the search are too good, because they are the best of many trials.
+    Measure the published model on another file with xylem evaluate.
     """
     from xylem.workflows import DEFAULT_TRAINERS, SearchRequest, search, train_and_publish
     from xylem_store import check_model
@@ -141,5 +141,5 @@ def tune(
 
 
 def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
-    """Return parameters as a person would write them."""
+    """Return parameters as they are written on a command line."""
     return " ".join(f"{key}={as_option(value)}" for key, value in parameters.items())

@@ -72,7 +72,7 @@ def connect(address: str) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise BadParameter(f"ray: expected the package ray, found none: {EXTRA}") from None
+        raise BadParameter(f"a Ray cluster needs the package ray: {EXTRA}") from None
     is_ours = not ray.is_initialized()
     if is_ours:
         _reach(address)

@@ -27,7 +27,7 @@ def are_on(settings: Settings) -> bool:
     except ModuleNotFoundError:  # a parent package is missing too
         specs = None, None
     if None in specs:
-        raise BadParameter("XYLEM_TRACES: expected the packages of the extra otel, found none")
+        raise BadParameter("XYLEM_TRACES needs OpenTelemetry: pip install 'xylem-serve[otel]'")
     return True
 
 

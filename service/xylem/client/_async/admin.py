@@ -153,7 +153,7 @@ class AsyncAdmin(AsyncBase):
 
         kind  the kind of the jobs, such as `training`
         job   the body of such a job
-        rows  counts rows of feedback
+        rows  the number of new rows of feedback between two jobs
         """
         return await self.call("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
 

@@ -284,7 +284,9 @@ def test_addresses_at_which_there_is_no_cluster(
     current.write_text(place)  # of a cluster that is gone
     assert f"expected a cluster at {place}, found none" in refusal("auto")
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert refusal("auto").endswith("found none: pip install 'xylem-serve[ray]'")
+    assert refusal("auto").endswith(
+        "a Ray cluster needs the package ray: pip install 'xylem-serve[ray]'"
+    )
 
 
 def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) -> None:
