@@ -253,9 +253,7 @@ class PredictRequest(Options):
 
 
 class _Line(RequestModel):
-    """The fields of a batch's line besides the instance; the labels of a labelled file are
-    ignored.
-    """
+    """The fields of a batch's line besides the instance. Labels are allowed, and ignored."""
 
     id: Identity = Field(default=None, description="repeated by the answer")
     labels: Any = Field(default=None, description="of a labelled file: ignored")

@@ -1,15 +1,16 @@
-"""FTA: thresholds out of a fixed grid, one for all labels or one a label; and STO, out of all cuts.
+"""FTA and STO: thresholds from a fixed grid, and thresholds from all possible cuts.
 
+FTA chooses one threshold for all labels, or one for each label, from a fixed grid.
 Source: Jasinska et al. 2016 section 4.2; the grid is the paper's list of 1 / c. Deviations: a label
-with fewer than SUPPORT true rows takes the threshold that is best for all (the paper tunes it as
-well, on a handful of rows: on three data sets that lost 0.1 to 1.6 macro-F); of equally good values
-a label takes the one nearest to that.
+with fewer than SUPPORT true rows takes the threshold that is best for all labels (the paper tunes
+it as well, on a handful of rows: on three data sets that lost 0.1 to 1.6 macro-F); among equally
+good values a label takes the one nearest to that threshold.
 
-STO (section 4.1, algorithm 1): each label's threshold with the best F out of all that differ. The
-paper takes an estimate as the threshold; here it lies between two estimates (their geometric mean),
-so that rounding decides nothing. Of equally good cuts a label takes the one nearest to the best
-threshold for all labels, and that threshold itself where it is one of them: without true rows, or
-without estimates, there is nothing else to go by.
+STO (section 4.1, algorithm 1) gives each label the threshold with the best F among all that make a
+difference. The paper takes an estimate as the threshold; here the threshold lies between two
+estimates (at their geometric mean), so that rounding decides nothing. Among equally good cuts a
+label takes the one nearest to the best threshold for all labels, or that threshold itself if it is
+one of them: a label without true rows, or without estimates, has nothing else to go by.
 """
 
 import numpy as np
@@ -29,11 +30,11 @@ SUPPORT = 5  # a label with fewer true rows does not get a threshold of its own
 def fta(
     estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
 ) -> tuple[F32, F32]:
-    """Return (a threshold for each label, the best one for all), float32[K] each: scores.
+    """Return (a threshold for each label, the best one for all labels), float32[K] each: scores.
 
-    bounds  float32[K]: kappa_j, a probability under which no label's threshold is; so the one
-            threshold for all is max(t, kappa_j)
-    read    how scores are read: its power and scale
+    bounds  float32[K]: kappa_j, the least probability of a threshold of the label; so the one
+            threshold t for all labels is max(t, kappa_j)
+    read    how scores are read as probabilities: its power and scale
 
     Cost: one pass over the estimates, 16 bytes a label and value of the grid. Deterministic.
     """
@@ -41,7 +42,7 @@ def fta(
     scores = read.score_of(grid)
     counts = Counters(*np.zeros((2, *scores.shape), np.int64))
     _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
-    for values in counts:  # int64[G, K]: what reaches a value of the grid reaches those below it
+    for values in counts:  # int64[G, K]: an estimate that reaches a value reaches all lower ones
         values[:] = np.cumsum(values[::-1], axis=0)[::-1]
     n_true = np.bincount(truth.indices, minlength=truth.n_labels)
     counts.marks[:] += n_true
@@ -78,11 +79,12 @@ def sto(
 ) -> F32:
     """Return each label's threshold, float32[K]: a score from its floor to 1.
 
-    floor  float32[K], at least estimates.floor: the score of kappa_j, below which no threshold is
-    common_threshold  float32[K], at least the floor: the threshold that a label has where cuts are equally
-           good
+    floor             float32[K], at least estimates.floor: the score of kappa_j, the least
+                      threshold
+    common_threshold  float32[K], at least the floor: the preferred threshold among equally good
+                      cuts
 
-    Cost: sorts the estimates of each label, O(kept log kept). Deterministic.
+    Cost: sorts the n estimates of each label, O(n log n). Deterministic.
     """
     hits = mark_hits(estimates, truth)
     order = np.argsort(estimates.labels, kind="stable")
@@ -122,7 +124,7 @@ def _best_cuts(
         best_f = -1.0
         best_gap = np.inf
         n_hits = 0
-        for n in range(len(label_scores) + 1):  # the n highest are predicted
+        for n in range(len(label_scores) + 1):  # predict the n highest
             if n > 0:
                 n_hits += label_hits[order[n - 1]]
             high = label_scores[order[n - 1]] if n > 0 else np.float32(1.0)
@@ -147,10 +149,9 @@ def _best_cuts(
 def _between(
     low: np.float32, is_floor: bool, high: np.float32, preferred: np.float32
 ) -> np.float32:
-    """Return a threshold that `high` reaches and `low` does not:
-    the one wanted, or else the middle.
+    """Return a threshold that `high` reaches and `low` does not: `preferred`, or else the middle.
 
-    Where `low` is the floor and no estimate, it will do itself.
+    If `low` is the floor, and not an estimate, it may be the threshold itself.
     """
     if preferred <= high and (low < preferred or (is_floor and low == preferred)):
         return preferred
