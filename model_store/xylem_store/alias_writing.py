@@ -86,7 +86,9 @@ class AliasWriter(StoreWriter):
                 return AliasChange(
                     name, alias, old_alias, self._replace(name, alias, stage, move, new_alias)
                 )
-        raise Conflict(f"{name}: expected to change {alias}, found it changed {_ATTEMPTS} times")
+        raise Conflict(
+            f"{name}: expected to change {alias}, found it changed by others {_ATTEMPTS} times"
+        )
 
     def promote(
         self, name: str, version: int, alias: str = LATEST, cause: Cause | None = None
@@ -121,7 +123,7 @@ class AliasWriter(StoreWriter):
         Raises NotFound, Conflict for `latest`, which every model has, or StoreUnwritable.
         """
         if check_alias(alias) == LATEST:
-            raise Conflict(f"{name}: expected an alias that a model can be without, found {LATEST}")
+            raise Conflict(f"{name}: {LATEST} cannot be deleted, since every model has it")
         if alias not in self._alias_names(name):
             raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
         return self.change_alias(name, alias, REMOVED, removed, cause, create=True)

@@ -113,6 +113,6 @@ def check_bounds(
             fits = (flat >= bound.least) & (flat < size)
             check_all(name, fits, f"a number from {bound.least} to {size - 1}", flat)
         elif not len(flat):
-            raise Corrupt(file_name(name), "an offset at least", "none")
+            raise Corrupt(file_name(name), "one offset or more", "none")
         else:
             check_offsets(name, np.asarray(flat, np.int64), size)

@@ -346,7 +346,7 @@ def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
     if len(mapped.data) != head.file_bytes:
         raise Corrupt(where, f"{head.file_bytes} bytes for its head", f"{len(mapped.data)} bytes")
     if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
-        raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
+        raise Corrupt(where, f"sha256 {head.sha256} after the head", "another")
     parts = []
     offset = HEAD_BYTES
     for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), _sizes(head), strict=True):

@@ -102,7 +102,7 @@ def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
             if lock is not None:
                 return path, lock
     raise StoreUnwritable(
-        f"{home}: expected a directory to stay, found {_ATTEMPTS} removed at once"
+        f"{home}: expected a new directory, found {_ATTEMPTS} removed by other writers at once"
     )
 
 
@@ -192,7 +192,7 @@ class StoreWriter(StoreReader):
                 map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head
             )
             if actual_digest != digest:
-                raise Corrupt(LABEL_INFO, f"that of {digest}", f"that of {actual_digest}")
+                raise Corrupt(LABEL_INFO, f"a head of digest {digest}", actual_digest)
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def delete_label_info(self, name: str) -> bool:

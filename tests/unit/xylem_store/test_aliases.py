@@ -289,7 +289,7 @@ def test_who_is_overtaken_all_the_time_is_told(store: Store) -> None:
         return alias._replace(shadow=Beside(3, 5))
 
     with pytest.raises(
-        errors.Conflict, match="expected to change stable, found it changed 16 times"
+        errors.Conflict, match="expected to change stable, found it changed by others 16 times"
     ):
         store.change_alias("m", "stable", SPLIT, change)
 
