@@ -1,9 +1,8 @@
-"""A batch job: predictions for the lines of a file, written to a file that a run
-killed at any moment goes on with.
+"""A batch job: writes predictions for the lines of a file, and can be killed at any moment.
 
-Answers are appended to result.part. Now and then they are synced, and result.offset says how many
-lines of the data they answer and how long they are: a later run cuts off what came after, passes
-over those lines, and goes on.
+Answers are appended to result.part. From time to time they are synced to the disk, and
+result.offset records how many lines of the data are answered, and how long the answers are. A later
+run cuts off what was written after that, skips those lines of the data, and continues.
 """
 
 import json
@@ -35,10 +34,12 @@ SYNC_SECONDS = 2.0  # between two moments from which a later run can continue
 
 
 class Offset(NamedTuple):
-    """A moment to go on from: lines of the data that are answered, of which
-    so many are bad, and their answers.
+    """The point from which a later run can continue.
 
-    prints  what the data file was like
+    lines   lines of the data that are answered
+    bad     how many of them were answered by an error
+    bytes   the length of the answers
+    prints  the fingerprints of the data file
     """
 
     lines: int = 0
@@ -48,14 +49,12 @@ class Offset(NamedTuple):
 
 
 def run(context: JobContext, request: BatchJob) -> dict[str, int]:
-    """Do the job; return how many lines were answered, how many
-    with an error, and the file's bytes.
-    """
+    """Do the job; return the number of lines answered, of those with an error, and of bytes."""
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     job = context.job
     version = context.resolve_version(request.version)
-    # a run before this one was done, and could not say so
+    # an earlier run had finished, but was killed before it could report that
     if (context.directory / RESULT).exists():
         return _counts(_offset_of(context.directory))
     prints = json.loads(json.dumps(files.prints()))
@@ -111,7 +110,7 @@ def _answer(
                 bytes=offset.bytes + len(answered.lines),
             )
             place = source.raw.tell()
-            # by how far in it we are
+            # estimated from the position in the file
             n_lines = round(offset.lines * source.n_bytes / place) if place else 0
             context.on_progress("predict", offset.lines, max(offset.lines, n_lines) if place else 0)
             if time.monotonic() > synced_at + SYNC_SECONDS:
@@ -129,7 +128,7 @@ def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]
 
 
 def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
-    """Have the answers so far on the disk, and then the offset."""
+    """Sync the answers so far to the disk, and then the offset."""
     out.flush()
     os.fsync(out.fileno())
     with unfinished(directory / OFFSET) as file:
@@ -137,7 +136,7 @@ def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
 
 
 def _offset_of(directory: Path) -> Offset:
-    """Return the offset that an earlier run left, the beginning when there is none."""
+    """Return the offset that an earlier run left; that of the beginning if there is none."""
     try:
         return Offset(**json.loads((directory / OFFSET).read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):

@@ -1,7 +1,6 @@
-"""Figures of jobs for Prometheus: what waits, what runs, what came of the
-others; and a worker's `/metrics`.
+"""Figures of jobs for Prometheus: which wait, run and have ended; and a worker's `/metrics`.
 
-All are read from the database, so every process that tells them tells the same.
+All are read from the database, so every process reports the same figures.
 """
 
 import contextlib
@@ -40,24 +39,25 @@ from xylem.serving import PROBLEMS, code_of, describe_error
 
 READ_SECONDS = 2.0  # the pause between two reads of the figures of a server
 REQUEST_SECONDS = 5.0
-"""The longest wait for the next bytes of who asks a worker for its
-figures: one is answered at a time.
-"""
+"""The longest wait for the next bytes of a request to a worker, which answers one at a time."""
 
 _QUEUED = "queued"
 _RUNNING = "running"
 
 
 _Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
-"""What the database says: when, by its clock; rows (kind, state, n, since) of jobs, `since` of the
-oldest; rows (kind, state, n, seconds) of ended ones.
+"""Figures that were read from the database.
+
+They are the time, by the database's clock; rows (kind, state, n, since) of the jobs that have not
+ended, `since` that of the oldest; and rows (kind, state, n, seconds) of the jobs that have ended.
 """
 
 
 class JobFigures(Collector):
-    """The figures as they were last read; none while the database does not answer. Thread-safe.
+    """The figures of jobs as they were last read. Thread-safe.
 
-    Use `start` and `close` to have them read all the time, or `read`.
+    There are none while the database does not answer. Use `start` and `close` to have them read
+    regularly, or `read`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -70,7 +70,7 @@ class JobFigures(Collector):
     def read(self) -> bool:
         """Read the figures now; return whether there are any. Blocking.
 
-        Other parts report a database that does not answer.
+        A database that does not answer is not reported here: other parts report it.
         """
         figures = None
         with contextlib.suppress(DatabaseUnavailable), self._database.read() as connection:
@@ -108,7 +108,7 @@ class JobFigures(Collector):
 
 
 def _figures(connection: Connection) -> _Figures:
-    """Read the figures. A job whose worker has died waits for another."""
+    """Read the figures. A job whose worker has died counts as one that waits."""
     read_at = now(connection)
     runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= read_at)
     state = case((runs, _RUNNING), else_=_QUEUED).label("state")
@@ -126,15 +126,16 @@ def _figures(connection: Connection) -> _Figures:
 
 
 class FiguresPage:
-    """`GET /metrics` of a worker, for whom the settings or a key of
-    the scope `metrics` let; in a thread.
+    """Answers `GET /metrics` of a worker, in a thread.
+
+    If the settings do not open the scope `metrics`, a request needs a key with that scope.
     """
 
     def __init__(self, database: Database, settings: Settings, port: int) -> None:
-        """Listen on the settings' host. Raises Unavailable.
+        """Listen on the host of the settings. Raises Unavailable.
 
         database  the caller's, which closes it
-        port      0: a free one
+        port      0: a free port
         """
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -147,7 +148,7 @@ class FiguresPage:
         self._server = WSGIServer(
             listener.getsockname()[:2], _QuietHandler, bind_and_activate=False
         )
-        self._server.socket.close()  # its own, which would be of one family
+        self._server.socket.close()  # its own socket, which has only one address family
         self._server.socket = listener
         self._server.server_name, self._server.server_port = listener.getsockname()[:2]
         self._server.setup_environ()
@@ -160,7 +161,7 @@ class FiguresPage:
         log(logging.INFO, "listening", url=f"{url_of(self._server.server_name, self.port)}/metrics")
 
     def close(self) -> None:
-        """Answer no more. Blocking, as long as the answer under way takes."""
+        """Stop answering. Blocks until the present answer is sent."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -182,20 +183,21 @@ class FiguresPage:
         return [json.dumps({"status": status, **problem}).encode()]
 
     def _check(self, authorization: str | None) -> None:
-        """Raise AccessRefused, or DatabaseUnavailable, unless who
-        brings this header may see figures.
+        """Check the header Authorization of a request for figures.
+
+        Raises AccessRefused if it has no access, and DatabaseUnavailable.
         """
         if AccessScope.METRICS not in self._ring.open:
-            with contextlib.suppress(DatabaseUnavailable):  # what was read before holds for a while
+            with contextlib.suppress(DatabaseUnavailable):  # the last keys hold for a while
                 self._ring.refresh()
             key = None if authorization is None else authorization.encode("latin-1")
             self._ring.check(key, AccessScope.METRICS)
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Reads a request, for so long; logs nothing."""
+    """Reads a request within REQUEST_SECONDS, and logs nothing."""
 
     timeout = REQUEST_SECONDS
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -1,8 +1,8 @@
-"""Jobs that come by themselves: at the times of a cron line, or when rows of feedback have come.
+"""Schedules: submit jobs at the times of a cron line, or when rows of feedback have come.
 
-Every worker looks for schedules that are due. A run is a job whose idempotency key names the
-schedule and the number of the run: so one job comes of it, however many workers look, and wherever
-one of them is killed.
+Every worker looks for schedules that are due. A run submits a job with an idempotency key made from
+the id of the schedule and the number of the run: so each run gives one job, however many workers
+look, and even if one of them is killed.
 """
 
 import datetime
@@ -36,7 +36,7 @@ from xylem_store import LATEST, Conflict
 SCHEDULES_MAX = 100  # schedules of a database
 
 LOOK_SECONDS = 1.0
-"""Between two looks of a worker."""
+"""The pause between two looks of a worker."""
 
 CRON_MAX = 128
 _CRON_FIELDS = 5
@@ -45,12 +45,12 @@ _CRON_FIELDS = 5
 class Schedules:
     """The schedules of a database. Thread-safe, for any number of processes; calls block.
 
-    They are told as JSON tells of them, as by `xylem.Client`. All raise DatabaseUnavailable. Use
-    `start` and `close` to have those run that are due.
+    Schedules are returned as JSON shows them, as by `xylem.Client`. All calls raise
+    DatabaseUnavailable. Use `start` and `close` to have schedules run when they are due.
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
-        """Take the database, which the caller closes."""
+        """Use a database, which the caller closes."""
         self._database = database
         self._jobs = Jobs(database, settings)
         self._rows_max = settings.limits.feedback_rows_max if settings.feedback_rows else 0
@@ -61,15 +61,16 @@ class Schedules:
     def create_schedule(
         self, kind: str, job: object, cron: str | None = None, rows: int | None = None
     ) -> dict[str, Any]:
-        """Have jobs come by themselves, and return the schedule.
+        """Create and return a schedule, which submits jobs automatically.
 
-        kind  one of `xylem.admin.jobs.kinds.KINDS`, and `job` the JSON value of a request of it
+        kind  one of `xylem.admin.jobs.kinds.KINDS`
+        job   the JSON value of a request for such a job
         cron  the times, in UTC: minute, hour, day of the month, month, day of the week
-        rows  in its place: whenever so many rows of feedback have come, to the models whose
-              feedback the job reads, else to the model that it is about
+        rows  instead of `cron`: whenever this many rows of feedback have come, to the models whose
+              feedback the job reads, else to the model of the job
 
-        Raises BadFields and BadRequest for what no job would take, for a cron line that is none or
-        never comes, and for rows that do not come; Conflict where another schedule moves the same
+        Raises BadFields and BadRequest for a request that is not valid, a cron line that is not
+        valid or never comes, and rows that cannot come; Conflict if another schedule moves the same
         alias; LimitExceeded.
         """
         if (cron is None) == (rows is None):
@@ -124,20 +125,18 @@ class Schedules:
             return [_facts(connection, row) for row in rows]
 
     def delete_schedule(self, schedule_id: str) -> dict[str, Any]:
-        """Remove a schedule, and return it; a job that came of it goes on. Raises
-        ScheduleNotFound.
-        """
+        """Remove a schedule, and return it; its jobs go on. Raises ScheduleNotFound."""
         with self._database.write() as connection:
             facts = _facts(connection, _find(connection, schedule_id))
             connection.execute(delete(SCHEDULES).where(SCHEDULES.c.id == schedule_id))
             return facts
 
     def run_due(self) -> int:
-        """Submit a job for each schedule that is due, and return how many there were.
+        """Submit a job for each schedule that is due; return how many were due.
 
-        One whose last job has not ended is not due before that; of several times that were missed
-        it runs once. Raises Overloaded when as many jobs wait as may: it is due at the next look,
-        too.
+        A schedule is not due before its last job has ended; if several of its times have passed, it
+        runs once. Raises Overloaded if too many jobs wait: then the schedule is still due at the
+        next look.
         """
         with self._database.read() as connection:
             time_now = now(connection)
@@ -148,7 +147,7 @@ class Schedules:
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
             job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
-            # else another was faster
+            # else another worker has run it
             is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
             next_at = None if row.cron is None else next_time(row.cron, time_now)
             run = (
@@ -162,9 +161,9 @@ class Schedules:
         return len(due)
 
     def _correct_times(self, rows: Iterable[Row[Any]], time_now: float) -> None:
-        """Bring forward what is not to run before a time that comes after the next one.
+        """Bring forward schedules whose next run is later than the next time of their cron line.
 
-        It ran, or was made, while the clock was ahead.
+        They were created, or ran, while the clock was ahead.
         """
         for row in rows:
             earliest = _next_after_minute(row.cron, int(time_now // 60))
@@ -177,11 +176,11 @@ class Schedules:
 
 
 def next_time(cron: str, start_time: float) -> float:
-    """Return the first time of a cron line after another, in seconds since 1970.
+    """Return the first time of a cron line after `start_time`; both in seconds since 1970.
 
     Raises BadRequest.
     """
-    from croniter import CroniterBadDateError, CroniterError, croniter  # 0.2 s
+    from croniter import CroniterBadDateError, CroniterError, croniter  # its import takes 0.2 s
 
     cron_text = f"{cron[:80]!r}"
     if len(cron) > CRON_MAX or len(cron.split()) != _CRON_FIELDS:
@@ -201,14 +200,15 @@ def next_time(cron: str, start_time: float) -> float:
 
 @functools.lru_cache(maxsize=SCHEDULES_MAX)
 def _next_after_minute(cron: str, minute: int) -> float:
-    """Return as `next_time` for each moment of a minute since 1970: every worker asks
-    each second.
+    """Return `next_time` after the start of a minute, counted since 1970.
+
+    It is cached, because every worker asks each second.
     """
     return next_time(cron, 60.0 * minute)
 
 
 def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
-    """Return the alias that jobs of a request are to move; None: they move none."""
+    """Return the alias that the jobs of a request move; None if they move none."""
     if kind not in PUBLISHING:
         return None
     alias: str | None = (request.get("promotion") or {}).get("alias", LATEST)
@@ -216,9 +216,7 @@ def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
 
 
 def _rows_come(connection: Connection, row: Row[Any]) -> int:
-    """Return how many rows have come since its last run to the models to whose
-    feedback it listens.
-    """
+    """Return how many rows have come since the last run to the models of a schedule."""
     return count_after(
         connection, feedback_models(json.loads(row.request)) or [row.model], row.rows_after
     )
@@ -245,7 +243,7 @@ def _find(connection: Connection, schedule_id: str) -> Row[Any]:
 
 
 def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
-    """Return what JSON tells of a schedule."""
+    """Return a schedule as JSON shows it."""
     n_rows = None if row.when_rows is None else _rows_come(connection, row)
     request = json.loads(row.request)
     return {

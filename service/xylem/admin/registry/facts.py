@@ -1,4 +1,4 @@
-"""What JSON says of the registry: the same over HTTP and on the command line."""
+"""The JSON of the registry: the same over HTTP and on the command line."""
 
 import datetime
 from typing import Any
@@ -7,19 +7,19 @@ from xylem_store import DENIED, SPLIT, Alias, AliasChange, Move, Store, content_
 
 
 def move_facts(change: AliasChange) -> dict[str, Any]:
-    """Return what JSON says of what an alias names now, and named before."""
+    """Return the JSON of a moved alias: the version that it names now, and the one before."""
     versions = {"version": change.version, "previous_version": change.old_alias.version or None}
     return {"model": change.model, "alias": change.alias, **versions}
 
 
 def split_facts(change: AliasChange) -> dict[str, Any]:
-    """Return what JSON says of what stands beside the version that an alias names now."""
+    """Return the JSON of an alias: its version, its canary and its shadow."""
     split = (change.new_alias or Alias(0)).split()
     return {"model": change.model, "alias": change.alias, "version": change.version, **split}
 
 
 def history_facts(model: str, move: Move) -> dict[str, Any]:
-    """Return what JSON says of a move; the time as RFC 3339."""
+    """Return the JSON of a move; its time is RFC 3339."""
     time_text = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime(
         "%Y-%m-%dT%H:%M:%SZ"
     )
@@ -27,13 +27,14 @@ def history_facts(model: str, move: Move) -> dict[str, Any]:
 
 
 def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
-    """Return what JSON says of where a version, by number or alias, came from.
+    """Return the JSON of where a version, by number or alias, came from.
 
-    `content` is its digest, the same under any name; `parent`, `job`, `rule` and `calibration` are
-    of its origin (`xylem_store.origin`), null where it has none; `promotions` are the moves of
-    aliases to it, and refusals, with their verdicts, the newest first.
+    `content` is its digest, which does not depend on its name; `parent`, `job`, `rule` and
+    `calibration` are those of its origin (`xylem_store.origin`), null where it has none;
+    `promotions` are the moves of aliases to it, and refused moves, with their verdicts, the newest
+    first.
 
-    The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt and
+    The arrays are not verified, and only the origin is read. Raises NotFound, Corrupt and
     StoreUnreadable.
     """
     opened = store.open(model, ref, verify=False)

@@ -1,4 +1,4 @@
-"""RemoteFollower: keeps a store as an object store says, in a thread of its own."""
+"""RemoteFollower: keeps a store equal to an object store, in its own thread."""
 
 import contextlib
 import logging
@@ -19,19 +19,16 @@ from xylem_store import (
 
 
 class RemoteFollower:
-    """Fetches the versions that remote aliases and their splits name, and
-    moves and splits the local aliases.
+    """Fetches the versions that remote aliases and their splits name, then changes local aliases.
 
-    Versions that nobody names are deleted.
+    Versions that no alias names are deleted. For the models of the object store, its aliases are
+    the truth; local models with other names stay.
 
-    The remote aliases are the truth for the models that are there; local models of other names
-    stay.
+    `start` begins to follow. `stop(seconds)` waits for a version that is being fetched, at most
+    that long.
 
-    `start` begins to follow, and `stop` waits for a version that is being fetched at most so many
-    seconds.
-
-    keep  versions of a model, besides those that aliases name, that stay in the store: the newest
-          ones
+    keep  how many of the newest versions of a model stay in the store, besides those that aliases
+          name
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class RemoteFollower:
     def look(self) -> bool:
         """Bring the store up to date now; return whether nothing failed. A fault is logged once.
 
-        Cost where nothing has changed: what `RemoteStore.index` costs.
+        If nothing has changed, it costs what `RemoteStore.index` costs.
         """
         try:
             index = self._remote.index()
@@ -85,7 +82,10 @@ class RemoteFollower:
         return True
 
     def _bring(self, model: str, remote_model: RemoteModel) -> None:
-        """Bring one model up to date: `latest` first, so that no other version is taken for it."""
+        """Bring one model up to date.
+
+        `latest` comes first: without it, the store would take another version for it.
+        """
         for name, alias in sorted(remote_model.aliases.items(), key=lambda item: item[0] != LATEST):
             for version in alias.versions:
                 remote_version = RemoteVersion(version, remote_model.digests[version])
@@ -98,7 +98,7 @@ class RemoteFollower:
         self._forget_old(model, set(remote_model.digests))
 
     def _bring_alias(self, model: str, name: str, remote_alias: Alias) -> None:
-        """Have an alias be as it is there, whose versions are here."""
+        """Make a local alias equal to a remote one, whose versions are in the store already."""
         changed = self._store.change_alias(
             model,
             name,
@@ -128,7 +128,7 @@ class RemoteFollower:
         log(logging.INFO, "remote_version_fetched", model=model, version=remote_version.version)
 
     def _forget_old(self, model: str, named_versions: set[int]) -> None:
-        """Delete the versions that no alias names, but for the newest ones."""
+        """Delete the versions that no alias names, except the newest ones."""
         named_versions |= {self._store.alias(model).version}
         unnamed_versions = [
             version for version in self._store.versions(model) if version not in named_versions

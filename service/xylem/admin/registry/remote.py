@@ -1,11 +1,10 @@
-"""RemoteStore: versions and aliases as objects, by fsspec (S3, Google,
-Azure, a directory that is mounted).
+"""RemoteStore: versions and aliases as objects of fsspec (S3, Google, Azure, a mounted directory).
 
-A version is one object, the archive that `xylem models export` writes, under a name with its
-digest: it is there whole or not at all, and never changes. All aliases of all models are one
-object, the index: a change replaces it on the condition that nobody else has since it was read. So
-no change is lost, whoever follows the models asks for one object, and there are no two objects that
-could say different things.
+A version is one object, the archive that `xylem models export` writes. Its name contains its
+digest: the object exists whole or not at all, and never changes. All aliases of all models are one
+object, the index: a change replaces it on the condition that nobody has changed it since it was
+read. So no change is lost, a follower of the models reads only one object, and no two objects can
+contradict each other.
 """
 
 import contextlib
@@ -59,8 +58,10 @@ class RemoteVersion(NamedTuple):
 
 
 class RemoteInfo(NamedTuple):
-    """A model's label info: the SHA-256 of its head, which has
-    that of all behind it, and its bytes.
+    """A model's label info.
+
+    digest  the SHA-256 of its head, which has the digests of all that follows
+    bytes   its length
     """
 
     digest: str
@@ -68,9 +69,7 @@ class RemoteInfo(NamedTuple):
 
 
 class RemoteModel(NamedTuple):
-    """A model's aliases by name, the digests of the versions that
-    they name, and its label info, if any.
-    """
+    """A model's aliases by name, the digests of their versions, and its label info, if any."""
 
     aliases: Mapping[str, Alias] = {}
     digests: Mapping[int, str] = {}
@@ -78,16 +77,16 @@ class RemoteModel(NamedTuple):
 
 
 class RemoteIndex(NamedTuple):
-    """All models by name. Each change has the next generation; 0: nothing was written yet."""
+    """All models by name. Each change increases the generation; 0: nothing has been written yet."""
 
     generation: int = 0
     models: Mapping[str, RemoteModel] = {}
 
 
 def render_index(index: RemoteIndex) -> bytes:
-    """Return the bytes of an index: the document, and the line that proves it whole.
+    """Return an index as bytes: the document, and a line that proves it complete.
 
-    Raises BadNames for more than an index may hold.
+    Raises BadNames for more than an index may contain.
     """
     models = {}
     for name, model in index.models.items():
@@ -108,7 +107,7 @@ def render_index(index: RemoteIndex) -> bytes:
 
 
 def parse_index(data: bytes, where: str) -> RemoteIndex:
-    """Return the index in these bytes; raise Corrupt naming `where` for anything else."""
+    """Return the index in these bytes; raise Corrupt, which names `where`, for anything else."""
     if len(data) > INDEX_BYTES_MAX:
         raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
     index: RemoteIndex = _INDEX(parse_sealed(data, where), where)
@@ -141,7 +140,7 @@ _INDEX = record(
 
 
 ATTEMPTS = 16
-"""Tries to change the index, which others change too."""
+"""How often a change of the index is tried, as others may change it, too."""
 
 INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20
@@ -149,15 +148,14 @@ _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
 
 
 class RemoteStore:
-    """The objects below a URL (`s3://bucket/prefix`). Credentials are
-    those of the driver's environment.
+    """The objects below a URL (`s3://bucket/prefix`).
 
-    Every call asks the object store, and blocks. It raises Unavailable when that does not answer,
-    or refuses.
+    The driver takes the credentials from its environment. Every call reads or writes the object
+    store, and blocks. It raises Unavailable if the object store does not answer, or refuses.
     """
 
     def __init__(self, url: str) -> None:
-        """Take a URL. Raises BadParameter for one of a kind that is not known or not installed."""
+        """Use a URL. Raises BadParameter for a kind of URL that is not known or not installed."""
         self.url = redacted_url(url)
         self._fs, self._root = file_system(url, skip_instance_cache=True)
         self._index_object = object_at(self._fs, f"{self._root}/{INDEX}")
@@ -165,11 +163,11 @@ class RemoteStore:
         self._tag: str | None = None
 
     def index(self) -> RemoteIndex:
-        """Return the aliases of all models; the same object as before while nothing has changed.
+        """Return the aliases of all models; the same Python object while nothing has changed.
 
-        Cost: one conditional read, whatever the number of models. Raises Corrupt for what is no
-        index. Where nothing was pushed yet it is empty; one that was there before is never taken to
-        be gone.
+        Cost: one conditional read, whatever the number of models. The index is empty if nothing was
+        pushed yet; once there was an index, a missing one raises Corrupt, as does an index that
+        cannot be read.
         """
         place = f"{self.url}/{INDEX}"
         with self._driver_errors("read the index"):
@@ -184,15 +182,13 @@ class RemoteStore:
         return self._index
 
     def model(self, name: str) -> RemoteModel:
-        """Return what the index says of a model: nothing of one
-        that is not there. Raises as `index`.
-        """
+        """Return the entry of a model in the index, empty if there is none. Raises as `index`."""
         return self.index().models.get(check_model(name), RemoteModel())
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
-        """Write a version of a store, verified first, unless it is there. Returns what it is named.
+        """Write a version of a store, verified first, unless it exists; return its name.
 
-        Raises Conflict when the number is another version's, NotFound and Corrupt.
+        Raises Conflict if the number belongs to another version, NotFound and Corrupt.
         """
         pushed = RemoteVersion(
             version=version, digest=manifest_digest(store.manifest(model, version))
@@ -215,7 +211,7 @@ class RemoteStore:
     def find(self, model: str, version: int) -> RemoteVersion:
         """Return a version by its number.
 
-        Raises VersionNotFound, and Conflict where there are two.
+        Raises VersionNotFound, and Conflict if there are two.
         """
         check_model(model)
         with self._driver_errors(f"look for {model}@{version}"):
@@ -229,10 +225,11 @@ class RemoteStore:
     def pull(
         self, store: Store, model: str, version: RemoteVersion, denied: tuple[str, ...] = ()
     ) -> Manifest:
-        """Publish a version in a store under its number; no alias
-        moves. Raises Corrupt, StoreUnwritable.
+        """Publish a version in a store under its number; no alias moves.
 
-        denied  as `Store.mirror` has it
+        denied  see `Store.mirror`
+
+        Raises Corrupt, StoreUnwritable and VersionNotFound.
         """
         with self._driver_errors(f"read {model}@{version.version}"):
             path = self._version_path(model, version)
@@ -251,14 +248,13 @@ class RemoteStore:
         pushed: RemoteVersion | None = None,
         info: RemoteInfo | None = None,
     ) -> RemoteModel:
-        """Change aliases of a model, all of them in one step;
-        return what the index says of it then.
+        """Change aliases of a model, all in one step; return the model's new entry in the index.
 
-        pushed  a version that they may come to name, which was pushed before
-        info    the model's label info from now on, which was pushed before; None: as it is
+        pushed  a version that the aliases may name now, and that was pushed before
+        info    the new label info of the model, which was pushed before; None: it stays
 
-        Raises what the changes do, BadSplit, BadNames for more than the index can hold, and
-        Conflict for a version that is not as it was pushed, or when others change the index all the
+        Raises what the changes raise, BadSplit, BadNames for more than an index may contain, and
+        Conflict for a version that is not as it was pushed, or if others change the index all the
         time.
         """
         check_model(model)
@@ -280,10 +276,10 @@ class RemoteStore:
         )
 
     def push_label_info(self, store: Store, model: str) -> RemoteInfo | None:
-        """Write the label info of a store's model, verified, unless it is there; None: it has none.
+        """Write the label info of a store's model, verified, unless it exists; None if it has none.
 
-        It is that of the model here once `change` says so. Raises Corrupt, and Conflict when it is
-        replaced meanwhile.
+        It becomes the label info of the remote model with `change`. Raises Corrupt, and Conflict if
+        it is replaced meanwhile.
         """
         head = store.label_info_head(model)
         if head is None:
@@ -295,14 +291,14 @@ class RemoteStore:
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 with self._fs.open(path, "wb", block_size=_BLOCK_BYTES) as file:
                     written = store.export_label_info(model, file)
-                if written != head:  # what was begun is not kept
+                if written != head:  # the error ends the transaction, so the object is not stored
                     raise Conflict(f"{model}: expected its label info as it was, found it replaced")
         return info
 
     def pull_label_info(self, store: Store, model: str, info: RemoteInfo) -> None:
-        """Make label info that is here that of a store's model, all digests checked, unless it is.
+        """Give a store's model this label info, with all digests checked, unless the model has it.
 
-        Raises Corrupt for another than its digest says, NotFound, StoreUnwritable.
+        Raises Corrupt if it does not have its digest, NotFound, StoreUnwritable.
         """
         head = store.label_info_head(model)
         if head is not None and head_digest(head) == info.digest:
@@ -314,9 +310,7 @@ class RemoteStore:
             store.import_label_info(model, _RemoteFile(self, model, file), info.bytes, info.digest)
 
     def _write(self, index: RemoteIndex) -> bool:
-        """Replace the index unless somebody has since it was read; return whether it
-        was replaced.
-        """
+        """Replace the index unless it has changed since it was read; return whether it was."""
         data = render_index(index)
         with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)
@@ -337,8 +331,9 @@ class RemoteStore:
 
     @contextlib.contextmanager
     def _driver_errors(self, action: str) -> Iterator[None]:
-        """Turn whatever the driver raises into Unavailable: each
-        kind of store has errors of its own.
+        """Turn whatever the driver raises into Unavailable: each kind of store has its own errors.
+
+        action  what the driver does, as a verb and its object, for the message
         """
         try:
             yield
@@ -356,7 +351,7 @@ def _changed(
     pushed: RemoteVersion | None,
     serial: int,
 ) -> RemoteModel:
-    """Return a model with its aliases changed, which then have this serial number."""
+    """Return a model with its aliases changed; these get this serial number."""
     aliases = dict(model.aliases)
     digests = dict(model.digests)
     if pushed is not None:
@@ -375,8 +370,9 @@ def _changed(
 
 
 class _RemoteFile:
-    """An object that is read: what its driver raises is told as the
-    object store's, not as the disk's.
+    """An object that is being read; errors of its driver are raised as the object store's.
+
+    Else the store that reads it would take them for errors of the disk.
     """
 
     def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:
