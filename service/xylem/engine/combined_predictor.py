@@ -1,4 +1,6 @@
-"""The predictor of combined versions: members and names propose labels, a ranker scores them."""
+"""The predictor of combined versions: members and names of concepts propose labels, and a ranker
+scores them.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -44,26 +46,28 @@ from xylem_store import (
 
 
 class CombinedPredictor(LabelSearcher):
-    """Answers rows from one opened combined version. Safe to call from several threads at once.
+    """Predicts the labels of rows with one opened combined version. Several threads may call it.
 
-    A label's score is what the ranker says of it, 0 where neither a member nor its names propose
-    it. So the answers are always exact, and a request's beam means nothing: the members search by
-    one of their own.
+    A label's score is the ranker's, or 0 if neither a member nor the label's names propose it. So
+    the answers are always exact. A request's beam width has no effect: the version has one of its
+    own, with which the members search.
     """
 
     traversal = staticmethod(combined_rows)
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
-        """Take an opened model, whose arrays have been checked, and
-        what answers rows from its members.
+        """Make a predictor of an opened model, whose arrays have been checked.
+
+        members  the predictors of its members
         """
         self._parts = _Parts(model, members)
         super().__init__(model, partial(_make_buffers, self._parts))
         self.members = members
 
     def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
-        """Return the labels that one row is ranked among, int32[n],
-        and their features, float32[n, F].
+        """Return the labels that are ranked for one row, and their features.
+
+        They are int32[n] and float32[n, F].
         """
         with self._row(rows, row) as buffers:
             candidate = buffers.traversal_buffers.candidate
@@ -72,9 +76,9 @@ class CombinedPredictor(LabelSearcher):
             return candidate[:n].copy(), features[:n].copy()
 
     def explain(self, rows: SparseRows, row: int, label: int) -> CombinedExplanation:
-        """Return how one row of `rows` comes by its score for a label: what each member says of it.
+        """Return the explanation of a label's score for one row of `rows`, member by member.
 
-        Cost: that of answering the row, and of an explanation by each member that has the label.
+        Cost: that of predicting the row, and of an explanation by each member that has the label.
         """
         labels, features = self.candidates(rows, row)
         place = np.flatnonzero(labels == label)
@@ -105,21 +109,21 @@ class CombinedPredictor(LabelSearcher):
         return sum(member.nodes_explained for member in self.members)
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that the members score a
-        row and level, and the candidates.
+        """Return a bound on the children that the members score for a row and level, plus the
+        number of candidates.
         """
         width = self._parts.proposing.beam_width
         children = sum(member.children_scored(width) for member in self.members)
         return children + len(self.members) * self._parts.proposing.candidates
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering an empty row."""
+        """Compile or load every kernel that a request can need, by predicting an empty row."""
         for member in self.members:
             member.warm_up()
         super().warm_up()
 
     def _mask_of(self, allowed: U8) -> U8:
-        """Return the mask of the labels, and behind it what each member takes."""
+        """Return the mask of the labels, followed by the mask of each member."""
         parts = [allowed]
         for member, to_label in zip(self.members, self._parts.to_label, strict=True):
             of_member = np.where(to_label >= 0, allowed[to_label], 0).astype(np.uint8)
@@ -131,9 +135,9 @@ class CombinedPredictor(LabelSearcher):
 
 
 class _Parts:
-    """What the buffers of a combined version are made of.
+    """The parts of a combined version from which its buffers are made.
 
-    It does not hold the version's searcher.
+    It does not refer to the version's searcher, so that there is no cycle (see `Searcher`).
     """
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
@@ -153,7 +157,7 @@ class _Parts:
         self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
         n_rows = np.zeros(self.featurizer.blocks[0].end if self.has_near else 0, np.int64)
         n_rows[self.near.feature] = np.diff(self.near.feature_ptr)
-        self.feature_ptr = offsets(n_rows)  # of all columns: none is searched for
+        self.feature_ptr = offsets(n_rows)  # of all columns, so that no column is searched for
         self.usage = np.log1p(counts).astype(np.float32)
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
@@ -161,10 +165,13 @@ class _Parts:
     def proposed_by(
         self, number: int, features: F32 | None, offset: int
     ) -> tuple[np.float32 | None, int | None]:
-        """Return the score and the rank, from 1, that a member gives a
-        candidate; None: it is not its own.
+        """Return the score and the rank, from 1, with which a member proposed a label.
 
-        features  the candidate's features, the member's from `offset` on; None: it is no candidate
+        Both are None if it did not propose the label.
+
+        number    the member's number
+        features  the label's features as a candidate, the member's from `offset` on; None if it is
+                  no candidate
         """
         if features is None:
             return None, None
@@ -174,14 +181,14 @@ class _Parts:
         return np.exp(features[offset]), rank
 
     def most_proposed(self, n_features: int) -> int:
-        """Return a bound on the candidates of a row of so many features."""
+        """Return a bound on the candidates of a row of n_features features."""
         proposed = sum(min(self.proposing.candidates, member.n_labels) for member in self.members)
         return proposed + (n_features if self.proposing.name_features else 0)
 
 
 @handle
 class _OwningWorkspace(CombinedWorkspace):
-    """The workspace, which can hold what its handles lead to."""
+    """A workspace that keeps alive the structs that its handles refer to."""
 
 
 def _make_buffers(parts: _Parts, need: Need) -> CombinedWorkspace:
@@ -241,7 +248,9 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
 
 
 def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> tuple[Member, Any]:
-    """Return a member with its buffers for one row at a time, and what its handles lead to."""
+    """Return the Member of a number, with buffers for one row at a time, and what its handles
+    refer to.
+    """
     member = parts.members[number]
     proposing = parts.proposing
     block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
@@ -271,8 +280,9 @@ def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> 
 
 
 def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
-    """Return a member's explanation; of one that takes dense rows
-    without features, which name nothing.
+    """Return a member's explanation of a label.
+
+    A member that takes dense rows is explained without features: dimensions have no names.
     """
     if not isinstance(member, EmbeddedPredictor):
         return member.explain(rows, 0, label)
@@ -283,7 +293,7 @@ def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
 
 
 def make_predictor(model: Model) -> Searcher:
-    """Return what answers rows from an opened model, whose arrays have been checked."""
+    """Return the predictor of an opened model, whose arrays have been checked."""
     if model.manifest.kind == "combined":
         return CombinedPredictor(model, [make_predictor(member) for member in members_of(model)])
     if model.manifest.kind == "decision-tree":

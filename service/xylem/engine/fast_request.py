@@ -1,9 +1,9 @@
-"""Requests to one version in one call: a body's bytes in, the JSON of its answer out.
+"""Requests to one version in a single call of a kernel, from a body's bytes to its answer's JSON.
 
-What is needed for it is made once and used by one request after the other, on one thread. The
-predictors make arrays for each call, look for idle buffers and gather the answers: that is little
-beside many rows, and as much as the search itself beside one. The predictions are those of
-`Predictor.predict`, to the bit.
+All buffers are made once, and used by one request after the other, on one thread. A predictor makes
+arrays for each call, takes idle buffers and gathers the answers: that is cheap for many rows, but
+for one row it costs as much as the search. The predictions are those of `Predictor.predict`, to the
+bit.
 """
 
 from collections.abc import Callable
@@ -68,18 +68,17 @@ NO_FORM = np.empty(0, np.int64)
 
 
 class FastForms(NamedTuple):
-    """What requests are taken, and what bodies are read."""
+    """The limits of requests, and the limits and defaults of bodies."""
 
     limits: FastLimits
     bodies: BodyForms
 
 
 class FastVersion(NamedTuple):
-    """The opened version that answers requests, and what makes its rows.
+    """The opened version that answers requests, and its featurizer.
 
-    stages   where it is counted how long reading, searching and writing take
-    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None:
-             all
+    stages   counts how long reading, searching and writing take
+    mask     the labels that answers may have, as `Searcher.label_mask` prepared it; None: all
     """
 
     model: Model
@@ -90,15 +89,16 @@ class FastVersion(NamedTuple):
 
 
 class Present(Uncopyable):
-    """What answers are given under for a while: until the arrays
-    change, or the seal is old. Immutable.
+    """The thresholds and the seal of answers, until the arrays or the seal are replaced.
 
-    thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they
-                may move
-    tuned       the same, prepared for searches; None: requests for them are not answered
-    seal        what signs the ids, at epoch 0
-    unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
-    handle      the handle of what kernels need of these
+    It is immutable, but the values of the thresholds may change.
+
+    thresholds  float32[K] that a label's score must reach to be listed in its prediction's id
+    tuned       the same, prepared for searches; None: requests for tuned thresholds are not
+                answered
+    seal        signs the ids, at epoch 0
+    unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
+    handle      the handle of the fields that kernels need
     """
 
     __slots__ = ("handle", "seal", "thresholds", "tuned", "unlearned")
@@ -115,21 +115,19 @@ class Present(Uncopyable):
         self.handle = handle_of(FastPresent(thresholds, log_threshold, *signing))
 
     def seal_at(self, epoch: int) -> Seal:
-        """Return what signs ids of predictions made when the thresholds had an epoch."""
+        """Return the seal for predictions that are made while the thresholds have this epoch."""
         return self.seal._replace(epoch=epoch)
 
 
 Signed: TypeAlias = tuple[Present, int, int]
-"""What predictions are signed with, the epoch of their thresholds,
-and the first one's serial number.
-"""
+"""(the Present that signs predictions, the epoch of its thresholds, the first serial number)."""
 
 
 class RowsRead(Struct, frozen=True):
-    """Rows that were read already, and what is asked for them.
+    """Rows that have been read already, and the query for them.
 
-    number  the threshold, if it is one for all labels, between 0 and 1
-    form    what an answer of tensors has; [0]: it is one of predictions
+    number  the threshold, if it is one number for all labels, between 0 and 1
+    form    the form of an answer of tensors; [0] if the answer is predictions
     """
 
     rows: SparseRows
@@ -139,10 +137,11 @@ class RowsRead(Struct, frozen=True):
 
 
 class FastAnswer(Struct, frozen=True):
-    """An answer without what stands around it.
+    """The inner part of an answer; the caller writes the JSON object around it.
 
-    json      of the predictions, or of the outputs, commas between
-    is_tuned  whether it is at tuned thresholds
+    n_rows    the number of rows
+    json      the predictions, or the outputs, separated by commas
+    is_tuned  whether the labels are those that reach tuned thresholds
     binary    the outputs' binary data
     identity  the id of a request of tensors, which the answer repeats
     """
@@ -155,23 +154,23 @@ class FastAnswer(Struct, frozen=True):
 
 
 _FIRST_NEED = Need(1, 256, 10, 10)
-# in place of the handle of buffers that no request has needed yet
+# stands for the handle of the buffers until the first request makes them
 _NOT_MADE = np.empty(0, np.int64)
-_KIND = 4  # the place of the kind of threshold among what was asked
-_FEATURES = b'"features"'  # what stands in bodies of named features, which kernels do not read
-_BODY_END = b"\n\0"  # what readers of bodies need behind one
+_KIND = 4  # the place of the kind of threshold in `FastCall.requested`
+_FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
+_BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
 _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 
 
 class Writer(NamedTuple):
-    """Reads bodies of a dialect, and writes its answers.
+    """The functions that read bodies of one kind, and write its answers.
 
-    kind   what kernels know it by
-    read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is
-           asked for
-    take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying
-           where
-    write  returns the answer of labels that were found
+    kind   PREDICTIONS or TENSORS, for kernels
+    read   (reader, message, span): reads the body whose JSON is message[span[0] : span[1]] into a
+           reader, and returns its query
+    take   (n_rows, is_tuned, text, ends, form): returns the answer that a kernel has written to
+           `text`; `ends` or `form` say where
+    write  (names, rows, spans, signed): returns the answer for labels that have been found
     """
 
     kind: int
@@ -209,9 +208,7 @@ def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) ->
 
 
 def with_identity(answer: FastAnswer, message: bytes, form: I64) -> FastAnswer:
-    """Return an answer that repeats the id of a message of tensors,
-    where the form says that it has one.
-    """
+    """Return the answer with the id of a message of tensors, if the form says that it has one."""
     first = form.item(IDENTITY)
     last = form.item(IDENTITY_END)
     return replace(answer, identity=message[first:last].decode()) if first else answer
@@ -227,9 +224,9 @@ AS_TENSORS = Writer(TENSORS, TensorBodies.read_infer, _take_tensors, _write_tens
 
 
 class BeamRequests:
-    """Answers sparse requests by the beam search of a label tree. One call at a time.
+    """Answers requests by the beam search of label trees. One call at a time.
 
-    times   int64[N_TIMES]  of the last answer's call (`xylem.base.stages`)
+    times   int64[N_TIMES]: when the steps of the last answer ended (`xylem.base.stages`)
     """
 
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
@@ -262,8 +259,9 @@ class BeamRequests:
         self._handle = _NOT_MADE
 
     def prepare(self) -> None:
-        """Make the first buffers, for which kernels are compiled or
-        loaded; else the first answer does.
+        """Make the first buffers, and compile or load the kernels.
+
+        Otherwise the first answer does it.
         """
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
@@ -275,13 +273,12 @@ class BeamRequests:
         signed: Signed,
         read: RowsRead | None = None,
     ) -> FastAnswer | None:
-        """Return the answer to a body whose JSON is message[span[0]
-        : span[1]], as a writer writes it.
+        """Return the answer to a body whose JSON is message[span[0] : span[1]].
 
-        None if the kernel does not read it, or it is not within the limits. Of the serial numbers
-        `rows_max` are taken.
+        Return None if the kernel does not read the body, or it is not within the limits. At most
+        `rows_max` serial numbers are used.
 
-        read   rows that were read elsewhere, of texts for example; the message is empty then
+        read   rows that were read elsewhere, for example those of texts; the message is empty then
         """
         if self._handle is _NOT_MADE:
             self.prepare()
@@ -318,9 +315,7 @@ class BeamRequests:
         )
 
     def _give(self, read: RowsRead) -> bool:
-        """Hand the kernel rows, and what is asked for them; return whether there is
-        room for them.
-        """
+        """Copy rows and their query to the kernel's buffers; return whether there is room."""
         rows = read.rows
         form = read.form
         indptr, indices, values, number_out = self._bodies.arrays
@@ -337,7 +332,7 @@ class BeamRequests:
         return True
 
     def _grow(self) -> None:
-        """Make room for what was asked for last; if there was, then for its text."""
+        """Make larger buffers for the last request, or a larger text if only that was too small."""
         n_rows, n_values, top_r, beam_width, _ = self._requested.tolist()
         room = self._buffers.room
         need = Need(
@@ -353,7 +348,7 @@ class BeamRequests:
         self._make(need, n_places, max(n_bytes, text_room(n_rows, n_rows * top_r)))
 
     def _make(self, need: Need, n_places: int, n_bytes: int) -> None:
-        """Make the buffers of the search, so many places for answers, and room for text."""
+        """Make the search's buffers, n_places places for labels, and n_bytes bytes for the text."""
         n_rows = len(self._bodies.arrays[0]) - 1
         self._buffers = buffers = self._pool.take(need)
         set_rows(buffers.rows, *self._bodies.arrays[:3])

@@ -1,5 +1,5 @@
-"""Fast requests in two steps: their rows are read, and answered then,
-where one kernel does not do both.
+"""Fast requests in two steps, for models for which one kernel cannot do both: first the rows are
+read, then they are answered.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ class TwoSteps(ABC):
         self._stages = version.stages
 
     def prepare(self) -> None:
-        """Do as `BeamRequests.prepare`: there is nothing to make here."""
+        """Do nothing: unlike `BeamRequests.prepare`, there are no buffers to make here."""
         return
 
     def answer(
@@ -84,11 +84,11 @@ class TwoSteps(ABC):
 
     @abstractmethod
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
-        """Return the answer for rows; None: it is not within the limits."""
+        """Return the answer for rows, None if it is not within the limits."""
 
 
 class EmbeddedRequests(TwoSteps):
-    """Answers requests by a label tree whose rows an embedding makes."""
+    """Answers requests by label trees that take dense rows, which an embedding makes."""
 
     def __init__(self, version: FastVersion, predictor: EmbeddedPredictor) -> None:
         super().__init__(version)
@@ -109,7 +109,7 @@ class EmbeddedRequests(TwoSteps):
 
 
 class PredictorRequests(TwoSteps):
-    """Answers requests by a predictor that is asked as ever; the same bits."""
+    """Answers requests by calling a predictor's `predict`, for kinds without a fast kernel."""
 
     def __init__(self, version: FastVersion, predictor: Searcher) -> None:
         super().__init__(version)
@@ -131,8 +131,9 @@ class PredictorRequests(TwoSteps):
         return answer
 
     def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
-        """Return what is asked for; None: it is not within the limits, or thresholds
-        are not known.
+        """Return the options that a query asks for.
+
+        Return None if it is not within the limits, or asks for tuned thresholds and there are none.
         """
         n_rows, _, top_r, beam_width, kind, is_exact = read.query
         if not is_taken(n_rows, top_r, beam_width, self._n_children, self._version.forms.limits):
@@ -154,11 +155,10 @@ def fast_requests(
     stages: StageTimes | None = None,
     mask: U8 | None = None,
 ) -> FastRequests:
-    """Return what answers requests from an opened version that `predictor` serves.
+    """Return the object that answers requests to an opened version, of which `predictor` is made.
 
-    stages   where it is counted how long reading, searching and writing take; None: nobody asks
-    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None:
-             all
+    stages   counts how long reading, searching and writing take; None: it is not counted
+    mask     the labels that answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     version = FastVersion(model, featurizer, forms, stages or StageTimes(), mask)
     if isinstance(predictor, LabelSearcher):

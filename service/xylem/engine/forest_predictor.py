@@ -1,4 +1,4 @@
-"""The predictor of decision trees: an opened model and sparse rows in, labels and scores out."""
+"""The predictor of decision trees: it predicts labels and scores of sparse rows."""
 
 import numpy as np
 
@@ -20,17 +20,16 @@ from xylem_store import I32, I64, NO_RERANK, U8, Model, assemble_rerank, has_rer
 
 
 class ForestPredictor(LabelSearcher):
-    """Answers rows from one opened version of decision trees. Safe to
-    call from several threads at once.
+    """Predicts the labels of rows with one opened version of decision trees.
 
-    The answers are always exact; only labels that a reached leaf names are answered, whatever the
-    threshold.
+    Several threads may call it at once. The answers are always exact. Only labels in a leaf that
+    the row reaches are answered, whatever the threshold.
     """
 
     traversal = staticmethod(route_rows)
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model of decision trees, whose arrays have been checked."""
+        """Make a predictor of an opened model of decision trees, whose arrays have been checked."""
         is_reranked = has_rerank(model.arrays)
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
         shape = (
@@ -47,11 +46,11 @@ class ForestPredictor(LabelSearcher):
         self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1
 
     def explain(self, rows: SparseRows, row: int, label: int) -> RoutedExplanation:
-        """Return how one row of `rows` comes by its score for a label:
-        the leaves with it that it reached.
+        """Return the explanation of a label's score for one row of `rows`.
 
-        Cost: that of answering the row; for each node on the paths to these leaves its chunk, and a
-        look at the weight of each of the features.
+        It has the leaves that the row reaches and that have the label. Cost: that of predicting the
+        row; for each node on the paths to these leaves its chunk, and a look-up of each feature's
+        weight.
         """
         leaves = []
         with self._row(rows, row) as buffers:
@@ -69,9 +68,10 @@ class ForestPredictor(LabelSearcher):
         return RoutedExplanation(leaves)
 
     def leaves_reached(self, rows: SparseRows, chosen: I64) -> tuple[I64, I32]:
-        """Return the leaves that some rows reach, level by level of all trees, empty ones left out.
+        """Return the leaves that the chosen rows reach, without empty leaves.
 
-        (ptr int64[n + 1], leaves int32[..]): of the i-th of `chosen`, leaves[ptr[i] : ptr[i + 1]].
+        The result is (ptr int64[n + 1], leaves int32[..]): the i-th of `chosen` reaches
+        leaves[ptr[i] : ptr[i + 1]], level by level of all trees.
         """
         leaves_of_rows = [np.empty(0, np.int32)]
         longest = int(np.diff(rows.indptr).argmax()) if rows.n_rows else 0
@@ -86,27 +86,27 @@ class ForestPredictor(LabelSearcher):
 
     @property
     def nodes_explained(self) -> int:
-        """A bound on the nodes of a label's explanation where each row reaches a leaf a tree."""
+        """A bound on the nodes of a label's explanation, if a row reaches one leaf in each tree."""
         return int(self._ensemble.child_ptr[0]) * self._n_levels
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that an argmax routing
-        scores a row, over all levels and trees.
+        """Return a bound on the children, of all levels and trees, that routing scores for a row.
 
-        There is no beam. A multiway row that enters many children costs more.
+        There is no beam. The bound holds for *argmax*; with *multiway* a row that enters many
+        children costs more.
         """
         child_ptr = self._ensemble.child_ptr
         return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering an empty row."""
+        """Compile or load every kernel that a request can need, by predicting an empty row."""
         super().warm_up()
         nothing = np.empty(0, np.int32), np.empty(0, np.float32)
         with self._row(SparseRows(np.zeros(2, np.int64), *nothing, self.n_features), 0) as buffers:
             self._path_to(len(self._ensemble.parent) - 1, buffers)
 
     def _value_at(self, leaf: int, label: int) -> np.float32:
-        """Return a label's value in a leaf, 0 where the leaf does not name it."""
+        """Return a label's value in a leaf, 0 if the leaf does not have the label."""
         first, last = self._ensemble.leaf_ptr[leaf : leaf + 2].tolist()
         position = first + int(np.searchsorted(self._ensemble.leaf_label[first:last], label))
         is_there = position < last and self._ensemble.leaf_label[position] == label

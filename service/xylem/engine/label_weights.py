@@ -1,5 +1,6 @@
-"""What a label's own classifiers weigh: the weights of its leaf in each label tree, decoded; the
-strongest by name, as `xylem models explain` tells them.
+"""The weights of a label's own classifiers, those of its leaf in each label tree, decoded.
+
+`xylem models explain` shows the strongest of them, by the names of their features.
 """
 
 from collections.abc import Sequence
@@ -15,15 +16,16 @@ from xylem_store import COMBINED, F32, I32, Model, TreeEnsemble, chunk_of, find_
 
 
 class LeafWeights(NamedTuple):
-    """The classifier of a label's leaf in one tree: it tells the
-    label apart from the leaf's siblings.
+    """The classifier of a label's leaf in one tree.
+
+    It distinguishes the label from the leaf's siblings.
 
     tree, leaf  the tree's number and the leaf's node
     depth       nodes on the path from below the root to the leaf
-    siblings    leaves and inner nodes beside it, under the same parent
+    siblings    the number of other nodes, leaves and inner ones, with the same parent
     bias        the constant term
-    features    int32[m]    those with a weight that is not 0, ascending
-    weights     float32[m]
+    features    int32[m]    the features whose weight is not 0, ascending
+    weights     float32[m]  their weights
     """
 
     tree: int
@@ -36,10 +38,9 @@ class LeafWeights(NamedTuple):
 
 
 def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
-    """Return the classifier of a label's leaf in each label tree that
-    has one, in the order of the trees.
+    """Return the classifiers of a label's leaves, one for each label tree that has a leaf of it.
 
-    Cost: a pass over the chunk of the leaf's parent, a tree.
+    Cost: for each tree a pass over the chunk of the leaf's parent.
     """
     return [
         _weights_of_leaf(ensemble, tree, leaf)
@@ -49,8 +50,9 @@ def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
 
 
 def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
-    """Return the features of some classifiers, ascending, and their
-    weights: means, 0 where one has none.
+    """Return the features of some classifiers, ascending, and the mean of each feature's weights.
+
+    A classifier without a weight for a feature counts 0.
     """
     features, places = np.unique(
         np.concatenate([leaf.features for leaf in leaves]), return_inverse=True
@@ -82,15 +84,17 @@ TOP = 20
 
 
 def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
-    """Return what a label's own classifiers weigh most, with the
-    keys of `xylem models explain --json`.
+    """Return the strongest weights of a label's own classifiers, as `xylem models explain --json`.
 
-    features  means over the trees that have the label, the largest in size first: {feature, weight}
-    trees     for each such tree: tree, leaf, depth, siblings, bias, and features as above. The
-              classifier is that of the label's leaf: it tells the label apart from the leaf's
+    Among the keys are:
+
+    features  the means over the trees that have the label, the largest absolute weight first:
+              {feature, weight}
+    trees     for each of these trees: tree, leaf, depth, siblings, bias, and features as above. The
+              classifier is that of the label's leaf: it distinguishes the label from the leaf's
               siblings
 
-    A feature without a name (hashing, raw) is told by its id, as a string. Raises UnknownLabel, and
+    A feature without a name (hashing, raw) is given as its id, a string. Raises UnknownLabel, and
     UnsupportedOption for models whose labels have no weights of features.
     """
     manifest = model.manifest

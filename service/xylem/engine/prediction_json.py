@@ -1,5 +1,5 @@
-"""Answers -> JSON: predictions, their labels by name and their ids signed; or tensors of the Open
-Inference Protocol, with binary data behind them.
+"""Write answers as JSON: predictions with the names of labels and signed ids; or tensors of the
+Open Inference Protocol, followed by binary data.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,11 @@ from xylem_store import F32, I32, I64, U8, NameTable
 
 _BYTES_A_LABEL = 128
 _BYTES_A_ROW = 512
-"""Room made for a label and a row at first; labels with long names are written again with more."""
+"""The first buffer's bytes for a label and a row; if they do not suffice, it is enlarged."""
 
 
 class Spans(NamedTuple):
-    """Answers, wherever they are: row i has labels[starts[i] :
-    ends[i]], the best first, and their scores.
+    """Answers of rows: row i has labels[starts[i] : ends[i]], the best first, and their scores.
 
     starts, ends  int64[n]
     labels        int32[..]
@@ -56,10 +55,11 @@ def predictions_json(
 ) -> list[bytes]:
     """Return a Prediction of `xylem.serving.lines` for each row, byte for byte as orjson writes it.
 
-    thresholds  float32[K] that a label's score must reach to be named by its prediction's token;
-                [0]: none
-    seal        what signs the tokens; serial: the number of the first one, the others' follow
-    unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
+    thresholds  float32[K]: a token lists the labels whose score reaches their threshold; [0]: it
+                lists all labels
+    seal        signs the tokens
+    serial      the number of the first row's token; the others follow
+    unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
     """
     n_rows = len(spans.starts)
     n_labels = len(spans.labels)
@@ -75,17 +75,17 @@ def predictions_json(
 
 
 def text_room(n_rows: int, n_labels: int) -> int:
-    """Return the bytes that so many rows and labels of all of them are likely to need."""
+    """Return the bytes that n_rows rows with n_labels labels in all are likely to need."""
     return _BYTES_A_ROW * n_rows + _BYTES_A_LABEL * n_labels
 
 
 def cut(text: memoryview, ends: I64) -> list[bytes]:
-    """Return the texts that end at these places."""
+    """Return the texts that follow each other in `text` and end at these places."""
     return [bytes(text[start:end]) for start, end in pairwise([0, *ends.tolist()])]
 
 
 def spans_of(predictions: Predictions) -> Spans:
-    """Return where the answers are."""
+    """Return predictions as Spans."""
     return Spans(
         predictions.ptr[:-1],
         predictions.ptr[1:],
@@ -98,12 +98,14 @@ def spans_of(predictions: Predictions) -> Spans:
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _BYTES_FIRST = 2048
 _BYTES_A_PLACE = 128
-"""Room made at first, and for a place; labels with long names are written again with more."""
+"""The first buffer's bytes, and those for a place; if they do not suffice, it is enlarged."""
 
 
 def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
-    """Return what `write_tensors` takes: places of a row, and which
-    outputs; each: whether as binary data.
+    """Return the form of an answer of tensors, as `write_tensors` takes it.
+
+    places   places for labels of a row
+    outputs  the names of the outputs, and whether each is sent as binary data
     """
     form = np.zeros(FORM_SIZE, np.int64)
     form[PLACES], form[N_OUTPUTS] = places, len(outputs)
@@ -113,9 +115,10 @@ def form_of(places: int, outputs: Mapping[str, bool]) -> I64:
 
 
 def tensors_json(names: NameTable, form: I64, spans: Spans) -> tuple[bytes, bytes]:
-    """Return the outputs that a form asks for, a row for each of `spans`. The form is written to.
+    """Return the outputs that a form asks for, with a row for each of `spans`.
 
-    (their JSON, commas between; their binary data)
+    The result is (JSON of the outputs, separated by commas; their binary data). The form is
+    written to.
     """
     room = _BYTES_FIRST + _BYTES_A_PLACE * len(spans.starts) * int(form[PLACES])
     while True:
@@ -126,7 +129,7 @@ def tensors_json(names: NameTable, form: I64, spans: Spans) -> tuple[bytes, byte
 
 
 def tensors_of(text: memoryview, form: I64) -> tuple[bytes, bytes]:
-    """Return the outputs that were written to a text."""
+    """Return (JSON, binary data) of the outputs that a kernel wrote to `text`, as `form` says."""
     middle = form.item(JSON_END)
     end = form.item(BINARY_END)
     return bytes(text[:middle]), bytes(text[middle:end])

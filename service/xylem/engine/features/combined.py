@@ -1,5 +1,4 @@
-"""The rows of combined versions: of each text the members' rows
-side by side, and features of names.
+"""The rows of combined versions: the members' rows of a text side by side, then features of names.
 
 Rows of members with softmax nodes are dense: the member's embedding makes them of its sparse rows.
 """
@@ -31,11 +30,11 @@ from xylem_store import (
     read_only,
 )
 
-_SUMS = read_only(np.zeros(1, np.int32))  # in place of `mean`: sums stay as they are
+_SUMS = read_only(np.zeros(1, np.int32))  # the embedding's `mean` for sums instead of means
 
 
 class CombinedParameters(RawParameters):
-    """Rows as the members' features and the names make them."""
+    """The parameters of a combined version, whose features are those of its members and names."""
 
     kind: ClassVar[str] = COMBINED
 
@@ -43,7 +42,10 @@ class CombinedParameters(RawParameters):
 
 
 class RowEmbedding:
-    """Makes dense rows of the rows that a model takes. Immutable."""
+    """Makes dense rows of sparse rows by a model's embedding. Immutable.
+
+    dim  the dimensions of a dense row
+    """
 
     def __init__(self, embedding: Embedding) -> None:
         self._u = embedding.u.view(f"u{embedding.u.itemsize}")
@@ -54,17 +56,17 @@ class RowEmbedding:
         self._one_row = np.array([0, self.dim])
 
     def rows(self, rows: SparseRows) -> SparseRows:
-        """Return each row with `dim` features, all of them there, also where they are 0."""
+        """Return the dense rows: each has all `dim` features, also those that are 0."""
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         dense = embed_rows(*arrays, self._u, self._r, self._mean)
         n_rows = len(dense)
-        if n_rows == 1:  # as of most requests
+        if n_rows == 1:  # most requests have one row: it needs no new arrays
             return SparseRows(self._one_row, self._dims, dense[0], self.dim)
         indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
         return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
 
     def shares(self, indices: I32, values: F32) -> F64:
-        """Return what each feature of one row adds to its dense row, float64[features, dim]."""
+        """Return what each feature of a row adds to its dense row, float64[features, dim]."""
         unit_rows = (
             np.arange(len(indices) + 1),
             writeable(indices),
@@ -77,11 +79,11 @@ class RowEmbedding:
 
 
 class ColumnBlock(NamedTuple):
-    """Columns first .. end - 1 of a combined row: the features of a
-    member, or of several that have the same.
+    """The columns first .. end - 1 of a combined row: the features of one member, or of several
+    members that have the same features.
 
-    makes      makes the rows of texts
-    embedding  makes them dense, of a member that takes such rows; None: they stay as they are
+    makes      the featurizer that makes the rows of texts
+    embedding  makes the rows dense, if the member takes dense rows; else None
     """
 
     first: int
@@ -90,7 +92,10 @@ class ColumnBlock(NamedTuple):
     embedding: RowEmbedding | None
 
     def rows(self, texts: Sequence[str], words: Words | None = None) -> SparseRows:
-        """Return the rows of texts; words: the forms of theirs, if they are known."""
+        """Return the rows of texts.
+
+        words  the words of the texts in their forms, if they have been made already
+        """
         if words is not None and isinstance(self.makes, TextFeaturizer):
             rows = self.makes.rows_of_words(texts, words)
         else:
@@ -98,7 +103,7 @@ class ColumnBlock(NamedTuple):
         return rows if self.embedding is None else self.embedding.rows(rows)
 
     def has_words(self, parameters: WordParameters) -> bool:
-        """Return whether words have the forms of these parameters, and not those of the texts."""
+        """Return whether this block uses forms of words, and makes them as these parameters say."""
         if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
             return False
         block_parameters = self.makes.parameters
@@ -109,7 +114,7 @@ class ColumnBlock(NamedTuple):
 
 
 def members_of(model: Model) -> list[Model]:
-    """Return the members of a combined version as the versions that they are."""
+    """Return the members of a combined version as models of their own."""
     members = []
     for number, manifest in enumerate(model.manifest.members):
         arrays = member_arrays(number, model.arrays)
@@ -118,10 +123,10 @@ def members_of(model: Model) -> list[Model]:
 
 
 class NameRows(Protocol):
-    """What finds names of concepts in texts (`xylem.vocabulary.matching`).
+    """An object that finds names of concepts in texts (`xylem.vocabulary.matching`).
 
     n_features  the number of columns
-    forms       what makes stems or lemmas of words, as a featurizer has it
+    forms       makes stems or lemmas of words, as in a featurizer; None: words are not changed
     """
 
     n_features: int
@@ -129,7 +134,7 @@ class NameRows(Protocol):
 
     @property
     def parameters(self) -> WordParameters:
-        """Return how texts become words."""
+        """Return the parameters by which texts are split into words."""
 
     def words(self, texts: Sequence[str]) -> Words:
         """Return the words of texts."""
@@ -139,17 +144,18 @@ class NameRows(Protocol):
 
 
 class CombinedFeaturizer(Featurizer):
-    """Makes the rows of a combined version of texts.
+    """Makes the rows of texts for a combined version.
 
-    blocks     the columns of the members, ascending; of_member: of each member its block's number
-    names      makes the features of names, whose columns are the last; None: there are none
-    alone      the member's own featurizer, where rows are those of one and nothing else
+    blocks     the columns of the members, ascending
+    of_member  for each member the number of its block
+    names      makes the features of names, whose columns are the last ones; None: there are none
+    alone      the featurizer of the only block, if the rows are exactly its rows; else None
     """
 
     takes = "text or ids and values"
 
     def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
-        """Take the members' versions, and what finds names. Raises Corrupt."""
+        """Make the featurizer of the members' versions and of names. Raises Corrupt."""
         self.blocks, self.of_member = _blocks(members)
         self.names = names
         end = self.blocks[-1].end
@@ -181,13 +187,16 @@ class CombinedFeaturizer(Featurizer):
         return side_by_side(parts)
 
     def of_member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
-        """Return a member's part of one row, as the only one."""
+        """Return a member's part of one row of `rows`, as the only row."""
         block = self.blocks[self.of_member[member]]
         return part_of(rows, row, block.first, block.end)
 
 
 def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
-    """Return rows of the columns of all parts, one at least, which have as many rows each."""
+    """Return rows that have the columns of all parts, one part after the other.
+
+    There is at least one part, and all have the same number of rows.
+    """
     if len(parts) == 1:
         return parts[0]
     firsts = offsets([part.n_features for part in parts])
@@ -197,7 +206,7 @@ def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
     indices = np.concatenate(columns)
     values = np.concatenate([part.values for part in parts])
     n_rows = parts[0].n_rows
-    if n_rows == 1:  # as of most requests
+    if n_rows == 1:  # most requests have one row: it needs no sorting
         return SparseRows(np.array((0, len(indices))), indices, values, int(firsts[-1]))
     sizes = np.stack([np.diff(part.indptr) for part in parts])
     row = np.concatenate([np.repeat(np.arange(n_rows), counts) for counts in sizes])
@@ -214,7 +223,7 @@ def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
 
 
 def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
-    """Return the blocks of the members, and the number of each member's."""
+    """Return the members' blocks of columns, and for each member the number of its block."""
     blocks: list[ColumnBlock] = []
     owners: list[Model] = []
     of_member = []
@@ -236,7 +245,7 @@ def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
 
 
 def _have_same_features(model: Model, other: Model) -> bool:
-    """Return whether rows of one version are those of another."""
+    """Return whether two versions make the same sparse rows, so that they can share columns."""
     manifest = model.manifest
     other_manifest = other.manifest
     if (

@@ -1,6 +1,4 @@
-"""The n-grams of a block of texts with their counts, the sums of many
-blocks, and a vocabulary that grows.
-"""
+"""Count the n-grams of blocks of texts, add up the counts, and choose a vocabulary."""
 
 from typing import NamedTuple
 
@@ -38,10 +36,10 @@ class Vocabulary:
         self._seed = new_seed()
 
     def add(self, utf8: U8, start: I64, end: I64) -> I32:
-        """Return the id of every utf8[start[i]:end[i]], new ones added;
-        -1: more than NAME_BYTES_MAX bytes.
+        """Return the id of each string utf8[start[i]:end[i]]; new strings are added.
 
-        Raises BadData when there would be more than N_NAMES_MAX.
+        A string of more than NAME_BYTES_MAX bytes is not added, and has the id -1. Raises BadData
+        if there could be more than N_NAMES_MAX strings.
         """
         n_spans = len(start)
         if self.n + n_spans > N_NAMES_MAX:
@@ -54,16 +52,16 @@ class Vocabulary:
         return ids
 
     def names(self, ids: I64) -> list[str]:
-        """Return the strings of some ids."""
+        """Return the strings that have these ids."""
         return texts_between(self._utf8, self._offsets[ids], self._offsets[ids + 1])
 
     def table(self) -> tuple[U8, I64]:
-        """Return all strings, one after the other, and int64[n + 1], where each begins; copies."""
+        """Return copies of (utf8, ptr): string i is utf8[ptr[i]:ptr[i + 1]]."""
         ptr = self._offsets[: self.n + 1].copy()
         return self._utf8[: ptr[-1]].copy(), ptr
 
     def _reserve(self, n_new: int, new_bytes: int) -> None:
-        """Make room for so many more strings, each of them new."""
+        """Make room for n_new new strings of new_bytes bytes in all."""
         n = self.n + n_new
         used = int(self._offsets[self.n]) + new_bytes
         if n + 1 > len(self._offsets):
@@ -72,13 +70,13 @@ class Vocabulary:
             self._utf8.resize(2 * used, refcheck=False)
         if 3 * n > 2 * len(self._slots):
             self._slots = np.full(3 * n, -1, np.int32)
-            old_n = self.n  # all strings are put into the new table, where they already lie
+            old_n = self.n  # adds all strings again: each gets its id, and overwrites itself
             self.n = 0
             self.add(self._utf8, self._offsets[:old_n], self._offsets[1 : old_n + 1])
 
 
 def rows_meant(bound: int | float, n_rows: int) -> float:
-    """Return the number of rows that a bound means: an integer itself, a share of n_rows."""
+    """Return the number of rows of a bound: an integer itself, a float as a share of n_rows."""
     return bound if isinstance(bound, int) else bound * n_rows
 
 
@@ -94,7 +92,7 @@ def _add(
     end: I64,
     ids_out: I32,
 ) -> int:
-    """Find or append every span; return the number of strings after."""
+    """Find or append every span, and write its id; return the new number of strings."""
     for q in range(len(start)):
         length = end[q] - start[q]
         if length > NAME_BYTES_MAX:
@@ -117,8 +115,8 @@ class NgramCounts(NamedTuple):
 
     utf8       uint8[..]
     ptr        int64[n + 1]
-    frequency  int64[n]  texts that have it
-    totals     int64[n]  how often it occurs in them
+    frequency  int64[n]  the number of texts that have the n-gram
+    totals     int64[n]  the number of times that it occurs in all of them
     """
 
     utf8: U8
@@ -128,9 +126,9 @@ class NgramCounts(NamedTuple):
 
 
 def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
-    """Return the counts of the n-grams of texts, and int32[spans], the number of each there.
+    """Return the counts of the n-grams of texts, and for each span the number of its n-gram.
 
-    An n-gram that is longer than a name may be is left out: -1.
+    The numbers are int32[spans], -1 for an n-gram that is longer than a name may be.
     """
     vocabulary = Vocabulary()
     ids = vocabulary.add(utf8, spans.start, spans.end)
@@ -140,7 +138,10 @@ def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
 
 @kernel
 def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
-    """Return in how many rows each of n ids is, and how often in all; ids below 0 are none."""
+    """Return (frequency, totals) of n ids: in how many rows each occurs, and how often in all.
+
+    Ids below 0 are ignored.
+    """
     frequency = np.zeros(n, np.int64)
     totals = np.zeros(n, np.int64)
     last_row = np.full(n, -1, np.int64)
@@ -162,7 +163,7 @@ class NgramSums:
         self._sums = np.zeros((2, 1 << 16), np.int64)
 
     def add(self, counts: NgramCounts) -> I32:
-        """Add the counts of some texts; return the number of each of their n-grams."""
+        """Add the counts of some texts; return the vocabulary's id of each of their n-grams."""
         ids = self.vocabulary.add(counts.utf8, counts.ptr[:-1], counts.ptr[1:])
         room = self._sums.shape[1]
         if self.vocabulary.n > room:
@@ -178,14 +179,15 @@ class NgramSums:
         n_texts: int,
         parameters: CharsParameters | TfidfParameters,
     ) -> tuple[NameTable, F32, I64]:
-        """Return the n-grams of n_texts texts that stay, their weights
-        (none: ones), and the old id of each.
+        """Return (names, idf, old): the chosen n-grams sorted by bytes, their weights, and the id
+        that each had so far.
 
-        They are sorted by bytes.
+        idf is empty if all weights are 1.
 
-        eligible  bool[n], those that may stay
-        n_max  only so many stay, the most frequent; of two that are as frequent the one smaller by
-              bytes
+        eligible  bool[n]: the n-grams to choose from
+        n_max     the most to choose, the most frequent ones; of two that are equally frequent the
+                  one that is smaller by bytes; None: all
+        n_texts   the number of texts that were counted
         """
         old = np.flatnonzero(eligible)
         names = self.vocabulary.names(old)
@@ -200,5 +202,5 @@ class NgramSums:
 
     @property
     def frequency(self) -> I64:
-        """Return in how many texts each n-gram is."""
+        """Return in how many texts each n-gram occurs."""
         return self._sums[0, : self.vocabulary.n]

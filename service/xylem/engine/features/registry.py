@@ -1,4 +1,4 @@
-"""Fit, store and load featurizers of every kind."""
+"""Fit and load featurizers of every kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from xylem_store import U8, Corrupt
 
 
 def default_kind(dataset: Dataset) -> str:
-    """Return the kind of features for a data set: tfidf for texts, named for names, raw for ids."""
+    """Return the default kind of features: tfidf for texts, named for names, raw for ids."""
     if dataset.texts is not None:
         return TfidfParameters.kind
     return RawParameters.kind if dataset.named_rows is None else NamedParameters.kind
@@ -44,12 +44,13 @@ def default_kind(dataset: Dataset) -> str:
 def fit_featurizer(
     dataset: Dataset, parameters: FeatureParameters, crew: Crew | None = None
 ) -> tuple[Featurizer, SparseRows]:
-    """Return the featurizer of a training set, and its rows.
+    """Return a featurizer fitted to a training set, and the rows of the set.
 
-    crew  who counts the words of texts and makes their rows, block by block; else this thread does
+    crew  the workers that count the words of texts and make their rows, block by block; None: this
+          thread does it
 
-    Raises BadParameter when the data set has no instances of the kind that the parameters are for,
-    BadData when its instances have no feature. Deterministic.
+    Raises BadParameter if the parameters are for another kind of instances than the data set's,
+    BadData if its instances have no feature. Deterministic.
     """
     if dataset.texts is not None and type(parameters) is TfidfParameters:
         return fit_tfidf(dataset.texts, parameters, crew)
@@ -79,7 +80,11 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
 
 @dataclass(frozen=True)
 class MakeRows:
-    """A step that makes the rows of a block of texts; its fields are those of `load_featurizer`."""
+    """A step of a crew that makes the rows of blocks of texts.
+
+    Its fields are the parameters of `load_featurizer`, because the featurizer itself cannot go to
+    another process.
+    """
 
     config: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
@@ -87,7 +92,7 @@ class MakeRows:
 
     @classmethod
     def by(cls, featurizer: Featurizer) -> MakeRows:
-        """Return the step that makes the rows of a featurizer."""
+        """Return the step that makes rows as a featurizer does."""
         return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 
     def workspace(self) -> Featurizer:
@@ -95,18 +100,18 @@ class MakeRows:
         return load_featurizer(self.config, self.arrays, self.n_features)
 
     def run(self, texts: Sequence[str], featurizer: Featurizer, stop: U8) -> SparseRows:
-        """Return the result of an item."""
+        """Return the rows of a block of texts."""
         return featurizer.transform_texts(texts)
 
 
 def streaming_featurizer(
     dataset: Dataset, values: Mapping[str, Any], n_features: int
 ) -> Featurizer:
-    """Return the featurizer of instances that are never all at hand: texts or names hashed, or ids.
+    """Return the featurizer of instances that are streamed: texts or names are hashed, ids kept.
 
-    dataset     some of the instances, all are of their kind
-    values      values of parameters by name, `kind` among them or not
-    n_features  of instances with ids: the largest id, and 1
+    dataset     some of the instances; all of them are of the same kind
+    values      values of parameters by name, with or without `kind`
+    n_features  for instances with ids, the largest id plus 1
 
     Raises BadParameter for a kind that must see all instances first: tfidf and named.
     """
@@ -124,10 +129,11 @@ def streaming_featurizer(
 def load_featurizer(
     config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
 ) -> Featurizer:
-    """Return the featurizer of a model version: its manifest's features,
-    its arrays, its number of features.
+    """Return the featurizer of a model version.
 
-    Raises Corrupt when a parameter or array is missing, unknown, out of range or damaged.
+    config  the features of its manifest
+
+    Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
     try:
         config = completed(config)
@@ -159,9 +165,9 @@ def load_featurizer(
 def feature_names(
     config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> FeatureNames | None:
-    """Return the names of a model version's features; None when its kind has none. Raises Corrupt.
+    """Return the names of a model version's features, None if its kind has none. Raises Corrupt.
 
-    Of windows of words: the words; feature f is word f modulo their number.
+    For windows of words they are the words: feature f is word f modulo their number.
     """
     kind = config.get("kind")
     if kind in (TfidfParameters.kind, NamedParameters.kind, ContextParameters.kind):

@@ -1,6 +1,4 @@
-"""Feature ids and values, from anywhere, to checked rows; counts to weighted and
-normalised ones.
-"""
+"""Check rows of feature ids and values from outside, and weight and normalise rows of counts."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -19,9 +17,9 @@ _NUMBER = frozenset({int, float})
 
 
 def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
-    """Return the values of all instances as float32; one that is infinite there becomes so.
+    """Return the values of all instances as float32; too large ones become infinite.
 
-    Raises BadInstance, its path naming the instance, for something that is no number.
+    Raises BadInstance, whose path is the instance's, for a value that is no number.
     """
     values = [list(instance.values()) for instance in instances]
     for i, numbers in enumerate(values):
@@ -41,9 +39,12 @@ def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
 def rows_of_csr(
     indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_features: int
 ) -> SparseRows:
-    """Return checked copies of compressed sparse rows: integers, integers and numbers of any width.
+    """Return checked copies of compressed sparse rows.
 
-    Raises BadInstance.
+    indptr, indices  integers of any width
+    values           numbers of any width
+
+    Raises BadInstance for arrays that are no such rows.
     """
     if any(array.ndim != 1 for array in (indptr, indices, values)):
         raise BadInstance("expected indptr, indices and values in one dimension, found more")
@@ -77,8 +78,9 @@ def rows_of_csr(
 
 
 def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRows:
-    """Return rows sorted and summed; the arrays are used up. Raises BadInstance for
-    one not finite.
+    """Return the rows sorted by feature, with repeated features summed; the arrays are overwritten.
+
+    Raises BadInstance for a value or sum that is not finite.
     """
     n, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
@@ -96,9 +98,12 @@ _L2, _L1, _NONE = range(3)
 
 
 def idf_of(frequency: I64, n_texts: int, smooth: bool) -> F32:
-    """Return the inverse document frequencies of features that so many of n_texts texts have.
+    """Return the inverse document frequency of each feature, float32[n].
 
-    smooth  as if one more text had every feature. Source: scikit-learn, TfidfTransformer.
+    frequency  int64[n]: how many of the n_texts texts have the feature
+    smooth     count as if one more text had every feature
+
+    Source: scikit-learn, TfidfTransformer.
     """
     extra = int(smooth)
     return (np.log((n_texts + extra) / (frequency + extra)) + 1.0).astype(np.float32)
@@ -139,8 +144,7 @@ def normalise_rows(indptr: I64, values: F32, code: int) -> None:
 def weighted_rows(
     counts: tuple[I64, I32, F32], idf: F32, sublinear_tf: int, norm: int
 ) -> tuple[I64, I32, F32]:
-    """Return rows of counts (indptr, indices, values) as rows of
-    weights, scaled; the arrays are used up.
+    """Return rows of counts, (indptr, indices, values), weighted and scaled, in the same arrays.
 
     idf, sublinear_tf  as `weigh_counts` takes them
     norm               one of NORM_CODES

@@ -209,9 +209,10 @@ def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
 def _finish_row(
     parts: CallParts[BeamWorkspace], call_parts: CallParts[BeamWorkspace], row: int, place: int
 ) -> None:
-    """Write the answer of the block's place-th row from the leaves that its lanes saved.
+    """Write a row's answer from the leaves that its lanes saved.
 
-    call_parts  the parts with the thresholds that means must reach
+    call_parts  the parts whose search has the thresholds that the means over the trees must reach
+    place       the row's number in the block
     """
     ensemble, _, _, search, answers, work, beam = parts
     n_trees = ensemble.child_ptr[0]

@@ -1,4 +1,4 @@
-"""The kernels behind `scoring`: the scorer, compiled for each type of weights."""
+"""The scorer that `scoring` calls, compiled for each type of weights."""
 
 from typing import Any, TypeAlias
 
@@ -33,7 +33,7 @@ _INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
 
 @kernel
 def score_float32(call_at: I64, way: int, first: int, second: int, n: int) -> None:
-    """Score in one of the ways of `scoring`, with its numbers."""
+    """Score in one of the ways of `scoring`, whose parameters these are; weights are float32."""
     _score(call_at, way, first, second, n, _FLOAT32)
 
 
@@ -53,16 +53,15 @@ _KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes 
 
 
 def scorer_of(ensemble: TreeEnsemble) -> int:
-    """Return the address of the scorer of an ensemble: it is compiled or loaded if it
-    was not yet.
-    """
+    """Return the address of the scorer for an ensemble; it is compiled or loaded at the first call."""
     return address_of(_KERNELS[ensemble.sparse.itemsize], SCORES, empty_handle(Call), 0, 0, 0, 0)
 
 
 @inlined
 def _score(call_at: I64, way: int, first: int, second: int, n: int, samples: Samples) -> None:
-    """Hand on: each way by itself reads of the structs what it needs, and keeps that
-    in registers.
+    """Call the function of a way.
+
+    Each of them reads the fields of the structs that it needs, so that they stay in registers.
     """
     if way == IN_TURN:
         _score_in_turn(call_at, first, second, n, samples)
@@ -138,8 +137,9 @@ def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples)
 def _find_mapped_rows(
     ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace
 ) -> None:
-    """Find the rows of a row's features in the chunk that the map
-    holds: find_blocks and find_rows in one.
+    """Find the rows of a row's features in the chunk that is spread over the map.
+
+    It replaces find_blocks and find_rows.
     """
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)

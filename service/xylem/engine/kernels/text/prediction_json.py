@@ -1,4 +1,4 @@
-"""Predictions as JSON, their ids signed, without the interpreter's lock."""
+"""Write predictions as JSON, with signed ids, without the interpreter's lock."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ from xylem.engine.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from xylem.engine.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
 from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
 
-TOKEN_HEAD_BYTES = 29  # what a token says before its labels: see `xylem.thresholds.live.tokens`
+TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.thresholds.live.tokens`
 TOKEN_ROOM = TOKEN_HEAD_BYTES + BLOCK_BYTES + MAC_BYTES
-"""The room that a token needs besides 4 bytes a label: whole blocks, and its MAC."""
+"""The bytes that a token needs besides 4 bytes a label: it is padded to whole blocks and signed."""
 
 _LABELS = np.frombuffer(b'{"labels":[', np.uint8)
 _LABEL = np.frombuffer(b'{"label":"', np.uint8)
@@ -32,10 +32,13 @@ _COMMA = 44
 
 
 class Seal(NamedTuple):
-    """What the tokens of an answer have in common.
+    """The fields that all tokens of an answer have in common.
 
-    keyed   uint64[8]  the state of the MAC that has absorbed the key
-    model   the model's hash, 4 bytes; expiry in seconds since 1970
+    keyed    uint64[8]: the state of the MAC after it has absorbed the key
+    model    the model's hash, 4 bytes
+    version  the model's version
+    epoch    the epoch of the thresholds
+    expiry   when the token expires, in seconds since 1970
     """
 
     keyed: U64
@@ -55,7 +58,10 @@ def copy_text(text: U8, out: U8, position: int) -> int:
 
 @inlined
 def write_name(utf8: U8, start: int, end: int, out: U8, position: int) -> int:
-    """Write a name as the inside of a JSON string: names have no control characters (NameTable)."""
+    """Write a name as the inside of a JSON string; return the place after it.
+
+    Names have no control characters (NameTable), so only quotes and backslashes are escaped.
+    """
     for i in range(start, end):
         if utf8[i] == _QUOTE or utf8[i] == _BACKSLASH:
             out[position] = _BACKSLASH
@@ -67,7 +73,7 @@ def write_name(utf8: U8, start: int, end: int, out: U8, position: int) -> int:
 
 @inlined
 def pack(number: int | np.int64, n_bytes: int, out: U8, position: int) -> int:
-    """Write an integer, the least byte first; return the place after it."""
+    """Write an integer as n_bytes bytes, little-endian; return the place after it."""
     for _ in range(n_bytes):
         out[position] = number & 255
         number >>= 8
@@ -103,24 +109,24 @@ def write_predictions(
     out: U8,
     ends_out: I64,
 ) -> bool:
-    """Write
-    `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}` a row.
+    """Write for each row
+    `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}`.
 
-    spans       starts, ends int64[n]; labels int32[..]; scores float32[..], finite and not below 0;
-                exact uint8[n], 0 or 1: row i has labels[starts[i] : ends[i]] and their scores
-    thresholds  float32[K] that a label's score must reach to be named by the token; or [0]: it need
-                not
-    names       offsets, utf8 as in NameTable; uint8[K], 1 of labels that are not learned, or [0]:
-                all are
-    seal        the fields of a Seal; plain tuples, because numba takes a microsecond more for a
+    spans       (starts, ends int64[n], labels int32[..], scores float32[..] finite and not below 0,
+                exact uint8[n], 0 or 1): row i has labels[starts[i] : ends[i]] and their scores
+    thresholds  float32[K]: a token lists the labels whose score reaches their threshold; [0]: it
+                lists all labels
+    names       (offsets, utf8) as in NameTable, and uint8[K], 1 for labels that are not learned, or
+                [0] if all are learned
+    seal        the fields of a Seal; a plain tuple, because numba takes a microsecond more for a
                 NamedTuple
     serial      the number of the first row's token
     token       uint8[TOKEN_ROOM + 4 * the most labels of a row], overwritten
-    out         uint8[..]
-    ends_out    int64[n], where each row's text ends
+    out         uint8[..]: receives the text
+    ends_out    int64[n]: where each row's text ends
 
-    Returns whether there was room. Deterministic; some 50 nanoseconds a label, and a microsecond a
-    row.
+    Return whether there was room. Deterministic. Cost: some 50 nanoseconds a label, and a
+    microsecond a row.
     """
     starts, ends, labels, scores, exact = spans
     offsets, utf8, unlearned = names
