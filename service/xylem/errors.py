@@ -223,9 +223,9 @@ class Retries:
             raise ValueError(f"retries: expected at least 0, found {self.times}")
         object.__setattr__(self, "_random", random.Random(self.seed))
 
-    def draw(self, tried: int) -> float:
-        """Return the wait after `tried` retries, without Retry-After."""
-        bound = min(self.first_seconds * 2.0 ** min(tried, 32), self.seconds_max)
+    def draw(self, n_retries: int) -> float:
+        """Return the wait after `n_retries` retries, without Retry-After."""
+        bound = min(self.first_seconds * 2.0 ** min(n_retries, 32), self.seconds_max)
         return bound * self._random.uniform(0.5, 1.0)
 
 

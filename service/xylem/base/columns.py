@@ -62,8 +62,8 @@ def columns_of(
     """
     if texts is not None and len(texts) > COLUMNS_MAX:
         raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
-    chosen = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
-    names = [column.name for column in chosen]
+    text_columns = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
+    names = [column.name for column in text_columns]
     if len(set(names)) < len(names):
         raise BadParameter(
             f"text column: expected distinct names, found {', '.join(map(repr, names))}"
@@ -79,7 +79,7 @@ def columns_of(
             f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}"
         )
     return TableColumns(
-        chosen,
+        text_columns,
         DEFAULT_COLUMNS.labels if labels is None else labels,
         DEFAULT_COLUMNS.separator if separator is None else separator,
         mark,
@@ -89,8 +89,8 @@ def columns_of(
 def _text_column(text: str) -> TextColumn:
     if not text:
         raise BadParameter("text column: expected a name, found an empty one")
-    weighed = _WEIGHED.fullmatch(text)
-    name, weight = (weighed[1], int(weighed[2])) if weighed else (text, 1)
+    match = _WEIGHED.fullmatch(text)
+    name, weight = (match[1], int(match[2])) if match else (text, 1)
     if not 1 <= weight <= WEIGHT_MAX:
         raise BadParameter(
             f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}"

@@ -101,14 +101,13 @@ def raise_limit(connections: int) -> None:
             soft = hard
         except (ValueError, OSError):  # the system's own limit is lower
             pass
-    needed = connections + RESERVED_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < needed:
+    required_limit = connections + RESERVED_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < required_limit:
         log(
             logging.WARNING,
             "descriptors_few",
-            detail=f"expected a limit of {needed} open files, found {soft}: raise it (ulimit "
-            "-n), or lower "
-            "XYLEM_REQUESTS_MAX",
+            detail=f"expected a limit of {required_limit} open files, found {soft}: "
+            "raise it (ulimit -n), or lower XYLEM_REQUESTS_MAX",
         )
 
 

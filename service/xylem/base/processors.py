@@ -14,7 +14,7 @@ that has `cpu`, such as `cpu,cpuacct`.
 
 @cache
 def n_processors(
-    groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
+    groups: Path = Path("/proc/self/cgroup"), mount_point: Path = Path("/sys/fs/cgroup")
 ) -> int:
     """Return the number of processors of this process: the smaller of its affinity and its quota.
 
@@ -24,12 +24,12 @@ def n_processors(
     thread would leave a third of it unused.
 
     groups   the file that names the control groups of this process
-    mounted  where control groups are mounted, of version 1, 2 or both
+    mount_point  where control groups are mounted, of version 1, 2 or both
     """
     quotas = [float(len(os.sched_getaffinity(0)))]
     for controllers, name in _GROUP.findall(groups.read_text() if groups.exists() else ""):
         for group in (Path(name), *Path(name).parents):
-            folder = mounted / ("cpu" if controllers else "") / group
+            folder = mount_point / ("cpu" if controllers else "") / group
             files = [folder / file for file in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")]
             numbers = " ".join(file.read_text() for file in files if file.is_file()).split()
             if len(numbers) == 2 and all(map(str.isdecimal, numbers)):  # not max or -1: no quota

@@ -130,13 +130,13 @@ class Dataset:
 
     def take(self, chosen: NDArray[np.int64]) -> Dataset:
         """Return the rows at the positions `chosen`; ids of labels and features stay the same."""
-        picked = chosen.tolist()
+        positions = chosen.tolist()
         return replace(
             self,
             n_rows=len(chosen),
             rows=None if self.rows is None else self.rows.take(chosen),
-            texts=None if self.texts is None else [self.texts[i] for i in picked],
-            named_rows=None if self.named_rows is None else [self.named_rows[i] for i in picked],
+            texts=None if self.texts is None else [self.texts[i] for i in positions],
+            named_rows=None if self.named_rows is None else [self.named_rows[i] for i in positions],
             labels=self.labels.take(chosen),
             unknown_labels=self.unknown_labels[chosen],
         )

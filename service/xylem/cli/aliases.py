@@ -36,11 +36,11 @@ def registry_of(store: Path, database: Database | None = None) -> Registry:
     return Registry(store_at(store), database)
 
 
-def store_to_publish(store: Path, why: str) -> Store:
+def store_to_publish(store: Path, reason: str) -> Store:
     """Return a store; its history says that the user of this command published, and why."""
     from xylem.serving import store_of
 
-    return store_of(store, cause_of(why))
+    return store_of(store, cause_of(reason))
 
 
 def cause_of(reason: str) -> Cause:
@@ -175,9 +175,11 @@ def print_split(change: AliasChange, json: bool) -> None:
     """Print the version that an alias names now, with its canary and its shadow."""
     from xylem.admin import split_facts
 
-    beside = "" if change.new_alias is None else describe_split(change.new_alias)
+    split_text = "" if change.new_alias is None else describe_split(change.new_alias)
     print_result(
-        json, f"{change.model}: {change.alias} -> {change.version}{beside}", **split_facts(change)
+        json,
+        f"{change.model}: {change.alias} -> {change.version}{split_text}",
+        **split_facts(change),
     )
 
 

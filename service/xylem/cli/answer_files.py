@@ -115,10 +115,10 @@ def step_of(
     model, query, explain = request
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
-    opened = store_at(store)
+    model_store = store_at(store)
     is_tuned = options.threshold == TUNED
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
-        served = open_named(opened, name, reference, learning, is_tuned=is_tuned)
+        served = open_named(model_store, name, reference, learning, is_tuned=is_tuned)
     live = served.thresholds
     manifest = served.opened.manifest
     tuned = None
@@ -132,7 +132,7 @@ def step_of(
         digest=manifest_digest(manifest),
         query=query,
         explain=explain,
-        denied=denied_by(opened, name, reference),
+        denied=denied_by(model_store, name, reference),
         tuned=tuned,
         columns=columns,
         limits=limits,

@@ -121,10 +121,10 @@ def combine(
 
 def _print(facts: dict[str, Any], store: Path) -> None:
     """Print what was published, and its figures beside those of its members."""
-    alone = facts["members"]
+    member_figures = facts["members"]
     combined = facts["combined"]
     summary: dict[str, Any] = {
-        "members": ", ".join(alone),
+        "members": ", ".join(member_figures),
         "labels": f"{facts['labels']:,}",
         "ranker": f"{facts['ranker']}, fitted to {facts['rows']:,} rows",
         "model": mebibytes(facts["model_bytes"]),
@@ -137,7 +137,8 @@ def _print(facts: dict[str, Any], store: Path) -> None:
         summary["warning" if i == 0 else f"warning {i + 1}"] = warning
     print_facts(f"Published {facts['model']}@{facts['version']} in {store}", summary)
     rows = [
-        [name, *(f"{value:.1f}" for value in figures.values())] for name, figures in alone.items()
+        [name, *(f"{value:.1f}" for value in figures.values())]
+        for name, figures in member_figures.items()
     ]
     rows.append(["combined", *(f"{value:.1f}" for value in combined.values())])
     print_table("By folds of the rows; percent", ["", *combined], rows)
@@ -160,8 +161,8 @@ def vocabulary(
     from xylem.workflows import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
-    home = store_to_publish(store, "xylem models vocabulary")
-    report = set_vocabulary(home, name, reference, VocabularyRequest(file, language, by))
+    model_store = store_to_publish(store, "xylem models vocabulary")
+    report = set_vocabulary(model_store, name, reference, VocabularyRequest(file, language, by))
     line = (
         f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
         "labels added, "

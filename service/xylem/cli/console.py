@@ -97,14 +97,14 @@ def _print(title: str, table: Table) -> None:
     console.print(table, markup=False)
 
 
-def flat(facts: Mapping[str, object], within: str = "") -> dict[str, object]:
+def flat(facts: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return facts in which nested objects are replaced by their own facts.
 
     The names of these are the path to them, with blanks between.
     """
     leaves: dict[str, object] = {}
     for name, value in facts.items():
-        path = f"{within} {name}".strip()
+        path = f"{prefix} {name}".strip()
         leaves |= flat(value, path) if isinstance(value, dict) else {path: value}
     return leaves
 

@@ -81,11 +81,11 @@ def deny(
     if url is not None:
         print_denial(deny_there(url, store, name, alias, change), json)
         return
-    opened = store_at(store)
+    model_store = store_at(store)
     if change is not None:
-        checked_change = denying_known(opened, name, alias, change)
+        checked_change = denying_known(model_store, name, alias, change)
         registry_of(store).change(name, alias, DENIED, checked_change, cause_of(reason))
-    print_denial(denial_of(opened, name, alias, opened.alias(name, alias)), json)
+    print_denial(denial_of(model_store, name, alias, model_store.alias(name, alias)), json)
 
 
 def describe_denial(labels: Collection[str]) -> str:

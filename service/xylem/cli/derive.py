@@ -50,7 +50,7 @@ class LearntRows(NamedTuple):
 @grouped
 def extend(
     model: Model,
-    learnt: LearntRows,
+    learnt_rows: LearntRows,
     table: Table,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
@@ -63,22 +63,22 @@ def extend(
     """
     from xylem.workflows import TrainRequest, extend_and_publish
 
-    rows = learnt.rows or []
+    rows = learnt_rows.rows or []
     request = TrainRequest(
         "",
-        learnt.data,
-        learnt.valid,
-        label_names=learnt.label_names,
-        columns=table.columns(learnt.data, *rows, learnt.valid),
+        learnt_rows.data,
+        learnt_rows.valid,
+        label_names=learnt_rows.label_names,
+        columns=table.columns(learnt_rows.data, *rows, learnt_rows.valid),
         threads=n_threads(threads),
         latest=False,
         base=parse_reference(model),
         rows=rows,
     )
-    home = store_to_publish(store, "xylem extend")
+    model_store = store_to_publish(store, "xylem extend")
     with progress(json) as show:
-        report = extend_and_publish(home, parse_reference(model).name, request, show)
-    make_latest(home, report)
+        report = extend_and_publish(model_store, parse_reference(model).name, request, show)
+    make_latest(model_store, report)
     print_report(report, store, json)
 
 
@@ -106,16 +106,16 @@ def calibrate(
     columns = table.columns(data)
     name, reference = parse_reference(model)
     with progress(json) as show:
-        home = store_to_publish(store, "xylem calibrate")
+        model_store = store_to_publish(store, "xylem calibrate")
         facts = calibrate_and_publish(
-            home, name, reference, data, columns, n_threads(threads), show
+            model_store, name, reference, data, columns, n_threads(threads), show
         )
     if json:
         print_json(facts)
         return
-    for when, bins in facts["reliability"].items():
+    for stage, bins in facts["reliability"].items():
         print_table(
-            f"{when.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins))
+            f"{stage.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins))
         )
     errors = facts["calibration_error"]
     print_facts(
@@ -158,9 +158,9 @@ def import_vectorizer(
     from xylem.extras import read_vectorizer, text_draft
 
     name, reference = parse_reference(model)
-    opened = store_to_publish(store, "xylem import-vectorizer")
-    version = opened.resolve(name, reference)
+    model_store = store_to_publish(store, "xylem import-vectorizer")
+    version = model_store.resolve(name, reference)
     vectorizer = read_vectorizer(file)
-    manifest = opened.publish(name, text_draft(opened.open(name, version), vectorizer))
+    manifest = model_store.publish(name, text_draft(model_store.open(name, version), vectorizer))
     line = f"{name}@{version} with {file} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

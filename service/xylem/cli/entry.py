@@ -38,9 +38,9 @@ def _repeat_interrupt(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
         return
     main_thread = threading.main_thread().ident
-    again = threading.Timer(REPEAT_SECONDS, signal.pthread_kill, (main_thread, signal.SIGINT))
-    again.daemon = True
-    again.start()
+    timer = threading.Timer(REPEAT_SECONDS, signal.pthread_kill, (main_thread, signal.SIGINT))
+    timer.daemon = True
+    timer.start()
 
 
 if __name__ == "__main__":

@@ -87,32 +87,32 @@ def evaluate(
     columns = table.columns(data)
     per_label, report = files
     empty = empty_convention(empty_labels, "--empty-labels")
-    opened = open_model(store, model)
-    version = opened.manifest.shown
+    opened_model = open_model(store, model)
+    version = opened_model.manifest.shown
     if trees is not None:
-        version += f", the first {trees} of {opened.manifest.n_trees} trees"
-        opened = _first_trees(opened, trees)
+        version += f", the first {trees} of {opened_model.manifest.n_trees} trees"
+        opened_model = _first_trees(opened_model, trees)
     prepare_files(per_label, report)
-    thresholds = thresholds_of(store, opened)
+    thresholds = thresholds_of(store, opened_model)
     with progress(json) as show:
         evaluation = evaluate_rows(
-            opened,
-            read_labelled(opened, data, show, columns),
+            opened_model,
+            read_labelled(opened_model, data, show, columns),
             n_threads(threads),
             show,
             thresholds=thresholds,
             empty=empty,
             sweep=report is not None,
         )
-    beside = {} if trees is None else {"trees": trees}
-    written = write_files(
-        per_label, report, PageSubject(version, data.name, opened.labels), evaluation
+    tree_facts = {} if trees is None else {"trees": trees}
+    paths = write_files(
+        per_label, report, PageSubject(version, data.name, opened_model.labels), evaluation
     )
     if json:
-        print_json({**evaluation.report, **beside, **written})
+        print_json({**evaluation.report, **tree_facts, **paths})
         return
     _print_report(f"{version} on {data}", evaluation.report)
-    for file in written.values():
+    for file in paths.values():
         print_line(f"{file} written")
 
 
@@ -223,7 +223,9 @@ def compare(
         columns=table.columns(data),
     )
     models = [open_model(store, text) for text in (a, b)]
-    contenders = [Contender(opened, thresholds_of(store, opened)) for opened in models]
+    contenders = [
+        Contender(opened_model, thresholds_of(store, opened_model)) for opened_model in models
+    ]
     with progress(json) as show:
         report = compare_versions(contenders[0], contenders[1], request, show)
     if json:

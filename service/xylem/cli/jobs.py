@@ -77,13 +77,15 @@ def list_jobs(
     """List the jobs, the newest first."""
     with opened_place(context, place, _local) as jobs:
         job_facts = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
-    where = str(place.url or place.store)
+    place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
     rows = [
         [*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])]
         for job in job_facts
     ]
-    print_list(json, {"jobs": job_facts}, (where, columns, rows), f"No such jobs in {where}")
+    print_list(
+        json, {"jobs": job_facts}, (place_name, columns, rows), f"No such jobs in {place_name}"
+    )
 
 
 def _add(name: str, method: str, help_text: str) -> None:

@@ -154,7 +154,7 @@ def _print_made(facts: dict[str, Any], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    ends = facts["expires"] or "never"
+    expiry = facts["expires"] or "never"
     typer.echo(facts["key"])  # one line, however narrow the terminal
-    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {ends}")
+    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {expiry}")
     print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")

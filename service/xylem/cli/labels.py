@@ -60,24 +60,24 @@ def label_info(
     """
     from xylem.workflows import attach_label_info, attached_info, read_label_info
 
-    opened = store_at(store)
+    model_store = store_at(store)
     if remove:
         if file is not None:
             raise BadParameter("--remove cannot be used with FILE")
-        removed = opened.delete_label_info(model)
+        removed = model_store.delete_label_info(model)
         line = f"{model}: label info {'removed' if removed else 'was none'}"
         print_result(json, line, model=model, removed=removed)
     elif file is not None:
-        opened.resolve(model)  # before a long file is read
-        _print(attach_label_info(opened, model, read_label_info(file, by, language)), json)
+        model_store.resolve(model)  # before a long file is read
+        _print(attach_label_info(model_store, model, read_label_info(file, by, language)), json)
     else:
-        opened.resolve(model)
-        info = opened.label_info(model)
+        model_store.resolve(model)
+        info = model_store.label_info(model)
         if info is None:
             raise BadInput(
                 f"{model}: expected label info, found none: xylem models label-info {model} FILE"
             )
-        _print(attached_info(opened, model, info), json)
+        _print(attached_info(model_store, model, info), json)
 
 
 def _print(info: Attached, json: bool) -> None:
@@ -155,28 +155,37 @@ def tree(
     from xylem.evaluation import tree_labels
     from xylem_store import name_of
 
-    opened = open_model(store, model)
-    name = opened.manifest.model
-    n_trees = opened.ensemble.label_leaf.shape[0]
-    kind = opened.manifest.kind
+    opened_model = open_model(store, model)
+    name = opened_model.manifest.model
+    n_trees = opened_model.ensemble.label_leaf.shape[0]
+    kind = opened_model.manifest.kind
     if kind != "label-tree":
         raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
     if number >= n_trees:
         raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
-    counts = opened.arrays.get("labels/counts", np.zeros(opened.manifest.n_labels, np.int64))
-    nodes = tree_labels(opened.ensemble, counts, tree=number, depth=depth, n_labels=labels)
-    label_names = [[name_of(opened.labels, int(label)) for label in node.labels] for node in nodes]
+    counts = opened_model.arrays.get(
+        "labels/counts", np.zeros(opened_model.manifest.n_labels, np.int64)
+    )
+    nodes = tree_labels(opened_model.ensemble, counts, tree=number, depth=depth, n_labels=labels)
+    label_names = [
+        [name_of(opened_model.labels, int(label)) for label in node.labels] for node in nodes
+    ]
     if json:
         node_facts = [
             {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": names}
             for node, names in zip(nodes, label_names, strict=True)
         ]
         print_json(
-            {"model": name, "version": opened.manifest.version, "tree": number, "nodes": node_facts}
+            {
+                "model": name,
+                "version": opened_model.manifest.version,
+                "tree": number,
+                "nodes": node_facts,
+            }
         )
         return
     n_rows = max(1, nodes[0].n_rows)
-    print_line(f"{opened.manifest.shown}, tree {number}")
+    print_line(f"{opened_model.manifest.shown}, tree {number}")
     for node, names in zip(nodes, label_names, strict=True):
         place = ".".join(map(str, node.place)) or "root"
         share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"

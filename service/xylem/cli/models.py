@@ -94,14 +94,16 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     """Show what a version is, and where it comes from."""
     from xylem_store import is_version, read_origin, read_report
 
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    manifest = opened.manifest(name, opened.resolve(name, reference))
+    manifest = model_store.manifest(name, model_store.resolve(name, reference))
     facts = manifest_facts(manifest)
-    arrays = opened.open(name, manifest.version, verify=False).arrays
+    arrays = model_store.open(name, manifest.version, verify=False).arrays
     report = read_report(arrays)
     origin = read_origin(arrays)
-    denied = {} if is_version(reference) else {"denied": list(opened.alias(name, reference).denied)}
+    denied = (
+        {} if is_version(reference) else {"denied": list(model_store.alias(name, reference).denied)}
+    )
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
@@ -126,10 +128,10 @@ def draw(
     from xylem.workflows import draw_report
     from xylem_store import read_report
 
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
-    report = read_report(opened.open(name, version, verify=False).arrays)
+    version = model_store.resolve(name, reference)
+    report = read_report(model_store.open(name, version, verify=False).arrays)
     files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
     if not files:
         raise BadInput(
@@ -172,10 +174,10 @@ def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
 @app.command()
 def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Check every checksum and every invariant of a version, and open it as a server does."""
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
-    opened.verify(name, version)
+    version = model_store.resolve(name, reference)
+    model_store.verify(name, version)
     print_result(json, f"{name}@{version} is whole", model=name, version=version, verified=True)
 
 
@@ -208,9 +210,9 @@ def export_model(
     json: Json = False,
 ) -> None:
     """Write a version as one tar file, and the model's label info with it."""
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
+    version = model_store.resolve(name, reference)
     if file.is_dir() or not file.parent.is_dir():
         reason = "a directory" if file.is_dir() else "no such directory"
         raise BadInput(
@@ -218,7 +220,7 @@ def export_model(
         )
     try:
         with unfinished(file) as out:
-            opened.export(name, version, out, label_info=True)
+            model_store.export(name, version, out, label_info=True)
     except OSError as error:  # the error of a failed write lacks the file's name
         raise OSError(error.errno, error.strerror, str(file)) from error
     n_bytes = file.stat().st_size
@@ -257,12 +259,12 @@ def import_model(
 
     It is checked first.
     """
-    opened = store_to_publish(store, "xylem models import")
+    model_store = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
         from xylem.extras import import_model as import_foreign
 
-        stored = weights or "float32"
-        manifest = import_foreign(opened, library, path, labels, model, features, stored)
+        weight_type = weights or "float32"
+        manifest = import_foreign(model_store, library, path, labels, model, features, weight_type)
     elif (
         file is not None
         and model is not None
@@ -271,7 +273,7 @@ def import_model(
         if not file.is_file():
             raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
         with file.open("rb") as archive:
-            manifest = opened.import_(archive, model)
+            manifest = model_store.import_(archive, model)
     else:
         raise BadParameter(
             "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"

@@ -60,8 +60,8 @@ def read_key(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(KEY_VARIABLE) or None
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_KEY_BYTES_MAX + 1)
+        with file.open("rb") as stream:
+            content = stream.read(_KEY_BYTES_MAX + 1)
     except OSError as error:
         raise BadParameter(
             f"--key-file: expected to read {file}, found: {error.strerror}"

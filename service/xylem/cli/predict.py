@@ -345,8 +345,8 @@ def _by_store(
 def _by_threads(
     source: Source, answer: Callable[[LineBlock], Answered], threads: int, limits: Limits
 ) -> Iterator[Answered]:
-    todo = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
-    return in_order(todo, answer, threads, idle(source))
+    blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
+    return in_order(blocks, answer, threads, idle(source))
 
 
 _ERROR = b'"error":{'
@@ -364,13 +364,15 @@ def _by_server(
     from xylem.serving import Answered
 
     limits = read_settings().limits
-    todo = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
+    line_blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
     long_lines: list[int] = []
     number = int(model.version) if model.version.isdecimal() else None
     alias = model.version if number is None else None
     first = 1
     with connect_server(url, key) as client:
-        blocks = client.batch_blocks(model.name, _lines(todo, long_lines), number, alias, **options)
+        blocks = client.batch_blocks(
+            model.name, _lines(line_blocks, long_lines), number, alias, **options
+        )
         for block in blocks:
             lines = _with_long(block, first, long_lines, limits)
             n_bad = sum(_ERROR in line for line in lines)
@@ -378,9 +380,9 @@ def _by_server(
             yield Answered(b"".join(line + b"\n" for line in lines), len(lines) - n_bad, n_bad)
 
 
-def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
+def _lines(blocks: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
     """Yield the lines of blocks; one that is too long is empty, its number in `long_lines`."""
-    for block in todo:
+    for block in blocks:
         long_lines += [
             number for number, line in enumerate(block.lines, block.first) if line is None
         ]

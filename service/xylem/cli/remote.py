@@ -53,10 +53,10 @@ def push(
     from xylem.admin import RemoteStore
     from xylem_store import promoted, with_canary, with_shadow
 
-    opened = store_at(store)
+    model_store = store_at(store)
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
+    version = model_store.resolve(name, reference)
     move = promoted(version)
     if canary is not None and shadow is not None:
         raise BadParameter("expected --canary or --shadow, not both")
@@ -69,22 +69,28 @@ def push(
             "--canary and --shadow cannot be used without --alias, whose requests they share"
         )
     if alias:
-        opened.verify(name, version)  # opens it as a server does, before an alias there moves
-    pushed = remote.push(opened, name, version)
-    info = remote.push_label_info(opened, name)
+        model_store.verify(name, version)  # opens it as a server does, before an alias there moves
+    remote_version = remote.push(model_store, name, version)
+    info = remote.push_label_info(model_store, name)
     changes = {
-        alias_name: denying_as_here(opened, name, alias_name, move) for alias_name in alias or ()
+        alias_name: denying_as_here(model_store, name, alias_name, move)
+        for alias_name in alias or ()
     }
-    remote_model = remote.change(name, changes, pushed, info)
+    remote_model = remote.change(name, changes, remote_version, info)
     documents = ((alias_name, remote_model.aliases[alias_name]) for alias_name in changes)
-    moved = [
+    lines = [
         f"{name}: {alias_name} -> {document.version}{describe_split(document)}"
         for alias_name, document in documents
     ]
-    facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
+    facts = {
+        "model": name,
+        "version": version,
+        "digest": remote_version.digest,
+        "aliases": alias or [],
+    }
     facts["label_info"] = info and info.digest
     print_result(
-        json, "\n".join([f"{name}@{version} -> {remote.url}", *moved]), url=remote.url, **facts
+        json, "\n".join([f"{name}@{version} -> {remote.url}", *lines]), url=remote.url, **facts
     )
 
 
@@ -99,13 +105,13 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
 
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
-    opened = store_at(store)
+    model_store = store_at(store)
     is_number = reference.isdecimal()
     number = int(reference) if is_number else alias_there(remote, name, reference).version
-    manifest = remote.pull(opened, name, remote.find(name, number))
+    manifest = remote.pull(model_store, name, remote.find(name, number))
     info = remote.model(name).label_info
-    if info is not None and opened.label_info_head(name) is None:
-        remote.pull_label_info(opened, name, info)
+    if info is not None and model_store.label_info_head(name) is None:
+        remote.pull_label_info(model_store, name, info)
     line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
     print_result(json, line, url=remote.url, model=name, version=manifest.version)
 

@@ -68,14 +68,17 @@ def list_schedules(context: typer.Context, place: Place, json: Json = False) -> 
     """List the schedules, the oldest first."""
     with opened_place(context, place, _local) as schedules:
         schedule_facts = schedules.schedules()
-    where = str(place.url or place.store)
+    place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
     rows = [
         [str({**schedule, "when": _when(schedule)}[c] or "") for c in columns]
         for schedule in schedule_facts
     ]
     print_list(
-        json, {"schedules": schedule_facts}, (where, columns, rows), f"No schedules in {where}"
+        json,
+        {"schedules": schedule_facts},
+        (place_name, columns, rows),
+        f"No schedules in {place_name}",
     )
 
 

@@ -104,8 +104,8 @@ def thresholds(
     columns = table.columns(data, tuning.test)
     shadow, *changes = candidate
     if any(changes):
-        alone = Tuning(empty_labels=tuning.empty_labels)
-        if data is not None or tuning != alone or shadow or sum(changes) > 1:
+        defaults = Tuning(empty_labels=tuning.empty_labels)
+        if data is not None or tuning != defaults or shadow or sum(changes) > 1:
             raise BadParameter(
                 "expected --switch, --drop or --reset alone, found other options too"
             )
@@ -127,10 +127,10 @@ def thresholds(
         n_threads(threads),
         columns,
     )
-    opened = open_model(store, model)
+    opened_model = open_model(store, model)
     with ready_database(store) as database, progress(json) as show:
-        facts = keep(opened, database, tune(opened, request, show), shadow=shadow)
-        kept_in = database.shown
+        facts = keep(opened_model, database, tune(opened_model, request, show), shadow=shadow)
+        database_name = database.shown
     if json:
         print_json(facts)
         return
@@ -143,7 +143,7 @@ def thresholds(
     rows = [
         (figures["method"], *(figures[name] for name in measures)) for figures in facts["methods"]
     ]
-    print_table(f"{opened.manifest.shown} tuned on {data}; percent", heads, rows)
+    print_table(f"{opened_model.manifest.shown} tuned on {data}; percent", heads, rows)
     keys = (
         "method",
         "epoch",
@@ -154,7 +154,7 @@ def thresholds(
         "kappa",
         "note",
     )
-    summary = {**{key: facts[key] for key in keys if key in facts}, "database": kept_in}
+    summary = {**{key: facts[key] for key in keys if key in facts}, "database": database_name}
     print_facts("candidate" if shadow else "kept", summary)
 
 
@@ -163,23 +163,25 @@ def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> Non
     from xylem.serving import open_version
     from xylem.thresholds import ThresholdDatabase, take_shadow
 
-    opened = open_model(store, model)
-    name = opened.manifest.model
-    version = opened.manifest.version
+    opened_model = open_model(store, model)
+    name = opened_model.manifest.model
+    version = opened_model.manifest.version
     with ready_database(store) as database:
         if candidate.reset:
-            start = open_version(opened).thresholds.start_state()
-            epoch = ThresholdDatabase(database).reset(name, version, start, opened.manifest.digest)
+            start = open_version(opened_model).thresholds.start_state()
+            epoch = ThresholdDatabase(database).reset(
+                name, version, start, opened_model.manifest.digest
+            )
         else:
             epoch = take_shadow(
-                database, name, version, opened.manifest.digest, switch=candidate.switch
+                database, name, version, opened_model.manifest.digest, switch=candidate.switch
             )
     facts = {"model": name, "version": version, "epoch": epoch}
     if json:
         print_json(facts)
     else:
-        done = "switched on" if candidate.switch else "dropped"
-        print_facts("started anew" if candidate.reset else done, facts)
+        outcome = "switched on" if candidate.switch else "dropped"
+        print_facts("started anew" if candidate.reset else outcome, facts)
 
 
 def _kappa_of(text: str | None) -> float | Literal["auto"] | None:

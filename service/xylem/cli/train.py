@@ -227,16 +227,19 @@ def train(
         resume=work.resume,
         **held_out._asdict(),
     )
-    opened = store_to_publish(store, f"xylem train {trainer}")
+    model_store = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
-    with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
+    with (
+        _threshold_database(model_store, streaming.thresholds) as threshold_database,
+        progress(json) as show,
+    ):
         if data == STDIN and find_trainer(trainer).reads == "once":
             typer.echo(_FROM_STDIN, err=True)
-        report = train_and_publish(opened, new.model, request, show, kept_in)
+        report = train_and_publish(model_store, new.model, request, show, threshold_database)
     if info is not None:
-        report = with_label_info(opened, report, info)
+        report = with_label_info(model_store, report, info)
     if new.from_version is not None:
-        make_latest(opened, report)
+        make_latest(model_store, report)
     print_report(report, store, json)
 
 
@@ -310,13 +313,16 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["thresholds"] = (
             f"of {tuning['rows']:,} rows, macro-F {tuning['validation_macro_f']:.2f} there"
         )
-    if ranked := report.rerank:
-        alone, reranked = (
-            "/".join(f"{value:.2f}" for value in ranked[stage].values())
+    if rerank_report := report.rerank:
+        base_figures, reranked_figures = (
+            "/".join(f"{value:.2f}" for value in rerank_report[stage].values())
             for stage in ("alone", "ranked")
         )
-        gain = f"P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {reranked}"
-        facts["re-ranking"] = f"{'kept' if ranked['kept'] else 'not kept'}: {gain}"
+        gain = (
+            f"P@1/3/5 of {rerank_report['rows']:,} held-out rows {base_figures}, "
+            f"ranked anew {reranked_figures}"
+        )
+        facts["re-ranking"] = f"{'kept' if rerank_report['kept'] else 'not kept'}: {gain}"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     return facts

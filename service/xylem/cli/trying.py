@@ -63,11 +63,11 @@ def try_file(
         print_line(f"{file.name} is read with {guess}.")
     stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
     name = result.model or stem[:63] or "first"
-    opened = store_to_publish(store, "xylem try")
+    model_store = store_to_publish(store, "xylem try")
     try:
         with progress(json) as show:
             facts = make_first_model(
-                opened, name, file, columns, work.seed, n_threads(work.threads), show
+                model_store, name, file, columns, work.seed, n_threads(work.threads), show
             )
     except BadData as error:
         raise BadData(f"{error}; it was read with {guess}") if guess else error from None

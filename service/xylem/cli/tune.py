@@ -113,8 +113,8 @@ def tune(
     with progress(json) as show:
         trials = search(request, show)
         best = trials[0]
-        home = store_to_publish(store, f"xylem tune {best.trainer}")
-        report = train_and_publish(home, model, request.training(best), show)
+        model_store = store_to_publish(store, f"xylem tune {best.trainer}")
+        report = train_and_publish(model_store, model, request.training(best), show)
     if json:
         facts = {
             "model": model,

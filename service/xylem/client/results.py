@@ -289,9 +289,9 @@ def read_as(kind: type[T], body: bytes) -> T:
         return value
     except ValueError as error:  # of pydantic, too
         faults = getattr(error, "errors", None)
-        first = faults(include_input=False, include_url=False)[0] if faults else {}
-        place = ".".join(map(str, first.get("loc", ())))
-        reason = first.get("msg", "another answer")
+        first_fault = faults(include_input=False, include_url=False)[0] if faults else {}
+        place = ".".join(map(str, first_fault.get("loc", ())))
+        reason = first_fault.get("msg", "another answer")
     raise BadAnswer(
         f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {reason}"
     )

@@ -179,7 +179,7 @@ class RequestLog:
                             request_id=request_id,
                             began=began,
                             ended=ended,
-                            since=clock_offset,
+                            clock_offset=clock_offset,
                             stretches=stretches,
                         )
                     )

@@ -65,18 +65,18 @@ def describe_access(settings: Settings) -> dict[str, Any]:
 
     open     the scopes that need no key
     keys     the scopes that need one
-    because  the reason
+    reason   the reason
     """
-    opened = open_scopes(settings)
+    keyless_scopes = open_scopes(settings)
     if settings.open_scopes is not None:
-        because = "XYLEM_OPEN_SCOPES"
+        reason = "XYLEM_OPEN_SCOPES"
     else:
         kind = "a loopback address" if is_loopback(settings.host) else "no loopback address"
-        because = f"{settings.host} is {kind}, XYLEM_OPEN_SCOPES is not set"
+        reason = f"{settings.host} is {kind}, XYLEM_OPEN_SCOPES is not set"
     return {
-        "open": [scope.value for scope in AccessScope if scope in opened],
-        "keys": [scope.value for scope in AccessScope if scope not in opened],
-        "because": because,
+        "open": [scope.value for scope in AccessScope if scope in keyless_scopes],
+        "keys": [scope.value for scope in AccessScope if scope not in keyless_scopes],
+        "because": reason,
     }
 
 

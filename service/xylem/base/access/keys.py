@@ -158,8 +158,8 @@ class AccessKeys:
             if lifetime_seconds is None and key.expires_at is not None:
                 lifetime_seconds = key.expires_at - key.created_at
             new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
-            ends = min(now + overlap_seconds, key.expires_at or float("inf"))
-            connection.execute(_the_key(key.id).values(expires_at=ends))
+            expires_at = min(now + overlap_seconds, key.expires_at or float("inf"))
+            connection.execute(_the_key(key.id).values(expires_at=expires_at))
             return new_key
 
 
@@ -188,12 +188,14 @@ def add_key(
     keys = all_keys(connection)
     if len(keys) >= KEYS_MAX:
         newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
-        over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
-        if not over:
+        removable_ids = [
+            key.id for key in keys if key.state(now) != "active" and key.id != newest_admin
+        ]
+        if not removable_ids:
             raise LimitExceeded(
                 f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one"
             )
-        connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
+        connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == removable_ids[-1]))
     text = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
     key = AccessKey(

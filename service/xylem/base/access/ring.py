@@ -192,12 +192,12 @@ class KeyRing:
             self._write_uses()
 
     def _write_uses(self) -> None:
-        used = self._used
+        key_ids = self._used
         self._used = set()
         self._wrote_uses_at = self._ticks()
-        if used:
+        if key_ids:
             with self._database.write() as connection:
-                note_uses(connection, used, self._clock())
+                note_uses(connection, key_ids, self._clock())
 
 
 def _bearer(authorization: bytes | None) -> bytes:

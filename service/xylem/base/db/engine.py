@@ -360,13 +360,13 @@ def _write_ahead(connection: Any) -> None:
     If several processes switch a new file at once, SQLite refuses all but one, without the wait
     that it has for transactions: so this waits and tries again.
     """
-    until = time.monotonic() + CONNECT_SECONDS
+    deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL").close()
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 

@@ -32,15 +32,15 @@ class BoundedConnection(psycopg.Connection[Any]):
 
         psycopg sends 0 now and then while nothing comes.
         """
-        until = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + ANSWER_SECONDS
         try:
-            awaited = next(gen)
+            condition = next(gen)
             while True:
-                ready = yield awaited
-                if not ready and time.monotonic() > until:
+                ready = yield condition
+                if not ready and time.monotonic() > deadline:
                     self.pgconn.finish()
                     raise psycopg.OperationalError(f"no answer within {ANSWER_SECONDS:g} seconds")
-                awaited = gen.send(ready)
+                condition = gen.send(ready)
         except StopIteration as done:
             return done.value
 

@@ -57,9 +57,9 @@ class Crew:
         start = end = self._scratch.seek(0, os.SEEK_END)
         try:
             while content:
-                written = self._scratch.write(content)
-                content = content[written:]
-                end = end + written
+                n_written = self._scratch.write(content)
+                content = content[n_written:]
+                end = end + n_written
         except OSError as error:
             fault = f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
             raise Unavailable(f"stream: {fault}") from None

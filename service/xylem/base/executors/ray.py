@@ -142,9 +142,9 @@ def _check_nodes(ray: Any) -> None:
     versions = _versions()
     for name, answer in _answers(ray, _versions):
         if isinstance(answer, Exception):
-            last = str(answer).strip().splitlines()[-1][:300]
+            last_line = str(answer).strip().splitlines()[-1][:300]
             raise BadParameter(
-                f"ray: expected Xylem {versions['Xylem']} on node {name}, found: {last}"
+                f"ray: expected Xylem {versions['Xylem']} on node {name}, found: {last_line}"
             )
         for package, required in versions.items():
             if answer[package] != required:
@@ -164,13 +164,13 @@ def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
 
     errors = ray.exceptions
     task = ray.remote(call)
-    begun = []
+    pending = []
     for node in ray.nodes():
         if node["Alive"]:
             strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=strategy).remote()
-            begun.append((node["NodeManagerAddress"], ref))
-    for name, ref in begun:
+            pending.append((node["NodeManagerAddress"], ref))
+    for name, ref in pending:
         try:
             answer = ray.get(ref, timeout=NODE_SECONDS)
         except (errors.TaskUnschedulableError, errors.NodeDiedError):
@@ -197,20 +197,20 @@ def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, l
     note of what it wrote before.
     """
     began = time.perf_counter()
-    written = io.StringIO()
+    output = io.StringIO()
     step = mapped(step, shared)
     if number not in _workspaces:
         _workspaces.clear()
         _workspaces[number] = step.workspace()
     stop = np.zeros(1, np.uint8)
     try:
-        with redirect_stdout(written), redirect_stderr(written):
+        with redirect_stdout(output), redirect_stderr(output):
             results = [
                 step.run(mapped(item, writeable), _workspaces[number], stop) for item in items
             ]
     except BaseException as error:
         _workspaces.clear()  # the failed step has not restored it
-        error.add_note(f"written before: {written.getvalue()[-LOG_MAX:]}")
+        error.add_note(f"written before: {output.getvalue()[-LOG_MAX:]}")
         raise
     return time.perf_counter() - began, results
 
@@ -360,13 +360,13 @@ class RayCrew(Crew):
         task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
         handles: list[list[Held[R]]] = []
 
-        def begun() -> Iterator[Any]:
+        def begin_tasks() -> Iterator[Any]:
             for item in items:
-                first, *parts = task.remote(self._made_by[-1], item)
+                bundle_ref, *parts = task.remote(self._made_by[-1], item)
                 handles.append([_InStore(part) for part in parts])
-                yield first
+                yield bundle_ref
 
-        for _ in self._in_turn(begun()):
+        for _ in self._in_turn(begin_tasks()):
             pass
         return handles
 

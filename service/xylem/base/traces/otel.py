@@ -46,7 +46,7 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
     The id of each stage is that of the previous span plus one.
     """
     trace = ended.trace
-    since = ended.since
+    clock_offset = ended.clock_offset
     trace_id = bytes.fromhex(trace.id)
     span_id = trace.span_id.to_bytes(8, "big")
     part_id = trace.span_id
@@ -62,8 +62,8 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
                     parent_span_id=span_id,
                     name=name,
                     kind=Span.SPAN_KIND_INTERNAL,
-                    start_time_unix_nano=began + since,
-                    end_time_unix_nano=end + since,
+                    start_time_unix_nano=began + clock_offset,
+                    end_time_unix_nano=end + clock_offset,
                     flags=_IS_BEGUN,
                 )
     main_span = spans.spans.add(
@@ -71,8 +71,8 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
         span_id=span_id,
         trace_state=state,
         parent_span_id=bytes.fromhex(trace.parent[SPAN_ID]),
-        start_time_unix_nano=ended.began + since,
-        end_time_unix_nano=ended.ended + since,
+        start_time_unix_nano=ended.began + clock_offset,
+        end_time_unix_nano=ended.ended + clock_offset,
         flags=_IS_CONTINUED if trace.parent else _IS_BEGUN,
     )
     main_span.MergeFrom(_alike(ended.shape))

@@ -156,7 +156,7 @@ class EndedTrace(NamedTuple):
     Little is computed for it before a thread sends it.
 
     began, ended  by `perf_counter_ns`
-    since         added to such a time, it gives nanoseconds since 1970
+    clock_offset  added to such a time, it gives nanoseconds since 1970
     stretches     its stages, as the parts of the span
     """
 
@@ -165,7 +165,7 @@ class EndedTrace(NamedTuple):
     request_id: str | None
     began: int
     ended: int
-    since: int
+    clock_offset: int
     stretches: Sequence[Stretch]
 
 
@@ -221,7 +221,7 @@ class Tracer:
                     request_id=None,
                     began=began,
                     ended=now,
-                    since=time_ns() - now,
+                    clock_offset=time_ns() - now,
                     stretches=stretches,
                 )
             )

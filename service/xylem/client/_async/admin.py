@@ -111,12 +111,12 @@ class AsyncAdmin(AsyncBase):
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_SECONDS
         while not (job := await self.job(job_id)).is_ended:
-            left = pause if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            seconds_left = pause if deadline is None else deadline - time.monotonic()
+            if seconds_left <= 0:
                 raise WaitTimeout(
                     f"expected job {job.id} to end in {timeout:g} s, found it {job.state}"
                 )
-            await async_sleep(min(pause, left))
+            await async_sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
         return job
 

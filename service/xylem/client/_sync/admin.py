@@ -107,12 +107,12 @@ class Admin(Base):
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_SECONDS
         while not (job := self.job(job_id)).is_ended:
-            left = pause if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+            seconds_left = pause if deadline is None else deadline - time.monotonic()
+            if seconds_left <= 0:
                 raise WaitTimeout(
                     f"expected job {job.id} to end in {timeout:g} s, found it {job.state}"
                 )
-            sleep(min(pause, left))
+            sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
         return job
 
@@ -149,7 +149,7 @@ class Admin(Base):
 
         kind  the kind of the jobs, such as `training`
         job   the body of such a job
-        rows  counts rows of feedback
+        rows  the number of new rows of feedback between two jobs
         """
         return self.call("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
 

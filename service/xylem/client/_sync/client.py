@@ -128,16 +128,16 @@ class Client(Admin):
         An event without an `event_id` gets one. Each id counts once. So repeat a failed call only
         if your events have ids. See docs/feedback.md.
         """
-        done: Feedback | None = None
+        last_answer: Feedback | None = None
         results: list[FeedbackVerdict] = []
         for request, n_events in calls.feedback_requests(model, events, version, alias):
-            done = self._read(Feedback, request)
-            if len(done.results) != n_events:
-                raise BadAnswer(f"expected {n_events} results, found {len(done.results)}")
-            results += done.results
-        if done is None:
+            last_answer = self._read(Feedback, request)
+            if len(last_answer.results) != n_events:
+                raise BadAnswer(f"expected {n_events} results, found {len(last_answer.results)}")
+            results += last_answer.results
+        if last_answer is None:
             raise ValueError("events: expected at least one, found none")
-        return replace(done, results=results)
+        return replace(last_answer, results=results)
 
     def models(self) -> list[ModelInfo]:
         """List the models."""
