@@ -28,7 +28,7 @@ from xylem_store.identifiers import VERSION_MAX
 from xylem_store.names import build_names
 
 PARTS = 10_000
-"""Weights and shares are whole numbers of 1 / PARTS."""
+"""Weights and shares are stored as whole multiples of 1 / PARTS."""
 
 BEFORE_MAX = 32
 """The most earlier versions that an alias remembers."""

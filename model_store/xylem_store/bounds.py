@@ -96,7 +96,7 @@ def check_bounds(
     """Raise Corrupt, naming array and index, for a number out of the bounds of the table.
 
     sizes   the sizes that are not of an array, by their names in the table
-    groups  the groups that are checked; none given: all
+    groups  the groups to check; if there are none, all
 
     Cost: two passes over those arrays.
     """

@@ -50,16 +50,17 @@ LINKS: dict[Kind, tuple[Link, ...]] = {
     "decision-tree": ("multiway", "argmax"),
     "combined": ("logistic",),
 }
-"""What the margins of a node's children mean, by the kind of the ensemble.
+"""The meaning of the margins of a node's children, by the kind of the ensemble.
 
-Label trees: how a child's margin m becomes its probability given its parent.
+Label trees: a child's margin m gives its probability given its parent.
     hinge2    exp(-max(0, 1 - m)^2)
     hinge3    exp(-max(0, 1 - m)^3)
     logistic  1 / (1 + exp(-m))
     softmax   exp(m) over the sum of exp(m) of the node's children; the rows are dense, made by an
               embedding (`xylem_store.extras`)
 
-Decision trees: which children a row goes to. Of equal margins the child that comes first wins.
+Decision trees: the margins decide which children a row goes to. Of equal margins the child that
+comes first wins.
     multiway  every child whose margin is > 0; if there is none, the child of the greatest margin
     argmax    the child of the greatest margin only
 

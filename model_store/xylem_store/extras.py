@@ -162,9 +162,9 @@ class Embedding(NamedTuple):
     """Makes the dense row of a row x: the sum over its features f of x_f * turned(f), or the mean.
 
     u     float32[V, d]     the vectors of V words, 1 <= d <= DIM_MAX; or uint16[V, d]: as bfloat16
-    r     float32[T, R, d]  feature f is word f % V at place f // V; T * V is the number of
-          features. R = 0: turned(f) is u[word], and T is 1; R = 1: r[place] times u[word], each
-          dimension by itself; R = d: the matrix r[place] times u[word]
+    r     float32[T, R, d]  feature f is word f % V at place f // V, and T * V the number of
+          features R = 0: turned(f) is u[word], and T is 1 R = 1: r[place] times u[word], each
+          dimension by itself R = d: the matrix r[place] times u[word]
     mean  int32[1]          1: sums are divided by the sum of |x_f| unless that is 0; 0: they are
           not
     """

@@ -222,11 +222,12 @@ class Ranker(NamedTuple):
 
 
 class Proposing(NamedTuple):
-    """How candidates are found.
+    """The settings by which a combined version finds its candidates.
 
     candidates     the number of best labels that each member proposes
     beam_width     of the members' searches
-    name_features  the features of a concept, in the last columns of a row; 0: no names are matched
+    name_features  the number of features of a concept, in the last columns of a row; 0: no names
+                   are matched
     concepts       labels 0 .. concepts - 1 are the vocabulary's
     """
 
@@ -265,7 +266,7 @@ def map_name(number: int) -> str:
 
 
 def proposing_of(arrays: Mapping[str, NDArray[Any]]) -> Proposing:
-    """Return how a combined version finds its candidates."""
+    """Return the settings by which a combined version finds its candidates."""
     return Proposing(*arrays[f"{RANKER}/proposing"].tolist())
 
 

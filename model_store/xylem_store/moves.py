@@ -42,11 +42,11 @@ LISTED_CHARACTERS_MAX = 80
 
 
 class Cause(NamedTuple):
-    """Who changes an alias, and why.
+    """The person or job that changes an alias, and the reason.
 
     who      the name of a key with its id, or of a user of the machine; at most 128 characters are
              kept
-    why      the reason given; at most 1,024 characters are kept
+    why      the reason; at most 1,024 characters are kept
     job      the id of the job that makes the change, None for a person
     verdict  the verdict of a promotion rule, an object for JSON; None without a rule
     """

@@ -56,10 +56,10 @@ class Store(AliasWriter):
         version made for that job already, it stays the only one, and its manifest is returned.
 
         When this returns, the version survives a loss of power. When it raises, `latest` is where
-        it was. It raises Corrupt for a draft that breaks the format, what the store's check raises
-        for one that cannot be served, and StoreUnwritable if the disk refuses. If the disk fails at
-        the very last step, the complete version exists without its alias: promote it. The same is
-        true if the document of `latest` is damaged, since nobody knows which labels it denies.
+        it was. Raises Corrupt for a draft that breaks the format, what the store's check raises for
+        one that cannot be served, and StoreUnwritable if the disk refuses. If the disk fails at the
+        very last step, the complete version exists without its alias: promote it. The same is true
+        if the document of `latest` is damaged, since nobody knows which labels it denies.
         """
         check_model(name)
         manifest = manifest_of(draft)

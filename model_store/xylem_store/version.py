@@ -1,7 +1,7 @@
 """One version as a directory: its files written from a draft, and opened again as a model.
 
 A packed version is plain values that can be sent to another process. Unpickling them is as safe as
-unpickling is; the model in them is checked against its digests and every invariant, like a version
+any unpickling; the model in them is checked against its digests and every invariant, like a version
 of a store.
 """
 

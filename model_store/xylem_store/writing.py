@@ -1,4 +1,4 @@
-"""What every writer of the store needs; and the part of the store that writes label info.
+"""The base of all writers of the store; and the part of the store that writes label info.
 
 Writers need a directory of their own in which they prepare what they will rename, locks that tell
 whether a writer is alive, enough space, and typed errors.
@@ -31,7 +31,7 @@ from xylem_store.version import HEADROOM_BYTES
 STAGING = "staging"
 
 LOCK_SECONDS = 60.0
-"""How long a writer waits for another writer of the same model."""
+"""The time that a writer waits for another writer of the same model."""
 
 _LOCK = "lock"
 _POLL_SECONDS = 0.01

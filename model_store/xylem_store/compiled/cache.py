@@ -1,4 +1,4 @@
-"""Where compiled kernels are stored, in directories named by a digest, and what is removed.
+"""The cache directories of compiled kernels, named by a digest, and the removal of old ones.
 
 The digest is of everything that decides a kernel's code: the kernel's file, and every file of this
 project that it imports. numba's own cache looks at the file of the function only, and does not see

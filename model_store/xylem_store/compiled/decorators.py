@@ -28,9 +28,7 @@ def _do_without_blas() -> None:
     if name not in modules:
         modules[name] = None
         with contextlib.suppress(ImportError):
-            importlib.import_module(
-                "numba.np.arraymath"
-            )  # this module looks for BLAS when it is imported
+            importlib.import_module("numba.np.arraymath")  # looks for BLAS when it is imported
         del modules[name]
 
 

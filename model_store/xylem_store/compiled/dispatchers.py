@@ -23,7 +23,7 @@ from xylem_store.compiled.kernel_cache import HelperCache, KernelCache
 from xylem_store.compiled.progress import PROGRESS
 
 _LOCK_SECONDS = 300.0
-"""How long a process waits for another one that compiles the same kernel.
+"""The time that a process waits for another one that compiles the same kernel.
 
 Then it compiles for itself.
 """

@@ -87,7 +87,7 @@ def connect(kernel: Any) -> None:
 
 
 class InlinedCacheImpl(CompileResultCacheImpl):
-    """How helpers are stored in the cache, beside functions that the interpreter calls."""
+    """Store and load helpers in the cache, in files beside those of callable functions."""
 
     _locator_classes: Any = (KernelCacheLocator,)
 

@@ -155,7 +155,7 @@ def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable:
 
 
 class CachedKernelImpl(CompileResultCacheImpl):
-    """How kernels are stored in the cache: as in numba, but in other places, loaded otherwise."""
+    """Store kernels in the cache as numba does, in other places, and load them differently."""
 
     _locator_classes: Any = (KernelCacheLocator,)
 

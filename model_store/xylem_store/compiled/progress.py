@@ -1,4 +1,4 @@
-"""How many kernels this process has, and how long it has compiled, for those who wait for them."""
+"""Count the kernels of this process and the time of compiling them, for progress messages."""
 
 import time
 from collections.abc import Iterator
