@@ -158,7 +158,7 @@ class _Server(uvicorn.Server):
         self._parent = parent
         self._jobs = jobs
         self._stop_at = math.inf
-        self._is_out = False
+        self._is_out_of_descriptors = False
         sys.setswitchinterval(SWITCH_SECONDS)
         super().__init__(
             uvicorn.Config(
@@ -208,9 +208,11 @@ class _Server(uvicorn.Server):
             self._opening = None
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
-            was_out = self._is_out
-            self._is_out = are_used_up()
-            if self._is_out and not was_out:  # the event loop closes connections silently
+            was_out_of_descriptors = self._is_out_of_descriptors
+            self._is_out_of_descriptors = are_used_up()
+            if (
+                self._is_out_of_descriptors and not was_out_of_descriptors
+            ):  # the event loop closes connections silently
                 detail = (
                     "expected a file descriptor for the next connection, found none: "
                     "raise ulimit -n"

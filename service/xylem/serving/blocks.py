@@ -18,7 +18,7 @@ from xylem.serving.parse import parse_line
 from xylem.serving.problems import describe_error
 from xylem.serving.rows import (
     ChunkedRows,
-    divided,
+    divide_texts,
     rows_and_faults,
     search_chunked,
     to_options,
@@ -115,7 +115,7 @@ def _read(
 ) -> tuple[ChunkedRows, list[_IdAndFault] | None]:
     """Read lines: return the rows of the valid ones, and for each line its id and error.
 
-    The second value is None if all lines are valid and have no id.
+    The second value is None if no line has an id or an error.
     """
     plain = _plain_rows(lines, featurizer, limits, chunk_characters)
     if plain is not None:
@@ -123,7 +123,7 @@ def _read(
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
     chunked, faults = rows_and_faults(
-        instances, featurizer, partial(divided, characters_max=chunk_characters)
+        instances, featurizer, partial(divide_texts, characters_max=chunk_characters)
     )
     next_fault = iter(faults)
     ids_and_faults: list[_IdAndFault] = [

@@ -155,12 +155,12 @@ class LabelInfoOptions(NamedTuple):
 
     facts      the label info of the version
     language   names in this language; None: not asked for
-    all_of_it  names in all languages, and the subjects above
+    in_full  names in all languages, and the subjects above
     """
 
     facts: LabelFacts
     language: str | None
-    all_of_it: bool
+    in_full: bool
 
 
 def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOptions | None:
@@ -216,7 +216,7 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
     }
     if options.language is not None:
         members["name"] = facts.name(label, options.language)
-    if options.all_of_it:
+    if options.in_full:
         members["names"], members["broader"] = facts.names(label), facts.broader(label)
     return members
 
@@ -230,12 +230,12 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bo
     facts = options.facts
     info = options.facts.info
     matches = np.zeros(info.head.n_subjects, np.bool_)
-    for language in info.head.languages if options.all_of_it else (options.language,):
+    for language in info.head.languages if options.in_full else (options.language,):
         for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
             if column in info.head.columns:
                 matches |= names_with(info.texts(column), info.utf8, part)
     # a label without a name in the language is described by its name without a language
-    if UNDETERMINED in info.head.languages and not options.all_of_it:
+    if UNDETERMINED in info.head.languages and not options.in_full:
         offsets = info.texts(f"{NAME}{options.language}")
         undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)
         matches |= undetermined & (offsets[1:] == offsets[:-1])

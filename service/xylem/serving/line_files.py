@@ -100,16 +100,16 @@ def opened(
 
 
 class _Piece:
-    """The next `left` bytes of a file, as a file."""
+    """The next n_bytes of a file, as a file."""
 
-    def __init__(self, file: BinaryIO, left: int) -> None:
+    def __init__(self, file: BinaryIO, n_bytes: int) -> None:
         self._file = file
-        self._left = left
+        self._n_bytes_left = n_bytes
 
     def read1(self, n_bytes: int) -> bytes:
         """Return up to n_bytes; nothing at the end."""
-        chunk: bytes = self._file.read1(min(n_bytes, self._left))  # type: ignore[attr-defined]
-        self._left -= len(chunk)
+        chunk: bytes = self._file.read1(min(n_bytes, self._n_bytes_left))  # type: ignore[attr-defined]
+        self._n_bytes_left -= len(chunk)
         return chunk
 
 
@@ -160,26 +160,26 @@ def idle(source: Source) -> Callable[[], bool]:
     """Return a function that tells whether reading on would wait for input: never for files."""
     if source.file is not sys.stdin.buffer:
         return lambda: False
-    awaited = select.poll()  # `select` takes no descriptor above 1023
-    awaited.register(source.file, select.POLLIN)
-    return lambda: not awaited.poll(0)
+    poll = select.poll()  # `select` takes no descriptor above 1023
+    poll.register(source.file, select.POLLIN)
+    return lambda: not poll.poll(0)
 
 
 def in_order(
     todo: Iterator[LineBlock],
     answer: Callable[[LineBlock], Answered],
     threads: int,
-    waits: Callable[[], bool],
+    would_wait: Callable[[], bool],
 ) -> Iterator[Answered]:
     """Yield the answers to blocks in order, made by `threads` threads.
 
-    Before reading on would wait (`waits`), all answers to blocks that were read are yielded.
+    Before reading on would wait (`would_wait`), all answers to blocks that were read are yielded.
     """
     pending: deque[Future[Answered]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for block in todo:
             pending.append(pool.submit(answer, block))
-            while pending and (len(pending) > threads or waits()):
+            while pending and (len(pending) > threads or would_wait()):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

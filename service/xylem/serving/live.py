@@ -177,7 +177,7 @@ class LiveModels(Generic[T]):
         served = state.resident.get((model, version))
         if is_number or served is None:
             return served  # type: ignore[return-value]
-        return state.served.known(model, ref, served)
+        return state.served.existing_view(model, ref, served)
 
     def open_versions(self) -> set[Key]:
         """Return the versions that are open: those of aliases, and those that requests named."""
@@ -194,7 +194,7 @@ class LiveModels(Generic[T]):
         if is_version(ref):
             return served
         served_aliases = self._state.served
-        view: T | None = served_aliases.known(model, ref, served)
+        view: T | None = served_aliases.existing_view(model, ref, served)
         if view is not None:
             return view
         loop = asyncio.get_running_loop()

@@ -240,8 +240,8 @@ class InferQuery(Query):
             else:
                 rows = featurizer.transform_csr(*self.csr)
         except BadInput as error:
-            within = (error.path or "").replace("instances", "rows", 1)
-            raise error.at(within or ("inputs[0]" if self.csr is None else "inputs")) from None
+            rows_path = (error.path or "").replace("instances", "rows", 1)
+            raise error.at(rows_path or ("inputs[0]" if self.csr is None else "inputs")) from None
         return ChunkedRows(rows, None, [])
 
     def form(self) -> NDArray[np.int64]:

@@ -153,14 +153,14 @@ def _warm_up(served: ServedVersion) -> None:
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
     read_sparse(event, served, None, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    uncounted = fast_requests(
+    untimed = fast_requests(
         served.opened, served.predictor, served.featurizer, fast_forms(Limits())
     )
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
-        uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
+        untimed.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
-    ways: tuple[dict[str, Any], ...] = (
+    option_sets: tuple[dict[str, Any], ...] = (
         {},
         {"allow_labels": [label]},
         {"deny_labels": [label]},
@@ -173,7 +173,7 @@ def _warm_up(served: ServedVersion) -> None:
         NamedInstance(features={"warm": 1.0}),
     )
     for instance in instances:
-        for options in ways:
+        for options in option_sets:
             with contextlib.suppress(BadInstance):
                 PREDICT.answer_fully(
                     PredictQuery(PredictRequest(instances=[instance], **options)), served

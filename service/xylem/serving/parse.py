@@ -37,11 +37,11 @@ PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
 LONG_BYTES = 64 << 10
 """Bodies of more bytes are not read on the event loop."""
 
-_EACH_MAX = 8
-_OTHERS_MAX = 1000
-"""The most arrays and objects of one instance or event (_EACH_MAX), and of all else in a body.
+_INSTANCE_CONTAINERS_MAX = 8
+_OTHER_CONTAINERS_MAX = 1000
+"""The most arrays and objects of one instance or event, and of all else in a body together.
 
-_OTHERS_MAX is also the most fields of the outer object.
+The latter is also the most fields of the outer object.
 """
 
 _DEPTH_MAX = 16  # the deepest nesting of arrays and objects; no body needs half as much
@@ -202,12 +202,12 @@ def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
 def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
     request_limits = limits.instances_max, limits.events_max
     size_limits = JsonSize(
-        containers=_OTHERS_MAX + _EACH_MAX * max(request_limits),
+        containers=_OTHER_CONTAINERS_MAX + _INSTANCE_CONTAINERS_MAX * max(request_limits),
         depth=_DEPTH_MAX,
         items=max(
             items_max, DENIED_MAX, limits.features_max, limits.label_list_max, *request_limits
         ),
-        outer_fields=_OTHERS_MAX,
+        outer_fields=_OTHER_CONTAINERS_MAX,
         string_bytes=max(limits.text_bytes_max, limits.name_bytes_max, limits.event_id_bytes_max),
     )
     for size, size_max, noun in zip(size_of(body), size_limits, _SIZE_NOUNS, strict=True):

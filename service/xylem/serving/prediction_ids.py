@@ -29,16 +29,16 @@ class PredictionIds:
     """
 
     def __init__(
-        self, live: ServedThresholds, holder: OnlineLearning | None, unlearned: NDArray[np.uint8]
+        self, live: ServedThresholds, learning: OnlineLearning | None, unlearned: NDArray[np.uint8]
     ) -> None:
         """Take the thresholds of the version.
 
-        holder      has the key that signs; None: no feedback is possible
+        learning    has the key that signs; None: no feedback is possible
         unlearned   the labels that are not learned, as `Present` has them
         """
         self._unlearned = unlearned
         self._live = live
-        self._holder = holder
+        self._learning = learning
         self._model = model_hash(live.model)
         unknown = _unknown()
         seal = unknown.seal(self._model, live.version, 0)
@@ -57,10 +57,10 @@ class PredictionIds:
 
         epoch   the epoch of the thresholds, read before the predictions were made
         """
-        holder = self._holder
+        learning = self._learning
         live = self._live
         now = time.monotonic()
-        tokens = (holder.tokens if holder is not None else None) or _unknown()
+        tokens = (learning.tokens if learning is not None else None) or _unknown()
         thresholds = live.thresholds
         tuned = live.prepared if now <= live.fresh_until else None
         present, sealed_by, until = self._present

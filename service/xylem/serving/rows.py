@@ -202,13 +202,13 @@ def to_chunked_rows(
     Raises BadInstance as `to_rows`.
     """
     try:
-        return divided(instances, featurizer, characters_max)
+        return divide_texts(instances, featurizer, characters_max)
     except BadInput:
         to_rows(instances, featurizer)  # raises an error that names the instance
         raise
 
 
-def divided(
+def divide_texts(
     instances: Sequence[AnyInstance], featurizer: Featurizer, characters_max: int | None
 ) -> ChunkedRows:
     """Do the same as `to_chunked_rows`, but an error need not name the instance."""

@@ -88,15 +88,15 @@ def score_instances(
 
 def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) -> InstanceScores:
     """Return the scores of each word of a text, given the words before it, and of its end."""
-    where = f"instances[{i}]"
+    path = f"instances[{i}]"
     if not isinstance(served.featurizer, ContextFeaturizer):
         raise BadInstance("expected sequence with a model of next words, found another").at(
-            f"{where}.sequence"
+            f"{path}.sequence"
         )
     rows, labels = served.featurizer.windows_of([text])
-    refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{where}.text")
+    refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{path}.text")
     ids = labels.indices.tolist()
-    check_not_denied(served, ids, f"{where}.words")
+    check_not_denied(served, ids, f"{path}.words")
     scored = served.predictor.score_labels(rows, labels.indptr, labels.indices)
     total = float(scored.logs.astype(np.float64).sum())
     is_known = bool(np.isfinite(total))

@@ -166,12 +166,12 @@ class Shadows:
         began = time.perf_counter()
         try:
             self._stop.fill(0)
-            again = copy.answer_again(self._limits, self._stop)
+            second_reply = copy.answer_again(self._limits, self._stop)
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
             firsts: list[list[list[str]]] = []
-            for reply, served in ((copy.answer, copy.answered), (again, copy.shadow)):
+            for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
                 json = b"".join(reply.parts)
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
             compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # of tensors

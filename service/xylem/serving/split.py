@@ -26,14 +26,14 @@ class Chooser:
 
     def __init__(self, role: str, model: str, version: int, part: int) -> None:
         """Take the part, in units of 1 / PARTS, that a role (canary, shadow) of a version gets."""
-        self._begun = hashlib.blake2b(f"{role} {model}@{version}\n".encode(), digest_size=8)
-        self._below = (part << 64) // PARTS
+        self._hash = hashlib.blake2b(f"{role} {model}@{version}\n".encode(), digest_size=8)
+        self._end = (part << 64) // PARTS
 
     def takes(self, key: bytes) -> bool:
         """Return whether a key is chosen."""
-        point = self._begun.copy()
+        point = self._hash.copy()
         point.update(key)
-        return int.from_bytes(point.digest(), "big") < self._below
+        return int.from_bytes(point.digest(), "big") < self._end
 
 
 class ChosenVersion(NamedTuple, Generic[T]):
@@ -56,8 +56,8 @@ class LiveSplit(Generic[T]):
     def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
         """Return what answers requests with a key; `stable` is the version that the alias names."""
         served = self.canary if self.canary is not None and self._canary_of.takes(key) else stable
-        hears = self.shadow is not None and self._shadow_of.takes(key)
-        return ChosenVersion(served, self.shadow if hears else None)
+        is_shadowed = self.shadow is not None and self._shadow_of.takes(key)
+        return ChosenVersion(served, self.shadow if is_shadowed else None)
 
 
 AliasKey = tuple[str, str]
@@ -123,7 +123,7 @@ class ServedAliases(Generic[T]):
                 log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
         return next_aliases
 
-    def known(self, model: str, name: str, served: T) -> T | None:
+    def existing_view(self, model: str, name: str, served: T) -> T | None:
         """Return what serves an alias by a version; None if the view has not been made yet.
 
         That is its view, or `served` itself if the alias denies no labels.
@@ -135,8 +135,11 @@ class ServedAliases(Generic[T]):
         return next((view for version, view in views if version is served), None)
 
     def view(self, model: str, name: str, served: T) -> T:
-        """Return the same as `known`, but make the view if there is none. Blocking: O(nodes)."""
-        served_view = self.known(model, name, served)
+        """Return the same as `existing_view`, but make the view if there is none.
+
+        Blocking: O(nodes).
+        """
+        served_view = self.existing_view(model, name, served)
         if served_view is None:
             served_view = self.deny(served, self.aliases[model, name].denied)
             views = self._views.get((model, name), ())

@@ -251,7 +251,7 @@ def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Pa
     )
     live = open_version(model).thresholds
     label = find_name(model.labels, ALWAYS)
-    moving = live._moving(live.start_state())
+    moving = live._new_counters(live.start_state())
     moving.count(instances_of(labelled.rows, labelled.labels), np.arange(200))
     n_true = np.count_nonzero(labelled.labels.indices == label)
     counters = moving.snapshot().counters

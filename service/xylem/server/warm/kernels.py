@@ -129,8 +129,10 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")))
     # By default a tree does not divide so few labels. Here it does, as with thousands.
     variants += [WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")]
-    weighing = "label-tree", "ldsm", "huffman-tree"
-    stored = [WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighing]
+    weighted_trainers = "label-tree", "ldsm", "huffman-tree"
+    stored = [
+        WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighted_trainers
+    ]
     features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files]
     stops = directory / "stops.txt"
     stops.write_text(f"word{_N_LABELS}\n")

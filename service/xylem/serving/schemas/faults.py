@@ -44,17 +44,17 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     place = details["loc"]
     path = path_of(place)
     if kind in (FAULT, LIMIT):
-        within = details["ctx"]["path"]
-        path = f"{path}.{shortened(within)}" if path and within else path or within
+        inner_path = details["ctx"]["path"]
+        path = f"{path}.{shortened(inner_path)}" if path and inner_path else path or inner_path
         return (LimitExceeded if kind == LIMIT else BadRequest)(details["ctx"]["message"]).at(path)
     if kind == "extra_forbidden":
         tags = [step for step in place if step in TAGS]
-        may_be = (
+        candidates = (
             [TAGS[tags[-1]]]
             if tags and len(place) > 2
             else [_model_at(place[:-1], m) for m in models]
         )
-        field_names = sorted({name for model in may_be for name in model.model_fields})
+        field_names = sorted({name for model in candidates for name in model.model_fields})
         return BadRequest(unknown(str(place[-1]), field_names, "field")).at(path)
     if kind not in ("union_tag_not_found", "union_tag_invalid"):
         return BadRequest(sentence_of(details)).at(path)
@@ -62,9 +62,9 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
         return BadRequest(f"expected an object, found {what_is(value)}").at(path)
     if len(value) > FIELDS_MAX:
         return BadRequest(too_many_fields(value)).at(path)
-    has = " and ".join(key for key in KINDS if key in value) or "none of them"
+    kinds_present = " and ".join(key for key in KINDS if key in value) or "none of them"
     expected = 'one of {"text"}, {"indices", "values"} and {"features"}'
-    return BadRequest(f"expected {expected}, found {has}").at(path)
+    return BadRequest(f"expected {expected}, found {kinds_present}").at(path)
 
 
 def path_of(place: Sequence[str | int]) -> str:

@@ -31,7 +31,7 @@ class FeedbackEvent(RequestModel):
     prediction_id: str = Field(default="", description="of the prediction that the labels are for")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> FeedbackEvent:
+    def _check_fields(self) -> FeedbackEvent:
         if not self.event_id:
             raise fault("expected an id of at least one character, found none", "event_id")
         if not self.model_fields_set & {"instance", "prediction_id"}:
@@ -70,7 +70,7 @@ class DeleteRowsRequest(RequestModel):
     day: str | None = Field(default=None, description="of UTC, as 2026-11-23")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> DeleteRowsRequest:
+    def _check_fields(self) -> DeleteRowsRequest:
         if (self.event_ids is None) == (self.day is None):
             fields_present = "neither" if self.day is None else "both"
             raise fault(f"expected either event_ids or day, found {fields_present}")

@@ -31,7 +31,7 @@ class RequestModel(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _few(cls, value: Any) -> Any:
+    def _check_n_fields(cls, value: Any) -> Any:
         if type(value) is dict and len(value) > FIELDS_MAX:
             raise fault(too_many_fields(value))
         return value
@@ -58,7 +58,7 @@ class SparseInstance(StrictModel):
 
     @field_validator("values")
     @classmethod
-    def _as_many(cls, values: list[float], info: ValidationInfo) -> list[float]:
+    def _check_lengths(cls, values: list[float], info: ValidationInfo) -> list[float]:
         indices = info.data.get("indices", values)
         if len(indices) != len(values):
             raise fault(f"expected as many values as indices, {len(indices)}, found {len(values)}")
@@ -100,8 +100,13 @@ _TAG_OF = {
 def kind_of(value: Any) -> str | None:
     """Return the tag of an instance, which its fields tell; None if they fit no kind."""
     if type(value) is dict and len(value) <= FIELDS_MAX:
-        has = ("text" in value, "indices" in value, "values" in value, "features" in value)
-        return _TAG_OF.get(has)
+        fields_present = (
+            "text" in value,
+            "indices" in value,
+            "values" in value,
+            "features" in value,
+        )
+        return _TAG_OF.get(fields_present)
     if isinstance(value, StrictModel):
         return next(tag for tag, kind in TAGS.items() if isinstance(value, kind))
     return None

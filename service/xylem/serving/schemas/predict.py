@@ -297,7 +297,7 @@ class ScoredText(TextInstance):
     )
 
     @model_validator(mode="after")
-    def _either(self) -> ScoredText:
+    def _check_fields(self) -> ScoredText:
         if self.sequence == ("labels" in self.model_fields_set):
             fields_present = "both" if self.sequence else "neither"
             raise fault(f"expected labels or sequence: true, found {fields_present}")

@@ -55,7 +55,7 @@ class FeedbackTransaction:
         self._halve_events = halve_events
         self._served = live.served
         self._shadow = live.shadow
-        self._all = live.all_moving()
+        self._all_counters = live.all_counters()
         self._n_events = 0
         self._begin = 0
         self._candidate_begin = 0
@@ -81,8 +81,8 @@ class FeedbackTransaction:
                 self.log()
             if n_next == until_halved:
                 self.head = state.append(self._connection, self.head, state.HALVED)
-                for moving in self._all:
-                    moving.halve()
+                for counters in self._all_counters:
+                    counters.halve()
             chosen = chosen[n_next:]
 
     def _count(self, events: Events, chosen: I64, allowed: U8) -> None:
@@ -123,16 +123,16 @@ class FeedbackTransaction:
 
     def keep(self) -> None:
         """Make the counts in memory final. Call it when the transaction is durable."""
-        for moving in self._all:
-            moving.keep()
+        for counters in self._all_counters:
+            counters.keep()
         for scored in self._logged:
             assert self._shadow is not None
             self._shadow.add(scored.n_events, scored.candidate, scored.shadowed)
 
     def undo(self) -> None:
         """Undo the counts in memory. Call it when the transaction failed."""
-        for moving in self._all:
-            moving.undo()
+        for counters in self._all_counters:
+            counters.undo()
 
 
 GROUP_EVENTS_MAX = 1024  # the most events of one transaction
@@ -180,7 +180,7 @@ class FeedbackWriter:
         self._checkpoints: dict[tuple[str, int], int] = {}
         self._forget_at = 0.0
         self._n_added = 0
-        self._forgotten_to = b""
+        self._last_visited = b""
         self._clock = AgeClock()
         self._thread: threading.Thread | None = None
 
@@ -326,8 +326,8 @@ class FeedbackWriter:
             seconds = self._clock.trusted_now(connection)
             if seconds is not None:
                 oldest = int(seconds // DAY_SECONDS) - self._days_max
-                _, self._forgotten_to = forget_events(
-                    connection, oldest, self._forgotten_to, n_most
+                _, self._last_visited = forget_events(
+                    connection, oldest, self._last_visited, n_most
                 )
         self._n_added = 0
         self._forget_at = time.monotonic() + FORGET_SECONDS
@@ -351,8 +351,8 @@ class FeedbackWriter:
 def _results(events: Events, timely: Bools, new: set[bytes]) -> list[Result]:
     """Return the result of each event. Of several events with one new key, the first is applied."""
     results: list[Result] = []
-    for key, is_in in zip(events.keys, timely.tolist(), strict=True):
-        if not is_in:
+    for key, is_timely in zip(events.keys, timely.tolist(), strict=True):
+        if not is_timely:
             results.append("late")
         elif key in new:
             new.remove(key)

@@ -60,9 +60,7 @@ class Follower:
             self._look([live])
 
     def check(self) -> None:
-        """Raise DatabaseUnavailable if the database is known not to answer, as asking takes
-        long.
-        """
+        """Raise DatabaseUnavailable if the database is known not to answer: asking takes long."""
         if self.fault is not None:
             raise DatabaseUnavailable.confidential(self.fault)
         if self._hangs:
@@ -119,9 +117,9 @@ class Follower:
         """Update one version's thresholds to its head; return whether they are up to date."""
         live.is_known = True
         head = heads.get((live.model, live.version))
-        is_ours = head is None or live.digest in (None, head.digest)
+        is_same_version = head is None or live.digest in (None, head.digest)
         if head is None or (
-            is_ours and (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch)
+            is_same_version and (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch)
         ):
             return True
         try:
@@ -138,14 +136,14 @@ class Follower:
         except Exception as error:  # one version that cannot be read must not stop the others
             live.is_foreign = isinstance(error, ForeignThresholds)
             if not live.is_stale:
-                is_said = isinstance(error, XylemError)
+                is_known_error = isinstance(error, XylemError)
                 log(
                     logging.ERROR,
                     "thresholds_failed",
-                    error=None if is_said else error,
+                    error=None if is_known_error else error,
                     model=live.model,
                     version=live.version,
-                    detail=str(error) if is_said else "the log of changes cannot be read",
+                    detail=str(error) if is_known_error else "the log of changes cannot be read",
                 )
             return False
         live.is_foreign = False

@@ -67,9 +67,7 @@ class ServedThresholds:
         self.n_labels = n_labels
         self.digest = digest
         self.is_foreign = False
-        """Whether the database has thresholds of another version with this name, which are
-        unused.
-        """
+        """Whether the database has thresholds of another version of this name; they are unused."""
         self.lock = threading.Lock()
         self.prepared: Any = None
         self.epoch = 0
@@ -85,9 +83,7 @@ class ServedThresholds:
         self._n_rows = n_rows
         self._served: ThresholdCounters | None = None
         self.thresholds: NDArray[np.float32] = self.start_state().thresholds
-        """The thresholds in force, float32[K], which continue to move; at first those of
-        `start`.
-        """
+        """The thresholds in force, float32[K], which go on moving; at first those of `start`."""
 
     @property
     def is_stale(self) -> bool:
@@ -116,7 +112,7 @@ class ServedThresholds:
 
     def replace(self, tuned: Tuned, head: Head) -> None:
         """Replace the present state as a whole."""
-        self._served = self._moving(tuned)
+        self._served = self._new_counters(tuned)
         self.thresholds = self._served.thresholds
         self.prepared = self._served.prepared
         self.base_epoch = head.base_epoch
@@ -140,7 +136,7 @@ class ServedThresholds:
         if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
             tuned = state.present_state(connection, head)
             saved = read_shadow(connection, head)
-            shadow = None if saved is None else Shadow(saved, self._moving(saved.candidate))
+            shadow = None if saved is None else Shadow(saved, self._new_counters(saved.candidate))
             self.replace(tuned, head)
             self.shadow = shadow
             return
@@ -149,9 +145,9 @@ class ServedThresholds:
             if deltas is not None:
                 self.served.apply(deltas)
             if change.kind == state.HALVED:
-                for moving in self.all_moving():
-                    moving.halve()
-                    moving.keep()
+                for counters in self.all_counters():
+                    counters.halve()
+                    counters.keep()
             if change.kind == state.SCORED and self.shadow is not None:
                 scored = decode_scored(change.payload, self.n_labels)
                 self.shadow.candidate.apply(scored.candidate)
@@ -169,11 +165,11 @@ class ServedThresholds:
 
     def warm_up(self) -> None:
         """Compile or load the kernels that feedback needs: count an event, on a copy."""
-        moving = self._moving(self.start_state())
+        counters = self._new_counters(self.start_state())
         labels = label_rows([np.zeros(1, np.int32)], self.n_labels)
         predicted = instances_of(SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]), labels)
-        moving.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
-        moving.undo()
+        counters.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
+        counters.undo()
 
     def forget(self) -> None:
         """Go back to having no thresholds."""
@@ -184,11 +180,11 @@ class ServedThresholds:
         self._served = None
         self.shadow = None
 
-    def all_moving(self) -> list[ThresholdCounters]:
+    def all_counters(self) -> list[ThresholdCounters]:
         """Return the thresholds that events change: those in force, and the candidate if any."""
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
 
-    def _moving(self, tuned: Tuned) -> ThresholdCounters:
+    def _new_counters(self, tuned: Tuned) -> ThresholdCounters:
         if len(tuned.thresholds) != self.n_labels:
             raise DatabaseUnavailable(
                 f"model {self.model} version {self.version}: expected thresholds of "

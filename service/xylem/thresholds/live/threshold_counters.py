@@ -191,7 +191,7 @@ def count_event(
     Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
     """
     hits, marks, thresholds, start, label_counts, n_rows = counters
-    counts_out, before_out = journal
+    counts_out, previous_out = journal
     end = begin
     i = 0
     j = 0
@@ -209,7 +209,7 @@ def count_event(
         counts_out[0, end] = label
         counts_out[1, end] = np.int32(counts and is_true and is_predicted)
         counts_out[2, end] = np.int32(counts and is_true) + np.int32(counts and is_predicted)
-        before_out[end] = thresholds[label]
+        previous_out[end] = thresholds[label]
         hits[label] += counts_out[1, end]
         marks[label] += counts_out[2, end]
         bound = lower_bound_at(label, label_counts, n_rows)
@@ -266,7 +266,7 @@ class ThresholdCounters:
         self._n_rows = n_rows
         self.prepared = traversal.node_thresholds(tuned.thresholds)
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
-        self._before = np.empty(_JOURNAL_MIN, np.float32)
+        self._previous_thresholds = np.empty(_JOURNAL_MIN, np.float32)
         self.journal_end = 0
         """How many entries the journal has: one for each label of each event."""
         self._halved: tuple[int, I32, I32] | None = None
@@ -296,7 +296,7 @@ class ThresholdCounters:
         try:
             with self._traversal.row_search(self.prepared, longest) as search:
                 while True:
-                    journal = self._counts, self._before
+                    journal = self._counts, self._previous_thresholds
                     arguments = counters, columns, chosen, n_counted, ends, journal, allowed
                     n_counted = count_events(search[:], self.prepared, *arguments)
                     if n_counted == len(chosen):
@@ -346,7 +346,12 @@ class ThresholdCounters:
             last = self._counts[:, end : self.journal_end]
             last[1:] = 0  # the restored copy does not have these counts; only thresholds go back
         undo_events(
-            self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end
+            self._hits,
+            self._marks,
+            self.thresholds,
+            self._counts,
+            self._previous_thresholds,
+            self.journal_end,
         )
         touched = np.unique(self._counts[0, : self.journal_end])
         self._traversal.move_thresholds(self.prepared, touched, self.thresholds)
@@ -374,4 +379,6 @@ class ThresholdCounters:
 
     def _make_room(self) -> None:
         self._counts = np.concatenate([self._counts, np.empty_like(self._counts)], axis=1)
-        self._before = np.concatenate([self._before, np.empty_like(self._before)])
+        self._previous_thresholds = np.concatenate(
+            [self._previous_thresholds, np.empty_like(self._previous_thresholds)]
+        )

@@ -28,18 +28,18 @@ SUPPORT = 5  # a label with fewer true rows does not get a threshold of its own
 
 
 def fta(
-    estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
+    estimates: Estimates, truth: LabelRows, bounds: F32, reading: Start, empty: EmptyConvention
 ) -> tuple[F32, F32]:
     """Return (a threshold for each label, the best one for all labels), float32[K] each: scores.
 
     bounds  float32[K]: kappa_j, the least probability of a threshold of the label; so the one
             threshold t for all labels is max(t, kappa_j)
-    read    how scores are read as probabilities: its power and scale
+    reading  how scores are read as probabilities: its power and scale
 
     Cost: one pass over the estimates, 16 bytes a label and value of the grid. Deterministic.
     """
     grid = np.maximum(np.array(GRID)[:, None], bounds).astype(np.float64)
-    scores = read.score_of(grid)
+    scores = reading.score_of(grid)
     counts = Counters(*np.zeros((2, *scores.shape), np.int64))
     _count_last(estimates.labels, estimates.scores, mark_hits(estimates, truth), scores, *counts)
     for values in counts:  # int64[G, K]: an estimate that reaches a value reaches all lower ones

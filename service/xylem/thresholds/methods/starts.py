@@ -37,25 +37,25 @@ RATIO_GRID = (2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def choose_start(
-    estimates: Estimates, truth: LabelRows, bounds: F32, read: Start, empty: EmptyConvention
+    estimates: Estimates, truth: LabelRows, bounds: F32, reading: Start, empty: EmptyConvention
 ) -> Start:
     """Return the start values from the grid with the best macro-F after all validation rows.
 
     bounds  float32[K], as ofo.lower_bounds returns it, and none below the floor of the estimates
-    read    how scores are read as probabilities: its power and scale
+    reading  how scores are read as probabilities: its power and scale
 
     OFO is replayed on the estimates, so the model predicts only once. Among equally good values the
     first in the grid is chosen. Cost: a pass over the estimates for each pair of the grid, 117 at
     most. Deterministic.
     """
     n_rows = len(estimates.ptr) - 1
-    best = read
+    best = reading
     best_f = -1.0
     for a in A_GRID:
         if a > max(A_ALWAYS, n_rows):
             break
         for ratio in RATIO_GRID:
-            start = read._replace(a=a, b=a * ratio)
+            start = reading._replace(a=a, b=a * ratio)
             f = 100.0 * count_at(estimates, truth, replay(estimates, truth, bounds, start)).macro_f(
                 empty
             )
@@ -158,10 +158,10 @@ def choose_kappa(
     best = 1 / C_GRID[0]
     best_f = -1.0
     for c in C_GRID:
-        at_least = np.maximum(bounds, np.float32(1 / c))
+        raised_bounds = np.maximum(bounds, np.float32(1 / c))
         f = 0.0
-        for found_on, measured_on in (halves, halves[::-1]):
-            f += 100.0 * count_at(*measured_on, find(*found_on, at_least)).macro_f(empty)
+        for tuning_half, test_half in (halves, halves[::-1]):
+            f += 100.0 * count_at(*test_half, find(*tuning_half, raised_bounds)).macro_f(empty)
         if f > best_f:
             best = 1 / c
             best_f = f
