@@ -1,7 +1,7 @@
 """The tables, and the numbered steps that make them; each runs once in a database, in order.
 
-The table `schema_version` has the number of the last step. With all tables in one hand, and steps
-that only go forward, no library such as alembic is needed.
+The table `schema_version` has the number of the last step. This package owns all tables, and steps
+only go forward, so no library such as alembic is needed.
 
 threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the
                        changes of its thresholds as they were committed; a change locks the row.
