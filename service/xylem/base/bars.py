@@ -57,7 +57,7 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
             name = phase.partition(",")[0]
             task, previous_phase = tasks.get(name) or (bars.add_task(phase), phase)
             tasks[name] = task, phase
-            if previous_phase != phase:  # the next tree
+            if previous_phase != phase:  # another phase of the same bar, as the next tree
                 bars.reset(task)
             bars.update(task, description=phase, completed=done, total=total or None)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from xylem.base import n_processors
 
-if TYPE_CHECKING:  # rich is slow to import, so only when a person is shown something
+if TYPE_CHECKING:  # rich is imported only where a person is shown something
     from rich.console import Console
     from rich.table import Table
 
