@@ -213,7 +213,8 @@ class LiveModels(Generic[T]):
         done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
         if not done:
             raise TimedOut(
-                f"model {key[0]} version {key[1]}: expected it open by now, found it is not"
+                f"model {key[0]} version {key[1]}: expected it to be open by now, found that it "
+                "is still being opened"
             )
         return done.pop().result()
 

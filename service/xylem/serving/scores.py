@@ -90,7 +90,7 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
     """Return the scores of each word of a text, given the words before it, and of its end."""
     path = f"instances[{i}]"
     if not isinstance(served.featurizer, ContextFeaturizer):
-        raise BadInstance("expected sequence with a model of next words, found another").at(
+        raise BadInstance("expected sequence with a model of next words, found another model").at(
             f"{path}.sequence"
         )
     rows, labels = served.featurizer.windows_of([text])

@@ -20,17 +20,15 @@ class SuggestOptions(BaseModel):
 
     limit: Annotated[int, Field(ge=0), AtMost("top_r_max", "subjects")] = Field(
         default=10,
-        description="subjects a text gets, at most",
+        description="the most subjects of a text",
         json_schema_extra={LIMIT_KEY: "top_r_max"},
     )
     threshold: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="the least score; above 0 the search is exact"
+        default=0.0, description="the least score of a subject; above 0 the search is exact"
     )
     language: (
         Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
-    ) = Field(
-        default=None, description="of the subjects' names; that of the label info if left out"
-    )
+    ) = Field(default=None, description="of the subjects' names; by default that of the label info")
 
 
 class SuggestForm(SuggestOptions):

@@ -28,7 +28,7 @@ class FeedbackEvent(RequestModel):
     )
     labels: LabelList = Field(description="the true labels, all of them")
     instance: Instance = Field(default_factory=lambda: cast(AnyInstance, None))
-    prediction_id: str = Field(default="", description="of the prediction that the labels are for")
+    prediction_id: str = Field(default="", description="the prediction that the labels are for")
 
     @model_validator(mode="after")
     def _check_fields(self) -> FeedbackEvent:
@@ -59,7 +59,10 @@ class RowsQuery(RequestModel):
     """Which rows of feedback to export."""
 
     days: int | None = Field(
-        default=None, ge=1, le=36_500, description="those of so many days; all if left out"
+        default=None,
+        ge=1,
+        le=36_500,
+        description="only rows of the last so many days; by default all",
     )
 
 
@@ -67,7 +70,7 @@ class DeleteRowsRequest(RequestModel):
     """Which rows of feedback to remove: those of some events, or those of one day."""
 
     event_ids: Annotated[list[str], AtMost("events_max", "events")] | None = None
-    day: str | None = Field(default=None, description="of UTC, as 2026-11-23")
+    day: str | None = Field(default=None, description="a day of UTC, such as 2026-11-23")
 
     @model_validator(mode="after")
     def _check_fields(self) -> DeleteRowsRequest:

@@ -20,7 +20,8 @@ class InferParameters(Options):
     """How to predict: the options of predict, without those whose answers are no tensors."""
 
     binary_data_output: bool = Field(
-        default=False, description="whether outputs come as binary data, unless they say otherwise"
+        default=False,
+        description="whether outputs are binary data; the parameters of an output go first",
     )
 
 
@@ -29,7 +30,7 @@ class TensorParameters(RequestModel):
 
     binary_data_size: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
-        description="bytes of its data behind the JSON, where those of earlier tensors end",
+        description="bytes of its data behind the JSON, after those of earlier tensors",
     )
 
 
@@ -53,7 +54,8 @@ class OutputParameters(RequestModel):
     """How the data of an output come."""
 
     binary_data: bool | None = Field(
-        default=None, description="whether behind the JSON; without it, as binary_data_output says"
+        default=None,
+        description="whether they are binary data; by default as binary_data_output says",
     )
 
 
@@ -72,11 +74,11 @@ class InferRequest(RequestModel):
     )
     parameters: InferParameters = Field(default=InferParameters())
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
-        description="text, a text an instance; or indptr, indices and values, rows of ids "
-        "and values"
+        description="text: one text for each instance; or indptr, indices and values: sparse "
+        "rows of feature ids and values"
     )
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
-        default=None, description="those to answer with; all, if none are named"
+        default=None, description="the outputs to answer with; by default all"
     )
 
 

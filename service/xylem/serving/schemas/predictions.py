@@ -21,7 +21,8 @@ class LineError(TypedDict):
     code: str
     detail: str
     line: Annotated[
-        NotRequired[int], Field(description="from 1; without one, the error ended the stream")
+        NotRequired[int],
+        Field(description="counted from 1; left out if the error ended the stream"),
     ]
     errors: NotRequired[list[FieldFault]]
 
@@ -40,7 +41,7 @@ class ProblemDetails(TypedDict):
     request_id: str
     errors: NotRequired[list[FieldFault]]
     error: Annotated[
-        NotRequired[str], Field(description="of paths under /v2/: the detail once more")
+        NotRequired[str], Field(description="only for paths under /v2/: the same as detail")
     ]
 
 
@@ -65,8 +66,8 @@ class FeatureContribution(TypedDict):
     part: Annotated[
         NotRequired[Literal["chars"]],
         Field(
-            description="there if the feature is an n-gram of characters within a word, "
-            "blanks and all"
+            description="present if the feature is an n-gram of characters within a word, "
+            "including blanks"
         ),
     ]
 
@@ -129,12 +130,12 @@ class ExplainedMember(TypedDict):
 
     member: Annotated[str, Field(description="model and version")]
     score: Annotated[
-        NotRequired[Float32], Field(description="there if the member proposed the label")
+        NotRequired[Float32], Field(description="present if the member proposed the label")
     ]
-    rank: Annotated[NotRequired[int], Field(description="among the member's labels, 1 the best")]
+    rank: Annotated[NotRequired[int], Field(description="among the member's labels; 1 is the best")]
     explanation: Annotated[
         NotRequired[TreesExplanation | LeavesExplanation],
-        Field(description="there if the member has the label"),
+        Field(description="present if the member has the label"),
     ]
 
 

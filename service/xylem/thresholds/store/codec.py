@@ -153,7 +153,7 @@ def decode_deltas(data: bytes, n_labels: int) -> Deltas:
         and ((thresholds >= 0) & (thresholds <= 1)).all()
     ):
         raise DatabaseUnavailable(
-            f"expected what feedback did to {n_labels} labels, found other bytes"
+            f"expected changes by feedback to {n_labels} labels, found other bytes"
         )
     hits = np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32)
     return Deltas(labels, hits, np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32), thresholds)
@@ -184,7 +184,7 @@ def decode_scored(data: bytes, n_labels: int) -> Scored:
     """Decode scored changes. Raises DatabaseUnavailable for other bytes."""
     if len(data) < _SCORED_HEAD.size:
         raise DatabaseUnavailable(
-            f"expected what feedback did to two thresholds, found {len(data)} bytes"
+            f"expected changes by feedback, with a candidate's, found {len(data)} bytes"
         )
     n_events, n_first, n_second = _SCORED_HEAD.unpack_from(data)
     data = data[_SCORED_HEAD.size :]
