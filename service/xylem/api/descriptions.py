@@ -50,10 +50,10 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
     allowed = None if served.denied is None else served.denied.allowed
     ids = np.arange(served.labels.n_names)
     if query.search:
-        fits = names_with(served.labels.offsets, served.labels.utf8, query.search)
+        matches = names_with(served.labels.offsets, served.labels.utf8, query.search)
         if info is not None:
-            fits |= labels_with_name_part(info, query.search)
-        ids = np.flatnonzero(fits)
+            matches |= labels_with_name_part(info, query.search)
+        ids = np.flatnonzero(matches)
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
     ids = _ordered(ids, query, served.labels, counts, tuned)

@@ -30,7 +30,7 @@ from xylem.serving import (
     opened,
 )
 
-SYNC_SECONDS = 2.0  # between two moments from which a later run can continue
+SYNC_SECONDS = 2.0  # between two syncs, from which a later run can continue
 
 
 class Offset(NamedTuple):
@@ -61,7 +61,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     offset = _offset_of(context.directory)
     if offset.prints not in (None, prints):
         raise BadData(
-            f"{data}: expected the file that the first lines were answered of, found it changed"
+            f"{data}: expected the file whose first lines were answered, found it changed"
         )
     learning = OnlineLearning(context.settings)
     try:
@@ -97,30 +97,34 @@ def _answer(
     limits = context.settings.limits
     path = context.directory / PART
     path.touch(0o640)
-    with path.open("r+b") as out, opened(str(data), columns) as source:
-        out.truncate(offset.bytes)
-        out.seek(offset.bytes)
+    with path.open("r+b") as result_file, opened(str(data), columns) as source:
+        result_file.truncate(offset.bytes)
+        result_file.seek(offset.bytes)
         synced_at = time.monotonic()
-        todo = _after(blocks_of(source, limits.line_bytes_max, limits.block_rows_max), offset.lines)
-        for answered in in_order(todo, answer, context.threads, lambda: False):
-            out.write(answered.lines)
+        blocks = _blocks_after(
+            blocks_of(source, limits.line_bytes_max, limits.block_rows_max), offset.lines
+        )
+        for answered in in_order(blocks, answer, context.threads, lambda: False):
+            result_file.write(answered.lines)
             offset = offset._replace(
                 lines=offset.lines + answered.n_rows + answered.n_bad,
                 bad=offset.bad + answered.n_bad,
                 bytes=offset.bytes + len(answered.lines),
             )
-            place = source.raw.tell()
+            position = source.raw.tell()
             # estimated from the position in the file
-            n_lines = round(offset.lines * source.n_bytes / place) if place else 0
-            context.on_progress("predict", offset.lines, max(offset.lines, n_lines) if place else 0)
+            n_lines = round(offset.lines * source.n_bytes / position) if position else 0
+            context.on_progress(
+                "predict", offset.lines, max(offset.lines, n_lines) if position else 0
+            )
             if time.monotonic() > synced_at + SYNC_SECONDS:
-                _sync(context.directory, out, offset)
+                _sync(context.directory, result_file, offset)
                 synced_at = time.monotonic()
-        _sync(context.directory, out, offset)
+        _sync(context.directory, result_file, offset)
     return offset
 
 
-def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]:
+def _blocks_after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]:
     for block in all_blocks:
         n_done = n_lines + 1 - block.first
         if n_done < len(block.lines):

@@ -102,7 +102,7 @@ def _lock(directory: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > until:
                 raise Unavailable(
-                    "expected no other process of this job, found one that lives"
+                    "expected no other process of this job, found one that still runs"
                 ) from None
             time.sleep(0.1)
 

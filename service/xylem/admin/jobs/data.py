@@ -59,10 +59,10 @@ class DataRoot:
             if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
                 path = (root / name).resolve()
                 is_hidden = any(part.startswith(_UPLOAD) for part in path.parts[len(root.parts) :])
-                is_there = path.is_relative_to(root) and path.is_file() and not is_hidden
+                exists = path.is_relative_to(root) and path.is_file() and not is_hidden
                 # the other file of a pair is read, too
                 partner = path.with_name(path.name.replace(".X.npz", ".Y.npz"))
-                if is_there and partner.resolve().is_relative_to(root):
+                if exists and partner.resolve().is_relative_to(root):
                     return path
         except (OSError, ValueError, RuntimeError):  # too long, a NUL character, a circle of links
             pass
@@ -82,15 +82,15 @@ class DataRoot:
         """
         root = self._existing_root()
         files: list[UploadedFile] = []
-        todo = [(root, 0)]
-        while todo and len(files) < LIST_MAX:
-            directory, depth = todo.pop()
+        directories = [(root, 0)]
+        while directories and len(files) < LIST_MAX:
+            directory, depth = directories.pop()
             try:
                 for path in sorted(directory.iterdir()):
                     if path.name.startswith("."):
                         continue
                     if path.is_dir() and not path.is_symlink() and depth < DEPTH_MAX:
-                        todo.append((path, depth + 1))
+                        directories.append((path, depth + 1))
                     else:
                         with contextlib.suppress(OSError, RuntimeError):
                             status = path.stat()

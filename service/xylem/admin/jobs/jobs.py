@@ -59,7 +59,7 @@ _ALL_KINDS = (
     *PUBLISHING,
     "threshold-tuning",
     "batch",
-)  # of `xylem.admin.jobs.kinds`, which is slow to import
+)  # the keys of `xylem.admin.jobs.kinds.KINDS`, which is slow to import
 
 FOLLOW_SECONDS = 0.5  # the pause between two looks at a job that is followed
 
@@ -109,9 +109,8 @@ class Jobs:
         """
         if kind in PUBLISHING and self._follows:
             raise Conflict(
-                "expected a store that is published to here, found one that follows "
-                "XYLEM_STORE_REMOTE: "
-                "train elsewhere, and push"
+                "expected a store to publish to, found one that follows XYLEM_STORE_REMOTE: "
+                "train in another store, and push the version from there"
             )
         # imported only now, because trainers and readers come with them
         from xylem.admin.jobs.kinds import check_request
@@ -161,7 +160,7 @@ class Jobs:
             expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
             n = len(idempotency_key)
             raise BadRequest(
-                f"idempotency key: expected {expected}, found {n} characters, some of others"
+                f"idempotency key: expected {expected}, found {n} characters, or forbidden ones"
             )
         request_json = _request_json(request)
         digest = hashlib.sha256(f"{kind}\n{request_json}".encode()).hexdigest()

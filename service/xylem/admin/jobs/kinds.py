@@ -210,7 +210,10 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
     if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
-        fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
+        fault = (
+            "expected a trainer that scores each label by itself, found "
+            f"{request.trainer}, whose scores sum to 1"
+        )
         yield BadRequest(fault).at("calibrate")
     if request.calibrate and request.rerank:
         fault = "expected calibrate or rerank, whose scores are probabilities, found both"
@@ -250,12 +253,12 @@ def _concept_faults(request: ConceptFields) -> Faults:
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     names = _names(request)
-    is_one = isinstance(request.data, str)
+    is_one_file = isinstance(request.data, str)
     for i, source in enumerate(request.sources):
-        place = "data" if is_one else f"data[{i}]"
+        place = "data" if is_one_file else f"data[{i}]"
         if isinstance(source, str):
             yield from _files(data, **{place: source})
-            if not (is_one or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
+            if not (is_one_file or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
                 fault = (
                     f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be "
                     f"joined, found {source!r}"
@@ -266,7 +269,7 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _column_faults(request, *names, request.valid_file)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
-    can_split = not is_one or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
+    can_split = not is_one_file or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = (
             f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found "
@@ -300,7 +303,7 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
     conditions = promotion.conditions
     if alias is None:
         if conditions:
-            yield BadRequest("expected no condition where no alias moves, found some").at(
+            yield BadRequest("expected no conditions, as no alias moves, found some").at(
                 "promotion.if"
             )
         return

@@ -74,8 +74,8 @@ class Leases:
                 if row.cancel_asked:
                     end(connection, row.id, "cancelled")
                 elif row.attempts >= self._limits.job_attempts_max:
-                    cause = f"found that {row.attempts} died of it, the last one {row.worker}"
-                    fault = f"expected a worker that lives, {cause}"
+                    cause = f"found that {row.attempts} workers died, the last one {row.worker}"
+                    fault = f"expected the job's worker to stay alive, {cause}"
                     end(connection, row.id, "failed", error=fault, error_code="worker-died")
                 else:
                     return self._take(connection, row, worker)

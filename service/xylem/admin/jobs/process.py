@@ -1,4 +1,4 @@
-"""Processes that a worker or a server starts: the process of a job, and that of the workers."""
+"""The processes that a worker or a server starts: that of a job, and that of the workers."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ from xylem.base import Limits, Settings, log
 
 # the pause between two looks at the memory of a job, and at whether its worker stops
 TICK_SECONDS = 0.1
-# ticks between two looks at all processes of the group; the others are at its first process
+# each 10th look is at all processes of the group, the others only at its first one
 GROUP_TICKS = 10
 TELL_SECONDS = 1.0
 """The pause between two messages to the database, which get back whether to cancel."""

@@ -135,16 +135,20 @@ def judge_conditions(
         old_value = old.get(condition.metric)
         at_least = f"expected a change of at least {condition.least_change:+g}"
         if new_value is None or old_value is None:
-            whose = "the new version" if new_value is None else "the one before"
+            version_text = "the new version" if new_value is None else "the one before"
             holds = False
-            reasons.append(f"{condition.metric}: {at_least}, found no such figure of {whose}")
+            reasons.append(
+                f"{condition.metric}: {at_least}, found no such figure of {version_text}"
+            )
             continue
         change = new_value - old_value
-        fits = change >= condition.least_change - 1e-9  # the decimals may be equal, the floats not
-        holds = holds and fits
+        is_met = (
+            change >= condition.least_change - 1e-9
+        )  # the decimals may be equal, the floats not
+        holds = holds and is_met
         change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
         reasons.append(
-            f"{condition.metric}: {at_least}, {change_text}{'' if fits else ': not enough'}"
+            f"{condition.metric}: {at_least}, {change_text}{'' if is_met else ': not enough'}"
         )
     return holds, reasons
 

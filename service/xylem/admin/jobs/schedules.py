@@ -97,9 +97,11 @@ class Schedules:
                 other_alias = _alias_of(other.kind, json.loads(other.request))
                 if alias and (model, alias) == (other.model, other_alias):
                     expected = f"{model}: expected one schedule for the alias {alias}"
-                    raise Conflict(f"{expected}, found that {other.id} is another: delete it first")
+                    raise Conflict(f"{expected}, found schedule {other.id}: delete that one first")
             if len(existing) >= SCHEDULES_MAX:
-                raise LimitExceeded(f"expected at most {SCHEDULES_MAX} schedules, found as many")
+                raise LimitExceeded(
+                    f"expected at most {SCHEDULES_MAX} schedules, found as many already"
+                )
             created = now(connection)
             values = {
                 "id": schedule_id,
@@ -191,7 +193,7 @@ def next_time(cron: str, start_time: float) -> float:
         start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
         next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        fault = f"expected a cron line of a time that comes, found {cron_text}, which never does"
+        fault = f"expected a cron line with a time that comes, found {cron_text}, which never does"
         raise BadRequest(fault).at("cron") from None
     except CroniterError as error:
         raise BadRequest(f"expected a cron line, found {cron_text}: {error}").at("cron") from None

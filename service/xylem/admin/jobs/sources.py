@@ -65,7 +65,7 @@ def split_lines(
         fault = (
             f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
         )
-        raise BadData(f"{data}: {fault}: split another share")
+        raise BadData(f"{data}: {fault}: choose another share for split")
     return paths[0], paths[1]
 
 

@@ -59,7 +59,7 @@ from xylem_store import (
 
 
 class Publication(NamedTuple):
-    """What a function that publishes a version needs.
+    """The context of a function that publishes a version for a job.
 
     data, valid  the file of rows and the validation file, if there are any
     """

@@ -196,14 +196,14 @@ class Worker:
         while True:
             try:
                 with contextlib.suppress(ClaimLost):
-                    self._say(claim, outcome)
+                    self._store_outcome(claim, outcome)
                 return
             except DatabaseUnavailable as error:
                 log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
                 if stopping.wait(PAUSE_SECONDS):
                     return
 
-    def _say(self, claim: Claim, outcome: Outcome) -> None:
+    def _store_outcome(self, claim: Claim, outcome: Outcome) -> None:
         has_attempts = claim.job.attempts < self.settings.limits.job_attempts_max
         if outcome.end == "succeeded":
             self._leases.succeed(claim, outcome.result, outcome.progress)

@@ -55,13 +55,13 @@ class RemoteFollower:
         except (XylemError, StoreError) as error:
             self._note("", str(error))
             return False
-        is_there = index.generation > 0
+        has_index = index.generation > 0
         no_index = (
             f"{self._remote.url}: expected {INDEX}, which xylem models push --alias "
             "writes, found none"
         )
-        self._note("", None if is_there else no_index)
-        if index is not self._seen and is_there:
+        self._note("", None if has_index else no_index)
+        if index is not self._seen and has_index:
             successes = [
                 self._try(*model)
                 for model in index.models.items()
@@ -121,8 +121,8 @@ class RemoteFollower:
             if digest == remote_version.digest:
                 return
             raise Conflict(
-                f"{model}@{remote_version.version}: expected that of {self._remote.url}, found "
-                "another one here"
+                f"{model}@{remote_version.version}: expected the version of {self._remote.url}, "
+                "found another one in the store"
             )
         self._remote.pull(self._store, model, remote_version, denied)
         log(logging.INFO, "remote_version_fetched", model=model, version=remote_version.version)

@@ -114,8 +114,9 @@ def allow_again(names: Collection[str]) -> LabelChange:
 
 
 class Removal(NamedTuple):
-    """What was removed of a model.
+    """The parts of a model that were removed.
 
+    versions    the numbers of the versions
     aliases     the names of the aliases that were removed, too
     thresholds  whether the database had thresholds of any of the versions, which were removed
     """
@@ -146,8 +147,7 @@ class Registry:
         if self._follows is not None:
             raise Conflict(
                 "expected a store whose models are changed here, found one that follows "
-                f"{self._follows}: "
-                "xylem models push changes that one"
+                f"{self._follows}: change that one with xylem models push"
             )
 
     def change(
@@ -211,8 +211,8 @@ class Registry:
                 return Removal(model, (), (), True)
             self._store.resolve(model, version)  # raises NotFound, with what does not exist
         users = self._store.users_of(model, version)
-        is_beside = not all(map(is_alias, users))  # a canary or a shadow
-        if LATEST in users or is_beside or (users and not with_aliases):
+        is_canary_or_shadow = not all(map(is_alias, users))  # a canary or a shadow
+        if LATEST in users or is_canary_or_shadow or (users and not with_aliases):
             users_text = ", ".join(users)
             raise VersionInUse(f"{place}: expected no alias to name it, found {users_text}")
         for alias in users:
@@ -264,9 +264,9 @@ class Registry:
         if not moves:
             self._store.resolve(model)  # raises ModelNotFound if there is no such model
         matches = (
-            m
-            for m in reversed(moves)
-            if alias in (None, m.alias) and (before_id is None or m.id < before_id)
+            move
+            for move in reversed(moves)
+            if alias in (None, move.alias) and (before_id is None or move.id < before_id)
         )
         return list(itertools.islice(matches, limit))
 

@@ -197,7 +197,7 @@ class RemoteStore:
             digests = self._versions(model).get(version, set())
         if digests - {pushed.digest}:
             raise Conflict(
-                f"{self.url}: expected no other {model}@{version}, found one of {min(digests)[:12]}"
+                f"{self.url}: expected no other {model}@{version}, found digest {min(digests)[:12]}"
             )
         if not digests:
             with self._driver_errors(f"write {model}@{version}"), self._fs.transaction:

@@ -8,7 +8,7 @@ from xylem.serving import RequestModel
 
 
 class KindQuery(RequestModel):
-    """Which jobs of a kind to list."""
+    """Selects jobs of one kind to list."""
 
     state: str | None = Field(
         default=None, description="queued, running, succeeded, failed or cancelled; all if left out"
@@ -18,7 +18,7 @@ class KindQuery(RequestModel):
 
 
 class JobQuery(KindQuery):
-    """Which jobs to list."""
+    """Selects jobs to list."""
 
     kind: str | None = Field(
         default=None,

@@ -106,7 +106,7 @@ def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
 
 
 class _Target(NamedTuple):
-    """What answers the requests with a given head, for as long as the store does not change.
+    """The target of all requests with a given head, for as long as the store does not change.
 
     chosen   the version that the alias or number of the head names
     outcome  what is recorded of requests that this version answers
@@ -208,7 +208,7 @@ class WholeRequests:
         try:
             if not self._is_open:
                 self._answering.ring.check(head.authorization, AccessScope.PREDICT)
-            body = Body(message, start, head.body_options)
+            body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):
                 stages.forget()
@@ -260,9 +260,8 @@ class WholeRequests:
 
         Called with a head that `heads` does not have as it is.
         """
-        targets = (
-            self._live.heads
-        )  # before the store is looked at: nothing in it outlives its state
+        # read before the store is: what is added here does not outlive that state of the store
+        targets = self._live.heads
         if len(head) > HEAD_LENGTH_MAX:
             return None, NOTHING
         head, request_headers = divide(head)

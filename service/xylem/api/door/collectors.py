@@ -22,7 +22,7 @@ from xylem.thresholds import FeedbackRows
 AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
 
 
-class Reading(Collector):
+class FunctionCollector(Collector):
     """A collector whose figures are read by a function at each scrape."""
 
     def __init__(self, read: Callable[[], Iterator[Metric]]) -> None:
@@ -77,19 +77,19 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     streams_of  the streams by kind, which is the label `stream`
     """
     labels = ("stream",)
-    of_kinds = streams_of.items()
-    opened = ((kind, streams.open) for kind, streams in of_kinds)
+    kinds = streams_of.items()
+    opened = ((kind, streams.open) for kind, streams in kinds)
     yield labelled(
         GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened
     )
     documentation = "Blocks of streams being answered or waiting to be sent."
-    blocks = ((kind, streams.blocks) for kind, streams in of_kinds)
+    blocks = ((kind, streams.blocks) for kind, streams in kinds)
     yield labelled(GaugeMetricFamily, "xylem_stream_blocks", documentation, labels, blocks)
     documentation = "Streams that have waited for a second or longer for their client to read."
-    stalled = ((kind, streams.stalled()) for kind, streams in of_kinds)
+    stalled = ((kind, streams.stalled()) for kind, streams in kinds)
     yield labelled(GaugeMetricFamily, "xylem_streams_stalled", documentation, labels, stalled)
     documentation = "Streams ended because their client sent too little."
-    cut = ((kind, streams.cut) for kind, streams in of_kinds)
+    cut = ((kind, streams.cut) for kind, streams in kinds)
     yield labelled(CounterMetricFamily, "xylem_streams_cut", documentation, labels, cut)
 
 

@@ -50,12 +50,12 @@ class RequestHeaders(Struct, frozen=True):
 
 
 class HeadTemplate(NamedTuple):
-    """What a remembered head means: the same for all requests that have it.
+    """The meaning of a remembered head: the same for all requests that have it.
 
     ref            the version's number or alias
     route          the route's pattern
     path           the path that fits the pattern
-    body_options   what the dialect's header, or the query string, says about the body; None:
+    header_or_query   what the dialect's header, or the query string, says about the body; None:
                    nothing
     authorization  the header Authorization
     gzip           whether the answer may be packed
@@ -68,7 +68,7 @@ class HeadTemplate(NamedTuple):
     ref: str
     route: str
     path: str
-    body_options: str | None
+    header_or_query: str | None
     authorization: bytes | None
     gzip: bool = False
     key: str | None = None
@@ -182,7 +182,7 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
     model, ref  the model, and the version's number or alias, that the request's path names
     """
     route = scope["route"].path
-    body_options = body_options_of(dialect, scope)
+    header_or_query = header_or_query_of(dialect, scope)
     key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
     return HeadTemplate(
         dialect=dialect,
@@ -190,13 +190,13 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
         ref=ref,
         route=route,
         path=scope["path"],
-        body_options=body_options,
+        header_or_query=header_or_query,
         authorization=key,
         gzip=gzip,
     )
 
 
-def body_options_of(dialect: Dialect[Any], scope: Scope) -> str | None:
+def header_or_query_of(dialect: Dialect[Any], scope: Scope) -> str | None:
     """Return what the dialect's header, or the query string, says about the body; None: nothing."""
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None

@@ -28,7 +28,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission
-from xylem.api.door.collectors import Reading, ShadowFigures, labelled, read_stages
+from xylem.api.door.collectors import FunctionCollector, ShadowFigures, labelled, read_stages
 from xylem.api.door.work import WorkPool
 from xylem.base import ProcessFigures, StageTimes, Trace
 from xylem.serving import LiveStatus, roles_of
@@ -72,7 +72,10 @@ class Timing:
 
     def add(self, other: Timing) -> None:
         """Add the requests of another Timing."""
-        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.counts = [
+            count + other_count
+            for count, other_count in zip(self.counts, other.counts, strict=True)
+        ]
         self.seconds += other.seconds
         self.exemplars |= other.exemplars
 
@@ -137,8 +140,8 @@ class Metrics:
         is_open = {(model, str(version)) for model, version in self.open_versions()}
         for series in [key for key in self.timings if key.model]:
             if (series.model, series.version) not in is_open:
-                of_none = Series(series.route, series.status, "", "")
-                self.timings.setdefault(of_none, Timing()).add(self.timings.pop(series))
+                without_version = Series(series.route, series.status, "", "")
+                self.timings.setdefault(without_version, Timing()).add(self.timings.pop(series))
         for model, version, result in list(self.events):
             if version and (model, version) not in is_open:
                 self.events[model, "", result] += self.events.pop((model, version, result))
@@ -158,7 +161,7 @@ class Metrics:
 
     def report(self, read: Callable[..., Iterator[Metric]], *arguments: object) -> None:
         """Register a function that yields figures at each scrape, when called with `arguments`."""
-        self.registry.register(Reading(partial(read, *arguments)))
+        self.registry.register(FunctionCollector(partial(read, *arguments)))
 
     def collected(self) -> list[Metric]:
         """Return the figures of the app, without those of its process."""
@@ -177,7 +180,9 @@ class Metrics:
         The figures are collected in this thread, and written in another, which takes three times as
         long.
         """
-        figures: Any = Reading(partial(_labelled_by, worker, self.collected(), self.process))
+        figures: Any = FunctionCollector(
+            partial(_labelled_by, worker, self.collected(), self.process)
+        )
         return await asyncio.to_thread(
             generate_openmetrics if is_openmetrics else generate_latest, figures
         )

@@ -32,7 +32,7 @@ So a page that is cut off, because its worker died, is not taken for a short one
 
 
 class WorkerPlace(NamedTuple):
-    """Which of a server's workers a process is.
+    """The place of a process among the workers of a server.
 
     name       the common part of the names of the workers' sockets, which nobody can guess
     number     from 0; a worker that is started again has the number of the one that died

@@ -107,14 +107,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         # so `pause_writing` is called whenever something could not be sent at once
         transport.set_write_buffer_limits(0)
-        self._unread: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
         self._current: RequestResponseCycle | None = None
-        self._late: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
         self._in_head = True
         self._is_between = True
         self._n_begun = 0
         self._answered_at = 0.0
-        self._headers_given: list[tuple[bytes, bytes]] = []
+        self._default_headers: list[tuple[bytes, bytes]] = []
         self._headers_joined = b""
         self._bare_bytes = 0
         self._unwanted_bytes = 0
@@ -173,7 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
             and self.whole_request is not None
         ):
             self.whole_request.learn(data, cast(Scope, self.scope))
-        if self._late is None and (self._in_head or self._is_idle):
+        if self._head_timer is None and (self._in_head or self._is_idle):
             self._close_later()
 
     def _parse(self, data: bytes) -> None:
@@ -266,7 +266,7 @@ class BoundedProtocol(HttpToolsProtocol):
         the descriptor and, at the end, the process.
         """
         super().pause_writing()
-        if self._unread is None:
+        if self._reader_timer is None:
             self._wait_for_reader()
         self._reader = SlowClient(self._n_read, self._give_up, self._is_answered)
         self.answers.waiting[self._reader] = self.loop.time()
@@ -291,15 +291,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _wait_for_reader(self) -> None:
         seconds = self.limits.body_seconds_max
-        self._unread = self.loop.call_later(
+        self._reader_timer = self.loop.call_later(
             seconds, self._check_reader, unread_bytes(self.transport)
         )
 
     def _stop_waiting_for_reader(self) -> None:
-        if self._unread is not None:
+        if self._reader_timer is not None:
             self.answers.release(self._reader)
-            self._unread.cancel()
-            self._unread = None
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
     def _check_reader(self, n_unread: int) -> None:
         """Wait again if the client has read enough; else give it up.
@@ -318,7 +318,8 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _give_up(
-        self, detail: str = "expected room for unread answers, found none for the slowest"
+        self,
+        detail: str = "expected room for unread answers, found none: the slowest client is ended",
     ) -> None:
         """Abort the connection, and drop the bytes that were not read."""
         log(logging.WARNING, "connection_aborted", detail=detail)
@@ -347,10 +348,10 @@ class BoundedProtocol(HttpToolsProtocol):
             return False
         if self.flow.write_paused or self.transport.is_closing():
             return False
-        answer = answerer.answer(data, self._given_headers())
+        answer = answerer.answer(data, self._default_header_bytes())
         if answer is None:
             return False
-        if self._late is not None:
+        if self._head_timer is not None:
             self._end_head()
         self._answered_at = self.loop.time()
         if self.timeout_keep_alive_task is None:
@@ -359,11 +360,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         return True
 
-    def _given_headers(self) -> bytes:
+    def _default_header_bytes(self) -> bytes:
         """Return the headers that every answer has, as bytes."""
         headers = self.server_state.default_headers
-        if headers is not self._headers_given:  # uvicorn makes a new list each second, for the date
-            self._headers_given = headers
+        if (
+            headers is not self._default_headers
+        ):  # uvicorn makes a new list each second, for the date
+            self._default_headers = headers
             self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
         return self._headers_joined
 
@@ -407,26 +410,26 @@ class BoundedProtocol(HttpToolsProtocol):
         target = b"" if self._is_between else self.url
         status, headers, body = self.unparsed.refuse(target, self._head_bytes, sys.exception())
         end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
-        self.transport.write(STATUS_LINE[status] + self._given_headers() + headers + end)
+        self.transport.write(STATUS_LINE[status] + self._default_header_bytes() + headers + end)
         self.transport.write_eof()
         self._close_later()
 
     def _count_unwanted(self, n_bytes: int) -> None:
         """Count bytes that come after the answer, and close the connection beyond the limit."""
         self._unwanted_bytes += n_bytes
-        if self._late is None:
+        if self._head_timer is None:
             self._close_later()
         if self._unwanted_bytes > self.limits.body_bytes_max:
             self.transport.close()
 
     def _close_later(self) -> None:
-        self._late = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)
+        self._head_timer = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)
 
     def _end_head(self) -> None:
         self._bare_bytes = 0
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 def bounded_protocol(

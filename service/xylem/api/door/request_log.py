@@ -50,7 +50,7 @@ It is not a Python function, because each request would pay for its call.
 
 
 class RequestOutcome(NamedTuple):
-    """What is recorded of all requests that ended alike.
+    """The record of all requests that ended alike.
 
     timing      where they are counted
     log_fields  the fields of their log lines, as JSON

@@ -307,7 +307,7 @@ class BodyGuard:
                 raise BodyTimeout(f"expected the whole body within {seconds:g} seconds") from None
         if self._is_given_up:
             raise Overloaded(
-                "expected room for a body that comes as slowly, found too many faster ones"
+                "expected room for more bytes of bodies, found none: this one comes the slowest"
             )
         return message
 

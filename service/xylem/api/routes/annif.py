@@ -35,8 +35,8 @@ from xylem_store import AliasNotFound, Store, StoreError, is_alias, is_version
 router = router_of("annif", "predict", RawRoute)
 learn_router = router_of("annif", "feedback", RawRoute)
 
-_ROOT = "/v1/projects"
-_ONE = "/v1/projects/{project_id}"
+_PROJECTS_PATH = "/v1/projects"
+_PROJECT_PATH = "/v1/projects/{project_id}"
 _PATH: dict[str, Any] = {
     "name": "project_id",
     "in": "path",
@@ -65,7 +65,7 @@ class _Reference(NamedTuple):
         return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
 
 
-@router.get(_ROOT, summary="The models, as Annif's projects", response_model=Projects)
+@router.get(_PROJECTS_PATH, summary="The models, as Annif's projects", response_model=Projects)
 async def list_projects(request: Request, services: Wired) -> Response:
     """Each alias is a project: NAME is `latest` of a model, NAME@ALIAS another alias."""
     live = services.live
@@ -86,7 +86,7 @@ async def list_projects(request: Request, services: Wired) -> Response:
 
 
 @router.get(
-    _ONE,
+    _PROJECT_PATH,
     summary="A model, as a project of Annif",
     response_model=Project,
     openapi_extra={"parameters": [_PATH]},
@@ -100,7 +100,7 @@ async def show_project(request: Request, services: Wired) -> Response:
 
 
 @router.post(
-    f"{_ONE}/suggest",
+    f"{_PROJECT_PATH}/suggest",
     summary="Suggest subjects for a text",
     response_model=Suggestions,
     openapi_extra={**takes(_FORM), "parameters": [_PATH]},
@@ -111,7 +111,7 @@ async def suggest(request: Request, services: Wired) -> Response:
 
 
 @router.post(
-    f"{_ONE}/suggest-batch",
+    f"{_PROJECT_PATH}/suggest-batch",
     summary="Suggest subjects for several texts",
     response_model=list[DocumentSuggestions],
     openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
@@ -125,7 +125,7 @@ async def suggest_batch(request: Request, services: Wired) -> Response:
 
 
 @learn_router.post(
-    f"{_ONE}/learn",
+    f"{_PROJECT_PATH}/learn",
     summary="Learn from documents whose subjects are known",
     status_code=204,
     response_class=Response,

@@ -38,7 +38,7 @@ _BODIES = (
     content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
 )
 _DeleteRows = Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})]
-_SAYS = "What became of each event, in their order"
+_DESCRIPTION = "What became of each event, in their order"
 
 
 @of_version(
@@ -47,8 +47,8 @@ _SAYS = "What became of each event, in their order"
     "feedback",
     "True labels, for",
     response_model=FeedbackAnswer,
-    response_description=_SAYS,
-    responses=answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
+    response_description=_DESCRIPTION,
+    responses=answers(200, _DESCRIPTION, content("application/x-ndjson", "FeedbackLine")),
     openapi_extra=takes(*_BODIES),
 )
 async def feedback(request: Request, services: Wired) -> Response:

@@ -48,10 +48,12 @@ async def readyz(request: Request, services: Wired, response: Response) -> Readi
     return Readiness(
         status=state,
         models=[
-            ServedAlias(model=m, alias=name, version=a.version) for (m, name), a in status.aliases
+            ServedAlias(model=model, alias=name, version=alias.version)
+            for (model, name), alias in status.aliases
         ],
         failures=[
-            ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures
+            ServingFailure(model=failure.model, ref=failure.ref, detail=failure.detail)
+            for failure in status.failures
         ],
         store_error=status.store_error,
         waits_for=services.waits_for,

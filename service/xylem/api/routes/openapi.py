@@ -50,13 +50,13 @@ MODELS: dict[str, Any] = {
 }
 """Models that operations name, besides those that are passed to `content`."""
 
-_MOST = {
+_LIMIT_KEYWORDS = {
     "integer": "maximum",
     "array": "maxItems",
     "object": "maxProperties",
     "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
 }
-_FRAMEWORKS = ("HTTPValidationError", "ValidationError")
+_FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 """Schemas of the errors of FastAPI's own validation: this service answers with problems instead."""
 
 
@@ -94,7 +94,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key of `xylem keys create`"}
     }
-    for name in _FRAMEWORKS:
+    for name in _FRAMEWORK_SCHEMAS:
         schemas.pop(name, None)
     keyed = {
         route.unique_id
@@ -106,7 +106,9 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
             needs_key = operation["operationId"] in keyed
             responses = operation["responses"]
             for status in [
-                status for status, response in responses.items() if _FRAMEWORKS[0] in str(response)
+                status
+                for status, response in responses.items()
+                if _FRAMEWORK_SCHEMAS[0] in str(response)
             ]:
                 del responses[status]
             responses |= _refusals(path, method, operation, needs_key=needs_key)
@@ -150,8 +152,8 @@ def _fill_limits(value: Any, limits: Limits) -> None:
     """Set the value of the limit in each schema that names a limit, in place."""
     if isinstance(value, dict):
         limit = value.get(LIMIT_KEY)
-        if isinstance(limit, str) and value.get("type") in _MOST:
-            value[_MOST[value["type"]]] = getattr(limits, limit)
+        if isinstance(limit, str) and value.get("type") in _LIMIT_KEYWORDS:
+            value[_LIMIT_KEYWORDS[value["type"]]] = getattr(limits, limit)
     for part in (
         value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     ):

@@ -30,8 +30,8 @@ _POLICY = (
     "'self'%s; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_OF_DOCS = _POLICY % " data:"
-_OF_CONSOLE = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
+_DOCS_POLICY = _POLICY % " data:"
+_CONSOLE_POLICY = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
 """Content security policies: only scripts and styles of these files, and no markup from text."""
 
 _HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
@@ -78,7 +78,7 @@ def static_files() -> dict[str, StaticFile]:
     files = {}
     for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
         content = path.read_bytes()
-        policy = _OF_DOCS if url in _DOCS else _OF_CONSOLE
+        policy = _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY
         headers = {**_HEADERS, "content-security-policy": policy}
         files[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
     return files
@@ -109,7 +109,7 @@ async def openapi(request: Request) -> Response:
 def _document(app: FastAPI) -> StaticFile:
     """Return the OpenAPI document of an app, which is made at the first call."""
     content = dump(app.openapi())
-    headers = {**_HEADERS, "content-security-policy": _OF_DOCS}
+    headers = {**_HEADERS, "content-security-policy": _DOCS_POLICY}
     return StaticFile(content, "application/json", etag_of(content), headers)
 
 

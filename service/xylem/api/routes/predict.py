@@ -86,8 +86,8 @@ _HEADERS = {
     },
 }
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_SAYS = "An answer line for each line, in their order; of the media type of the request"
-_ANSWER = answers(200, _SAYS, content(_MEDIA, "BatchAnswerLine"), _BYTES)
+_DESCRIPTION = "An answer line for each line, in their order; of the media type of the request"
+_ANSWER = answers(200, _DESCRIPTION, content(_MEDIA, "BatchAnswerLine"), _BYTES)
 _ANSWER[200]["headers"] = _HEADERS
 
 

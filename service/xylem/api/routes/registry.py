@@ -125,7 +125,7 @@ async def show_history(
 
 @router.get("/versions/{version}/provenance", summary="Where a version came from")
 async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
-    """What the version was made from, and its later promotions.
+    """The origin of a version, and its later promotions.
 
     It has the data, the code, the parameters, the previous version, and the figures.
     """

@@ -14,7 +14,7 @@ from fastapi import Depends, Request, Response
 from xylem.admin import Jobs, Registry, Schedules
 from xylem.api.door.admission import read_body
 from xylem.api.door.answering import Answering, headers_for
-from xylem.api.door.heads import OWN, body_options_of, reference_of
+from xylem.api.door.heads import OWN, header_or_query_of, reference_of
 from xylem.api.door.metrics import Metrics
 from xylem.api.door.neighbours import Neighbours
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
@@ -213,7 +213,9 @@ async def reply_in(
 
     model, ref  the model, and the version's number or alias; None: those in the path
     """
-    body = Body(await read_body(request, dialect.media), 0, body_options_of(dialect, request.scope))
+    body = Body(
+        await read_body(request, dialect.media), 0, header_or_query_of(dialect, request.scope)
+    )
     loop = asyncio.get_running_loop()
     began = loop.time()
     if model is None:

@@ -160,7 +160,7 @@ async def _result(job: Job, services: Services) -> Any:
         raise JobFailed(f"job {job.id}: {job.error}", job.error_code)
     if gives_up:
         raise TimedOut(
-            f"expected to tune within {seconds:g} seconds, found it not done: job {job.id}"
+            f"expected to tune within {seconds:g} seconds, found that job {job.id} had not ended"
         )
     raise JobConflict(f"job {job.id}: expected it to succeed, found it {job.state}")
 

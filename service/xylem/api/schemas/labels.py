@@ -22,7 +22,7 @@ _MarksBelow: TypeAlias = Annotated[
 
 
 class ThresholdQuery(RequestModel):
-    """Which labels of the thresholds to show."""
+    """Selects the labels whose thresholds are shown."""
 
     offset: _Offset = 0
     limit: int = Field(
@@ -60,7 +60,7 @@ class ShadowSummary(TypedDict):
 
 
 class ThresholdCheckpoint(TypedDict):
-    """An epoch of which the whole state is stored."""
+    """An epoch whose whole state is stored."""
 
     epoch: int
     kind: str
@@ -141,7 +141,7 @@ LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits
 
 
 class LabelsQuery(InfoQuery):
-    """Which labels to show, in which order, and which of their label info.
+    """Selects labels, their order, and their label info.
 
     The search also looks in the names of the label info that is shown.
     """

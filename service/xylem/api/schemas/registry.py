@@ -96,7 +96,7 @@ class AliasMoved(BaseModel):
 
 
 class Removed(BaseModel):
-    """The versions, aliases and thresholds of a model that were removed."""
+    """The parts of a model that were removed."""
 
     model: str
     versions: list[int]
@@ -105,7 +105,7 @@ class Removed(BaseModel):
 
 
 class HistoryQuery(RequestModel):
-    """Which moves of the history to show."""
+    """Selects moves of the history."""
 
     alias: str | None = Field(default=None, description="only moves of this alias")
     before: int | None = Field(
@@ -164,7 +164,7 @@ class TrainerOrigin(BaseModel):
 
 
 class Provenance(BaseModel):
-    """What a version was made from, and its later promotions."""
+    """The origin of a version, and its later promotions."""
 
     model: str
     version: int
@@ -200,7 +200,7 @@ class DeleteModelQuery(RequestModel):
 
 
 class DeleteVersionQuery(RequestModel):
-    """What else is removed with a version."""
+    """Options of the deletion of a version."""
 
     with_aliases: bool = Field(
         default=False, description="the aliases that name the version, but never latest"
@@ -273,7 +273,7 @@ class KeyList(BaseModel):
 
 
 class AuditQuery(RequestModel):
-    """Which entries of the audit log to show."""
+    """Selects entries of the audit log."""
 
     before: int | None = Field(
         default=None,
