@@ -210,9 +210,8 @@ class _Server(uvicorn.Server):
         if counter % _TICKS_A_SECOND == 0:
             was_out_of_descriptors = self._is_out_of_descriptors
             self._is_out_of_descriptors = are_used_up()
-            if (
-                self._is_out_of_descriptors and not was_out_of_descriptors
-            ):  # the event loop closes connections silently
+            # log it, because the event loop closes connections silently
+            if self._is_out_of_descriptors and not was_out_of_descriptors:
                 detail = (
                     "expected a file descriptor for the next connection, found none: "
                     "raise ulimit -n"
@@ -276,9 +275,8 @@ class _Supervisor:
                 if place not in self._workers:
                     try:
                         self._workers[place] = self._start(place)
-                    except (
-                        OSError
-                    ) as error:  # no process or memory is to be had now: the others serve on
+                    # no process or memory is available now: other workers serve on
+                    except OSError as error:
                         log(logging.ERROR, "worker_failed", detail=error.strerror)
             self._jobs.tend()
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)

@@ -47,7 +47,7 @@ T = TypeVar("T")
 Key = tuple[str, int]
 """A model's name and a version's number."""
 
-RETRY_SECONDS = 30.0  # a version that could not be opened is not tried again before
+RETRY_SECONDS = 30.0  # a version that could not be opened is tried again after this
 _EARLY_MAX = 32
 """The most models that answer during the first look as soon as each of them is open.
 

@@ -82,7 +82,10 @@ PROBLEMS: dict[str, ProblemType] = {
     "error": ProblemType(500, "The service failed"),
     "internal-error": ProblemType(500, "The service failed"),
 }
-"""Each code's status and title. A code never changes its meaning; a new fault gets a new code."""
+"""The status and title of each code.
+
+A code never changes its meaning; a new fault gets a new code.
+"""
 
 
 def code_of(error: Exception) -> str:

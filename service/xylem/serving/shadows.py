@@ -174,12 +174,13 @@ class Shadows:
             for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
                 json = b"".join(reply.parts)
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
-            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # of tensors
+            # tensors need not have labels: then there is nothing to compare
+            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (
             XylemError,
             StoreError,
-        ):  # it takes other instances, has no thresholds, knows a label not
+        ):  # the shadow takes other instances, has no thresholds, or lacks a label
             pass
         except Exception as error:
             name = copy.shadow.name

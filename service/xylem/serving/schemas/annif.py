@@ -14,7 +14,7 @@ Text = Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 
 
 class SuggestOptions(BaseModel):
-    """How to suggest. As in Annif, unknown fields are ignored, and texts may stand for numbers."""
+    """Options to suggest. As in Annif, unknown fields are ignored, and numbers may be texts."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -32,7 +32,7 @@ class SuggestOptions(BaseModel):
 
 
 class SuggestForm(SuggestOptions):
-    """The form that asks for the subjects of a text."""
+    """A form with a text to suggest subjects for."""
 
     text: Text
 

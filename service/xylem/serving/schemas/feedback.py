@@ -17,9 +17,10 @@ from xylem.thresholds import Result
 
 
 class FeedbackEvent(RequestModel):
-    """The true labels of an instance, or of what a prediction was made for.
+    """The true labels of one instance, which the event has, or which a prediction was made for.
 
-    With both, the prediction counts, and the instance is only stored (`XYLEM_FEEDBACK_ROWS`).
+    If it has an instance and a prediction_id, the prediction counts, and the instance is only
+    stored (`XYLEM_FEEDBACK_ROWS`).
     """
 
     event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(
@@ -40,7 +41,7 @@ class FeedbackEvent(RequestModel):
 
     @property
     def token(self) -> str | None:
-        """Return the prediction_id; None: the event has an instance."""
+        """Return the prediction_id; None: the event has none."""
         return self.prediction_id if "prediction_id" in self.model_fields_set else None
 
     @property
@@ -56,7 +57,7 @@ class FeedbackEvents(RequestModel):
 
 
 class RowsQuery(RequestModel):
-    """Which rows of feedback to export."""
+    """A choice of the rows of feedback to export."""
 
     days: int | None = Field(
         default=None,
@@ -67,7 +68,7 @@ class RowsQuery(RequestModel):
 
 
 class DeleteRowsRequest(RequestModel):
-    """Which rows of feedback to remove: those of some events, or those of one day."""
+    """A choice of the rows of feedback to remove: those of some events, or those of one day."""
 
     event_ids: Annotated[list[str], AtMost("events_max", "events")] | None = None
     day: str | None = Field(default=None, description="a day of UTC, such as 2026-11-23")
@@ -94,7 +95,7 @@ class DeleteRowsRequest(RequestModel):
 
 
 class RowsDeleted(TypedDict):
-    """How many rows of feedback were removed."""
+    """The number of rows of feedback that were removed."""
 
     model: str
     deleted: int

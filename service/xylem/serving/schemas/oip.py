@@ -17,7 +17,7 @@ OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exa
 
 
 class InferParameters(Options):
-    """How to predict: the options of predict, without those whose answers are no tensors."""
+    """Options to predict: those of predict, without those whose answers are no tensors."""
 
     binary_data_output: bool = Field(
         default=False,
@@ -26,7 +26,7 @@ class InferParameters(Options):
 
 
 class TensorParameters(RequestModel):
-    """Where the data of a tensor are, if not in the JSON."""
+    """The place of a tensor's data, if they are not in the JSON."""
 
     binary_data_size: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
@@ -51,7 +51,7 @@ class InferTensor(RequestModel):
 
 
 class OutputParameters(RequestModel):
-    """How the data of an output come."""
+    """The form of an output's data."""
 
     binary_data: bool | None = Field(
         default=None,
@@ -60,14 +60,14 @@ class OutputParameters(RequestModel):
 
 
 class RequestedOutput(RequestModel):
-    """An output that is asked for."""
+    """An output to answer with."""
 
     name: OutputName
     parameters: OutputParameters = Field(default=OutputParameters())
 
 
 class InferRequest(RequestModel):
-    """Instances as tensors, and how to predict them."""
+    """Instances as tensors, and options to predict them."""
 
     id: Annotated[str, AtMost("name_bytes_max", "bytes of an id", utf8_length)] | None = Field(
         default=None, description="repeated by the answer"
@@ -93,7 +93,7 @@ class OutputTensor(TypedDict):
 
 
 class InferAnswerParameters(TypedDict):
-    """Which version answered, and the epoch of its thresholds if it has tuned ones."""
+    """The version that answered, and the epoch of its thresholds if it has tuned ones."""
 
     version: int
     threshold_epoch: NotRequired[int]
@@ -118,7 +118,7 @@ class TensorMetadata(TypedDict):
 
 
 class ModelMetadata(TypedDict):
-    """What a model takes and answers with."""
+    """The tensors that a model takes and answers with."""
 
     name: str
     versions: list[str]

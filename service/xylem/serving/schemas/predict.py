@@ -159,7 +159,7 @@ class InfoQuery(RequestModel):
 
 
 class Options(InfoQuery):
-    """How to predict; `xylem.serving.rows` turns these into the engine's options."""
+    """Options to predict; `xylem.serving.rows` turns these into the engine's options."""
 
     top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = Field(
         default=5, description="labels an instance gets, at most"
@@ -228,7 +228,7 @@ class Options(InfoQuery):
 
 
 class PredictRequest(Options):
-    """Instances, and how to predict them."""
+    """Instances, and options to predict them."""
 
     instances: Annotated[list[Instance], AtMost("instances_max", "instances")] = Field(
         description="texts, sparse rows or named features, as the model was trained on",

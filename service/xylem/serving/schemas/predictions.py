@@ -9,14 +9,14 @@ from typing_extensions import TypedDict
 
 
 class FieldFault(TypedDict):
-    """What is wrong with one field of a request."""
+    """A fault in one field of a request."""
 
     path: Annotated[str, Field(description="where the field is, such as instances[3].indices[0]")]
     detail: str
 
 
 class LineError(TypedDict):
-    """What is wrong with a line."""
+    """An error in a line."""
 
     code: str
     detail: str
@@ -28,7 +28,7 @@ class LineError(TypedDict):
 
 
 class ProblemDetails(TypedDict):
-    """Why a request was refused, or failed (RFC 9457)."""
+    """The reason why a request was refused, or failed (RFC 9457)."""
 
     type: Annotated[
         str, Field(description="where the code is explained", examples=["/docs#bad-request"])
@@ -52,14 +52,14 @@ Float32: TypeAlias = Annotated[
 
 
 class VersionAnswer(TypedDict):
-    """Which version answered."""
+    """The version that answered."""
 
     model: str
     version: int
 
 
 class FeatureContribution(TypedDict):
-    """What a feature added to a node's margin, or took away: its value times its weight."""
+    """The contribution of a feature to a node's margin: its value times its weight."""
 
     feature: Annotated[str, Field(description="its name, or its id if it has none")]
     contribution: Float32
@@ -93,7 +93,7 @@ class ExplainedTree(TypedDict):
 
 
 class TreesExplanation(TypedDict):
-    """Why a label of a model of label trees has its score."""
+    """An explanation of a label's score by a model of label trees."""
 
     trees: list[ExplainedTree]
 
@@ -120,13 +120,13 @@ class ExplainedLeaf(TypedDict):
 
 
 class LeavesExplanation(TypedDict):
-    """Why a label of a model of decision trees has its score."""
+    """An explanation of a label's score by a model of decision trees."""
 
     leaves: list[ExplainedLeaf]
 
 
 class ExplainedMember(TypedDict):
-    """What a member of a combined version says about a label."""
+    """The part of a member of a combined version in a label's score."""
 
     member: Annotated[str, Field(description="model and version")]
     score: Annotated[
@@ -148,14 +148,14 @@ class ExplainedName(TypedDict):
 
 
 class MembersExplanation(TypedDict):
-    """Why a label of a combined model has its score: its members and the names that were found."""
+    """An explanation of a label's score by a combined model: its members, and names in the text."""
 
     members: list[ExplainedMember]
     names: list[ExplainedName]
 
 
 LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
-"""Why a label has its score."""
+"""An explanation of a label's score."""
 
 
 _EXAMPLE: dict[str, Any] = {
@@ -189,7 +189,7 @@ class NamedLabel(DescribedLabel):
 
 
 class Statistics(TypedDict):
-    """What a prediction cost: inner nodes whose children were scored, and bytes of weights read."""
+    """The cost of a prediction: inner nodes with children scored, and bytes of weights read."""
 
     nodes: int
     weight_bytes: int
@@ -197,7 +197,7 @@ class Statistics(TypedDict):
 
 @with_config(json_schema_extra={"example": _EXAMPLE})
 class Prediction(TypedDict):
-    """What is predicted for one instance."""
+    """The prediction for one instance."""
 
     labels: Annotated[
         list[NamedLabel], Field(description="the best first; of equal scores the smaller id")
@@ -225,13 +225,13 @@ class PredictAnswer(VersionAnswer):
 
 
 class BatchPrediction(Prediction):
-    """What is predicted for the instance of a line, with the id that the line has."""
+    """The prediction for the instance of a line, with the id that the line has."""
 
     id: NotRequired[str | int]
 
 
 class BatchError(TypedDict):
-    """Why a line has no prediction, with the id that the line has; or what ended the batch."""
+    """The error of a line, with the id that the line has; or the error that ended the batch."""
 
     id: NotRequired[str | int]
     error: LineError

@@ -59,7 +59,7 @@ def fta(
 def _count_last(
     labels: I32, estimates: F32, is_hit: U8, scores: F32, hits_out: I64, marks_out: I64
 ) -> None:
-    """Count each estimate at the highest value of the grid that it reaches."""
+    """Count each estimate once, at the highest value of the grid that it reaches."""
     for i in range(len(labels)):
         label = labels[i]
         n_reached = len(scores)
