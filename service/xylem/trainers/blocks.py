@@ -1,8 +1,9 @@
-"""Label trees of rows that never meet: they stay in blocks, of which steps get what they solve.
+"""Training of label trees on rows that are never in memory together.
 
-A step holds a block, or the rows that reach a group of subtrees. A node that more rows reach is
-solved block after block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data
-cannot fit in memory", algorithm 2, by dual coordinate descent.
+The rows are stored in blocks. A step of the training holds one block, or the rows that reach a
+group of subtrees. A node that is reached by more rows than a step may hold is trained block after
+block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data cannot fit in
+memory", algorithm 2, by dual coordinate descent.
 """
 
 import os
@@ -39,18 +40,19 @@ from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 PASSES_MAX = 20
-"""Passes over all blocks: late ones change little
+"""Most passes over all blocks; later passes change little
 (docs/adr/0020-steps-and-who-runs-them.md has figures).
 """
 
 
 class _Work(NamedTuple):
-    """What a step solves.
+    """The work of one step.
 
-    nodes  those of a group of subtrees; or one whose rows are more than a step holds
-    tile   which tile of such a node, else -1
-    parts  where the rows that reach them are: of such a node in blocks dealt at random, none at the
-           root, which all rows reach
+    nodes  the nodes of a group of subtrees; or a single large node, reached by more rows than a
+           step may hold
+    tile   the tile of the large node that is trained; -1 for a group
+    parts  handles of the rows that reach the nodes. For a large node they are blocks dealt at
+           random; the list is empty at the root, which all rows reach
     """
 
     nodes: list[int]
@@ -59,11 +61,11 @@ class _Work(NamedTuple):
 
 
 def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
-    """Return the nodes that too many rows reach, and the others in
-    groups whose rows a step can hold.
+    """Return the large nodes, and the other inner nodes in groups.
 
-    A group has the nodes of subtrees whose leaves stand side by side. A row counts for each of its
-    labels.
+    A large node is reached by more rows than a step may hold; a step can hold the rows of a group.
+    A group has the nodes of subtrees whose leaves are consecutive. A row counts once for each of
+    its labels.
     """
     rows = blocks.census.label_rows[shape.labels]
     nonzeros = blocks.census.label_nonzeros[shape.labels]
@@ -90,10 +92,10 @@ def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]
 
 
 def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
-    """Take the rows of a block that reach each group of leaves; they keep all their labels.
+    """Return, for each group of leaves, the rows of a block that reach it, with all their labels.
 
-    place  int32[K]   the place of each label among the leaves
-    group  int64[K']  the group of each leaf, -1: none
+    place  int32[K]   position of each label among the leaves
+    group  int64[K']  group of each leaf; -1: none
     """
     data = block.get()
     of_label = group[place[data.labels.indices]]
@@ -103,15 +105,15 @@ def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[Train
 
 
 def _row_of_each(labels: LabelRows) -> I32:
-    """Return the row that each label stands in."""
+    """Return the row of each entry of `labels.indices`."""
     return np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))
 
 
 @dataclass(frozen=True)
 class _SolveWork:
-    """Solves groups of subtrees, and tiles block after block.
+    """A step that trains a group of subtrees at once, or a tile of a large node block by block.
 
-    Its workspace: for each feature a number, 0.
+    Its workspace is int32[n_features], zero between calls.
     """
 
     blocks: list[HeldRows]
@@ -124,11 +126,11 @@ class _SolveWork:
     n_features: int
 
     def workspace(self) -> I32:
-        """Return the rank of each feature, 0: none has one."""
+        """Return int32[n_features], zero: space for the rank of each feature."""
         return np.zeros(self.n_features, np.int32)
 
     def run(self, work: _Work, rank: I32, stop: U8) -> list[Chunk]:
-        """Return the classifiers of an item."""
+        """Return the classifiers of a group by node, or of the one tile."""
         if work.tile >= 0:
             with TemporaryFile(buffering=0) as duals:
                 return [self._solve_top(work, duals.fileno(), rank, stop)]
@@ -151,8 +153,9 @@ class _SolveWork:
         return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
 
     def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
-        """Return the rows of a block that reach a node, and the
-        set of children each is positive for.
+        """Return the rows of a block that reach a node, and the set of children (bits) of each.
+
+        The bits are of the children in `bounds` for which the row is positive.
         """
         leaf = self.place[labels.indices]
         row = _row_of_each(labels)
@@ -165,10 +168,11 @@ class _SolveWork:
         return of_node, positive
 
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
-        """Return the classifiers of a tile; one stays as it is once it
-        was done in every block of a pass.
+        """Return the classifiers of a tile of a large node, trained block after block.
 
-        duals  the file of the dual variables of the node's rows: LANES of each
+        A classifier is not changed any more after a pass in which it was done in every block.
+
+        duals  file descriptor of the dual variables: LANES float32 for each row of the node
         """
         (node,) = work.nodes
         blocks = work.parts or self.blocks
@@ -218,7 +222,8 @@ class _SolveWork:
                 )
                 weights[of_block] = np.where(moves, tile.weights, weights[of_block])
                 os.pwrite(duals, np.where(moves, tile.alpha, old_alpha).data, offset)
-                del data, rows, problem, tile, old_alpha  # before the next block comes
+                # frees the memory before the next block is loaded
+                del data, rows, problem, tile, old_alpha
             live &= undone
             if stop[0] or not live:
                 break
@@ -231,9 +236,7 @@ class _SolveWork:
 def _count_features(
     work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int
 ) -> list[int]:
-    """Count the features that rows of nodes have: those of a group
-    of subtrees, or one in all blocks.
-    """
+    """Return, for each node of a work, the number of features that its rows have."""
     if work.tile < 0:
         data = JoinedRows(tuple(work.parts)).get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
@@ -248,7 +251,7 @@ def _count_features(
 
 
 def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
-    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
+    """Return int64[nodes]: the number of features in the rows of each inner node; 0 at leaves."""
     works, _, mixed = _divide_tree(blocks, shape, tools)
     used = np.zeros(len(shape.first), np.int64)
 
@@ -261,17 +264,20 @@ def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
 
 
 def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
-    """Return what a step of `train_blocks` takes; n_rows are those of the block that has most."""
+    """Return the memory in bytes that a step of `train_blocks` takes.
+
+    n_rows  rows of the block that has most
+    """
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
 def _divide_tree(
     blocks: Blocks, shape: Shape, tools: Tools
 ) -> tuple[list[_Work], I32, list[HeldRows]]:
-    """Divide a tree into works, the largest first, and give each its rows.
+    """Divide a tree into works, and find the rows of each.
 
-    Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where
-    a node's are more than a step holds.
+    Returns (the works, those of large nodes first; int32[K], the position of each label among the
+    leaves; the blocks of all rows dealt at random, empty if there is no large node).
     """
     tops, groups = _plan_nodes(blocks, shape)
     place = inverse(shape.labels, len(blocks.census.label_rows))
@@ -311,8 +317,9 @@ def train_blocks(
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
 
-    Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs
-    them. Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
+    The bits are those of `train_classifiers` at all nodes but the large ones, and do not depend on
+    the machines that run the steps. Memory: the chunks; for a step about three times `memory_bytes`
+    and 76 bytes a feature.
     """
     works, place, mixed = _divide_tree(blocks, shape, tools)
     n_children = np.diff(shape.child_ptr)

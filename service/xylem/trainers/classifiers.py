@@ -1,4 +1,4 @@
-"""The classifiers of a label tree: for each inner node, one against the rest for its children."""
+"""Training of the classifiers of a label tree: one-versus-rest for the children of each node."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,20 +25,21 @@ from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
-"""What trains the classifiers of a tile with each loss."""
+"""The solver that trains the classifiers of a tile, for each loss."""
 
-# a piece of work is about so many visits of a row by a tile and epoch, or one tile
+# about the size of a piece of work: visits of a row by a tile, in all epochs; or one tile
 _PIECE = 2_000_000
 _LINE_BYTES = 64
 
 
 class Solving(NamedTuple):
-    """How the classifiers are trained.
+    """The options of the training of classifiers.
 
-    cost        at a node of n of the root's N rows, a child with p of them has the cost
-    cost_decay  `cost * (N / n) ** cost_decay * (n / p) ** rare_decay`
-    rare_decay
-    prune       weights smaller than this are left out; 0 keeps all that are not 0
+    cost, cost_decay, rare_decay  at a node with n of the root's N rows, a child with p positive
+                rows has the cost `cost * (N / n) ** cost_decay * (n / p) ** rare_decay`
+    eps         accuracy at which a solver stops
+    epochs_max  most epochs of a solver
+    prune       weights smaller than this are left out; 0 keeps all weights that are not 0
     """
 
     loss: Loss
@@ -50,10 +51,12 @@ class Solving(NamedTuple):
     prune: float
 
     def costs_at(self, n_root: int, n_rows: int, n_positive: I64 | F32) -> F32:
-        """Return float32[LANES]: the costs of a tile's children, which
-        have so many of a node's n_rows rows.
+        """Return float32[LANES]: the costs of the children of a tile.
 
-        Beyond the last child the cost is that of a child with all rows.
+        n_root, n_rows  rows of the root and of the node
+        n_positive      positive rows of each child
+
+        Lanes beyond the last child get the cost of a child with all rows.
         """
         costs = np.full(LANES, self.cost * (n_root / n_rows) ** self.cost_decay)
         costs[: len(n_positive)] *= (n_rows / np.maximum(n_positive, 1)) ** self.rare_decay
@@ -61,14 +64,18 @@ class Solving(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The rows of each label, labels in the order of a shape's leaves.
+    """The rows of each label, with the labels in the order of a shape's leaves.
 
-    ptr   int64[K' + 1]  or one more: after the labels, the rows that are negatives at the root only
+    ptr   int64[K' + 1]  rows[ptr[i] : ptr[i + 1]] carry label i. It may have one element more: then
+          the rows after those of the labels are negatives at the root, and nothing else
     rows  int32[..]      ascending within a label
     """
 
     def end(self, shape: Shape, node: int) -> int:
-        """Return the end of a node's rows in terms of leaves; at the root, that of all rows."""
+        """Return the index into `ptr` of the end of a node's rows.
+
+        It is the node's last leaf and one; at the root, the end of all rows.
+        """
         return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
 
     ptr: I64
@@ -76,12 +83,12 @@ class Members(NamedTuple):
 
 
 class RowSample(NamedTuple):
-    """Some of a node's rows, which stand for all.
+    """A sample of the rows of a node, used in place of all of them.
 
-    rows    int32[n]    ascending
-    was     uint8[n]    1 where it was a row of the node when the old weights were trained
-    weight  float32[n]  so many rows have the cost, or the curvature, of this one
-    before  the members of the labels that there were then
+    rows         int32[n]    ascending
+    is_old       uint8[n]    1 if the old weights of the node were trained on the row
+    weight       float32[n]  number of rows that the row stands for, in the loss or the curvature
+    old_members  the members of the labels on which the old weights were trained
     """
 
     rows: I32
@@ -91,10 +98,10 @@ class RowSample(NamedTuple):
 
 
 def count_positives(is_positive: I64, sample: RowSample | None) -> tuple[I64 | F32, int]:
-    """Return how many positives each child of a tile has, and how many rows the node has.
+    """Return (the number of positive rows of each child of a tile, the number of rows of the node).
 
-    is_positive  int64[children, rows], 1 where a row is positive for a child
-    sample       None if all rows of the node are there, each of weight 1
+    is_positive  int64[children, rows]  1 where a row is positive for a child
+    sample       the rows and their weights; None: all rows of the node, each of weight 1
     """
     if sample is None:
         return np.count_nonzero(is_positive, axis=1), is_positive.shape[1]
@@ -102,14 +109,15 @@ def count_positives(is_positive: I64, sample: RowSample | None) -> tuple[I64 | F
 
 
 class ChildTraining(NamedTuple):
-    """The children of a node whose classifiers are trained.
+    """The children of a node whose classifiers are trained, and where their training starts.
 
     children  int32[n]  ascending
-    old       the weights that they go on from; None: from nothing
-    place     int32[C]  which of the children each child of `old` is, -1: none
-    some      the rows that they are trained on, of the loss squared_hinge one child after the other
-              if from nothing; old weights are then the optimum of what was, and those of features
-              that none of these rows has stay, and are left out of the result. None: all rows
+    old       the weights from which the training starts; None: it starts from 0
+    place     int32[C]  position in `children` of each child of `old`; -1: not in it
+    sample    the rows on which they are trained; None: all rows of the node. With a sample, old
+              weights are taken to be the optimum for the old rows. Old weights of features that no
+              row of the sample has do not change, and are left out of the result. Without old
+              weights (loss squared_hinge only) one child is trained after the other
     """
 
     children: I32
@@ -119,7 +127,7 @@ class ChildTraining(NamedTuple):
 
 
 class SomeTiles(NamedTuple):
-    """Some tiles of a node: first .. last - 1."""
+    """Consecutive tiles of a node: first .. last - 1."""
 
     node: int
     first: int
@@ -127,8 +135,13 @@ class SomeTiles(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """A tile's weights: features (ascending), how many each has, and
-    of which child, what weight; biases.
+    """The weights of a trained tile.
+
+    features  int32[m]      ascending
+    counts    int32[m]      weights of each feature
+    lane      uint8[nnz]    child of each weight, as its position in the tile
+    weight    float32[nnz]
+    bias      float32[children of the tile]
     """
 
     features: I32
@@ -139,13 +152,13 @@ class Solved(NamedTuple):
 
 
 def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
-    """Return the members of `labels` from the rows of all labels (`rows_by_label`)."""
+    """Return the members of `labels`, given the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
 
 
 def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, ChildTraining]:
-    """Return that all classifiers of some nodes of a shape are trained, from nothing."""
+    """Return for each node the training of all its children from 0."""
     counts = np.diff(shape.child_ptr)
     return {node: ChildTraining(np.arange(counts[node], dtype=np.int32)) for node in nodes}
 
@@ -165,8 +178,8 @@ def train_classifiers(
     same bits whatever the number of threads. Memory: the chunks, and for each thread the rows of a
     node and 128 bytes for each of them.
 
-    trained  by node: which children are, and from where they go on; a chunk has these alone, and
-             other nodes have none. None: `every_child`
+    trained  by node: the children to train; a chunk has only these, and other nodes get None. None:
+             all children of all inner nodes, from 0 (`every_child`)
     """
     trained = every_child(shape, shape.inner.tolist()) if trained is None else trained
     n_root = int(np.count_nonzero(np.bincount(members.rows)))
@@ -200,16 +213,16 @@ def train_classifiers(
 
 
 def solver_bytes(rows: SparseRows) -> int:
-    """Return what the root's classifiers take, a tile at a time.
+    """Return the memory in bytes that a tile of the root takes while it is trained.
 
-    That is its rows once more, of each row 88 bytes (64 of them margins of 16 children), of each
-    feature 72.
+    That is a copy of the rows, 88 bytes for each row (64 of them dual variables of 16 children),
+    and 72 bytes for each feature.
     """
     return 8 * len(rows.indices) + 88 * rows.n_rows + 72 * rows.n_features
 
 
 def aligned(n: int) -> F32:
-    """Return float32[n, LANES] of zeros that begins on a cache line."""
+    """Return float32[n, LANES] of zeros, whose memory begins on a cache line."""
     n_bytes = n * LANES * 4
     raw = np.zeros(n_bytes + _LINE_BYTES, np.uint8)
     start = -raw.ctypes.data % _LINE_BYTES
@@ -218,7 +231,10 @@ def aligned(n: int) -> F32:
 
 @dataclass(frozen=True)
 class Solve:
-    """Trains the tiles of a piece. Its workspace: for each row and each feature a number, 0."""
+    """A step that trains some tiles of a node.
+
+    Its workspace is int32[n_rows] and int32[n_features], zero between calls.
+    """
 
     rows: SparseRows
     shape: Shape
@@ -237,11 +253,11 @@ class Solve:
         return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
 
     def visits(self, piece: SomeTiles) -> int:
-        """Return a bound on the row visits of an epoch."""
+        """Return an upper bound on the visits of rows in an epoch of a piece."""
         return self._carried(piece.node) * (piece.last - piece.first)
 
     def pieces(self) -> Iterator[SomeTiles]:
-        """Cut the nodes into pieces; the cut does not depend on the number of threads."""
+        """Yield the pieces of all nodes; they do not depend on the number of threads."""
         for node in self.trained:
             n_tiles = self.n_tiles(node)
             step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
@@ -249,11 +265,11 @@ class Solve:
                 yield SomeTiles(node, first, min(n_tiles, first + step))
 
     def workspace(self) -> tuple[I32, I32]:
-        """Return what calls work in."""
+        """Return the workspace of a thread."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
 
     def run(self, piece: SomeTiles, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
-        """Return the result of an item."""
+        """Return the weights of each tile of a piece."""
         rows = self.rows
         solving = self.solving
         training = self.trained[piece.node]
@@ -280,7 +296,8 @@ class Solve:
         solved = []
 
         def positive(carried: Members, of_tile: I32) -> U16:
-            masks = np.empty(n_rows + 1, np.uint16)  # the last one: of rows that are not seen
+            # the last element is written for rows of labels that are not in `of_node`
+            masks = np.empty(n_rows + 1, np.uint16)
             positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, masks)
             return masks[:-1]
 
@@ -342,11 +359,11 @@ class Solve:
 
 
 def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
-    """Return one chunk of children that several have, by their places in it.
+    """Return one chunk with the children of several chunks.
 
-    parts  each with int32[C]: the place of each of its children, -1: it is left out. A child may be
-           in two of them, which then have weights for other features; the bias is that of the first
-           one
+    parts  chunks, each with int32[C]: the position of each of its children in the new chunk; -1:
+           the child is left out. A child may be in two of the chunks, if they have its weights for
+           different features; its bias is that of the first one
     """
     bias = np.zeros(n_children, np.float32)
     keys = [np.empty(0, np.int64)]
@@ -358,13 +375,15 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
         weights.append(chunk.weight[child >= 0])
     key = np.concatenate(keys)
     weight = np.concatenate(weights)
-    order = np.argsort(key, kind="stable")  # which merges what is sorted
+    order = np.argsort(key, kind="stable")  # fast here: a stable sort merges sorted runs
     return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
 
 
 def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:
-    """Return the weights of a tile that are kept; `ascending` are
-    the ranks of its features, sorted.
+    """Return the weights of a tile that are not pruned.
+
+    used       int32[m]  feature of each rank
+    ascending  int64[m]  the ranks, sorted by feature
     """
     counts = np.empty(len(used), np.int32)
     lane, weight = pack_tile(weights, ascending, n_children, prune, counts)
@@ -372,7 +391,7 @@ def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: f
 
 
 def chunk_of(tiles: list[Solved]) -> Chunk:
-    """Join the tiles of a node, first to last."""
+    """Return the chunk of a node from all its tiles, in their order."""
     counts = np.sum([tile.counts for tile in tiles], axis=0, dtype=np.int64)
     ends = np.cumsum(counts)
     following = ends - counts

@@ -1,5 +1,6 @@
-"""Rows that never meet: they are held in blocks, counted, summed by label and dealt
-anew by steps.
+"""Rows that are stored in blocks and never in memory together.
+
+Steps count them, sum them by label and deal them to other blocks.
 """
 
 from functools import reduce
@@ -30,16 +31,16 @@ from xylem.trainers.source import (
 from xylem.trainers.weighing import FeatureCounts, count_features, scale_features
 from xylem_store import F32
 
-_PARTS = 2  # a block is of so many times fewer MiB of the file than a step may hold of rows
-_SUMS = 8  # sums of labels are added in parts that take so many times less than a step may hold
+_PARTS = 2  # a block is read from 1 / _PARTS of the MiB that a step may hold
+_SUMS = 8  # the sums of labels are added in parts of 1 / _SUMS of the memory that a step may hold
 STAGE = "blocks"
 
 
 class Blocks(NamedTuple):
-    """Rows in blocks, in their order.
+    """Rows in blocks, in the order of their source.
 
-    held          where each block is
-    memory_bytes  of rows that a step holds at once
+    handles       a handle of each block
+    memory_bytes  most bytes of rows that a step may hold at once
     census        the counts of all rows
     """
 
@@ -49,9 +50,12 @@ class Blocks(NamedTuple):
 
 
 def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
-    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks.
+    """Read a stream and store its rows in blocks.
 
-    Raises BadData, also for a row that takes more than a step may hold.
+    source      each of its parts comes from one MiB of its file
+    memory_mib  most MiB of rows that a step may hold
+
+    Raises BadData, also for a row that is larger than that.
     """
     census = source.census
     census.check_labelled()
@@ -75,16 +79,17 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
 
 
 def _deal(block: HeldRows, seed: int, n_parts: int) -> list[TrainingSet]:
-    """Deal the rows of a block at random."""
+    """Deal the rows of a block at random to n_parts parts."""
     data = block.get()
     order = np.random.default_rng(seed).permutation(data.n_rows)
     return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
 
 
 def deal_blocks(blocks: Blocks, tools: Tools) -> list[HeldRows]:
-    """Return as many blocks, each with rows of all of them: files are often sorted.
+    """Return as many blocks as there are, with all rows dealt to them at random.
 
-    A block that is unlike the others would be learnt well and then forgotten, again and again.
+    Files are often sorted, and then blocks differ from one another: each would be learnt well, and
+    forgotten while the next ones are learnt.
     """
     n_blocks = len(blocks.handles)
     deal = Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks))
@@ -98,8 +103,9 @@ def _count_features(block: HeldRows) -> FeatureCounts:
 
 
 def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
-    """Sum the weighed rows of each label of a block: labels
-    bounds[i] .. bounds[i + 1] - 1 are part i.
+    """Return the sums of the weighed rows of each label of a block, in parts.
+
+    Part i has the labels bounds[i] .. bounds[i + 1] - 1.
     """
     data = block.get()
     sums = label_sums(scale_features(data.rows, scale), data.labels)
@@ -108,7 +114,10 @@ def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[Spa
 
 
 def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
-    """Add the sums of some labels, of the first block first, to their representations."""
+    """Return the representations of some labels from their sums in each block.
+
+    The sums are added from the first block to the last.
+    """
     total: Any = 0
     for part in of_blocks:
         total = total + matrix_of(part.get())
@@ -117,8 +126,9 @@ def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
 
 
 def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
-    """Return the factor of each feature, as `weigh` finds it: counts
-    are added from the first block on.
+    """Return the factor of each feature, as `weigh` does; None: all are 1.
+
+    The counts are added from the first block to the last.
     """
     if idf == "no":
         return None

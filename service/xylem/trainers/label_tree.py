@@ -1,5 +1,5 @@
-"""Trainers `label-tree`, clusters of labels with linear classifiers
-at the nodes, and `ovr`, one node.
+"""Trainers `label-tree` (a tree of clustered labels with linear classifiers at its nodes) and
+`ovr` (one such node with all labels).
 """
 
 from collections.abc import Callable, Iterator
@@ -41,13 +41,14 @@ _FEATURES = 300
 
 
 def prune_of(prune: Prune, mean: float) -> float:
-    """Return the size below which weights are left out, where rows
-    have so many features in the mean.
+    """Return the absolute value below which weights are removed.
 
-    A row of length 1 with n features has values of about 1 / sqrt(n), and what is left out of its
-    margin is the sum of n small weights times these: weights of some features of one word are
-    alike, so the sum grows as sqrt(n) (docs/trainers/label-tree.md has figures). The bound shrinks
-    as that grows.
+    mean  mean number of features in a row
+
+    A row of length 1 with n features has values of about 1 / sqrt(n). Pruning changes its margin by
+    the sum of n small weights times these values. The weights of features that come from one word
+    are similar, so this sum grows as sqrt(n) (docs/trainers/label-tree.md has figures). Therefore
+    `auto` lowers the bound as 1 / sqrt(n), for more than 300 features.
     """
     if prune != "auto":
         return prune
@@ -59,8 +60,8 @@ class ClassifierParameters(Parameters):
 
     The defaults were chosen on held-out rows of the training files of four data sets
     (`benchmarks.training`). Two deviate from Lin, Liu and Lin 2024: the third power in the link,
-    and the cost that is larger at nodes of fewer rows. It is counted from the root's, so that the
-    root has C whatever the size of the data set.
+    and the cost that is larger at nodes of fewer rows. The cost of a node is relative to that of
+    the root, so that the root has the cost C whatever the size of the data set.
     """
 
     loss: Literal["squared_hinge", "logistic"] = Field(
@@ -99,9 +100,7 @@ class ClassifierParameters(Parameters):
     )
 
     def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
-        """Return what the classifiers are trained with on so many rows, with so many
-        values in all.
-        """
+        """Return the options of the training on n_rows rows with n_nonzeros values in total."""
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
         prune = prune_of(self.prune, n_nonzeros / max(1, n_rows))
@@ -116,7 +115,7 @@ class ClassifierParameters(Parameters):
         )
 
     def model_link(self) -> Link:
-        """Return the link that goes with the loss."""
+        """Return the link that belongs to the loss."""
         return self.link if self.loss == "squared_hinge" else "logistic"
 
 
@@ -154,10 +153,10 @@ def _shapes(
 ) -> Iterator[tuple[Tools, Shape]]:
     """Yield (tools of the tree, shape) of each tree.
 
-    find  the label representations, where they are wanted
+    find  returns the label representations; called only if labels are clustered
 
-    The labels are clustered anew for each; without parameters for that all of them are children of
-    the root.
+    The labels are clustered again for each tree. For trainer `ovr` there is one tree, in which all
+    labels are children of the root.
     """
     if not isinstance(p, LabelTreeParameters):
         yield tools, join(labels, [])
@@ -187,7 +186,7 @@ def _cluster_labels(
 
 
 def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
-    """Train the classifiers of a shape; they are for the rows before they were weighed."""
+    """Train the classifiers of a shape on weighed rows; return a tree that scores original rows."""
     chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
     return _tree_of(weighed, shape, chunks)
 
@@ -200,8 +199,8 @@ def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree
 def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2).
 
-    Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with
-    a label. Rows of a stream are held in blocks. Raises BadData.
+    For `ovr` it is one tree whose root has every label as a child: each label has a classifier that
+    is trained on all rows with labels. Rows of a stream are stored in blocks. Raises BadData.
     """
     census = source.census
     solving = parameters.solving(census.n_rows, census.n_nonzeros)
@@ -227,8 +226,8 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
 def _shapes_of_blocks(
     source: RowSource, p: ClassifierParameters, tools: Tools
 ) -> tuple[Blocks, F32 | None, Iterator[tuple[Tools, Shape]]]:
-    """Return the rows of a stream, held in blocks, the factors of features, and the
-    trees' shapes.
+    """Return the rows of a stream in blocks, the factors of features (None: all are 1), and the
+    shapes of the trees with their tools.
     """
     blocks = blocks_of(source, p.memory_mib, tools)
     scale = factors_of(blocks, p.idf, tools)
@@ -239,7 +238,7 @@ def _shapes_of_blocks(
 def estimate_label_tree(
     data: TrainingSet, parameters: ClassifierParameters, tools: Tools
 ) -> SizeEstimate:
-    """Return the size bound of what `fit_label_tree` would train with the same arguments."""
+    """Return a bound on the size of the model that `fit_label_tree` would train on these rows."""
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
     return estimate_size(data.rows, shapes, tools)
@@ -248,14 +247,17 @@ def estimate_label_tree(
 def _estimate_blocks(
     source: RowSource, parameters: ClassifierParameters, tools: Tools
 ) -> SizeEstimate:
-    """Return the size bound of what `fit_label_tree` would train on a stream. Raises BadData."""
+    """Return a bound on the size of the model that `fit_label_tree` would train on a stream.
+
+    Raises BadData.
+    """
     blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
     counted = ((shape, features_used(blocks, shape, of_tree)) for of_tree, shape in shapes)
     return size_of(counted, getattr(parameters, "trees", 1), tools)
 
 
 def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Regrowth:
-    """Return how trees get new labels and go on from old weights."""
+    """Return the object that adds new labels to trees and trains them further."""
 
     def members(labels: LabelRows, shape: Shape) -> Members:
         return members_of(*rows_by_label(labels), shape.labels)

@@ -1,10 +1,10 @@
-"""The trainers by name: a new one is a file with a TrainerSpec
-and its line here, or an entry point.
+"""The trainers by name.
 
-Entry points stand in the group `xylem.trainers`, each by its trainer's name
-(docs/add_a_trainer.md). A package is only loaded when its trainer is asked for; what is wrong with
-it is told then, with the name of its distribution. Nothing that is installed can take the place of
-a trainer of our own, or stop one.
+A new trainer is a module with a TrainerSpec and a line in `TRAINERS`, or an entry point of an
+installed package. Entry points are in the group `xylem.trainers`, each with the name of its trainer
+(docs/add_a_trainer.md). A package is loaded only when its trainer is used; errors in it are
+reported then, with the name of its distribution. An installed package can neither replace a trainer
+of Xylem nor make one fail.
 """
 
 import logging
@@ -57,20 +57,23 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
         LEARNED_TREE,
     )
 }
-"""Every trainer of our own by the name that the command line takes."""
+"""The trainers of Xylem itself, by the name that is used on the command line."""
 
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
-"""What a trainer can do that reads rows so, the least demanding last."""
+"""For each way to read rows, what a trainer that reads in this way can do.
+
+They are ordered by their demands on the source, the least demanding last.
+"""
 
 GROUP = "xylem.trainers"
 
 
 @cache
 def installed() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points by name: more than one where
-    distributions clash. Found once a process.
+    """Return the entry points by name; several for a name that several distributions use.
 
-    Logs those that have the name of a trainer of our own: they are passed over.
+    They are looked up once in a process. An entry point with the name of one of `TRAINERS` is
+    logged, and never used.
     """
     points_by_name: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _source(point))):
@@ -88,8 +91,8 @@ def installed() -> dict[str, tuple[EntryPoint, ...]]:
 def _load(name: str) -> TrainerSpec[Any]:
     """Return the trainer of an entry point in `installed`.
 
-    Raises BadParameter, naming the distribution: two have the name, the object cannot be imported,
-    or is no TrainerSpec of that name.
+    Raises BadParameter, with the name of the distribution, if several distributions have this entry
+    point, if its object cannot be imported, or if it is no TrainerSpec of that name.
     """
     points = installed()[name]
     if len(points) > 1:
@@ -114,7 +117,7 @@ def _load(name: str) -> TrainerSpec[Any]:
 
 
 def _source(point: EntryPoint) -> str:
-    """Return the distribution that an entry point is of, with its version."""
+    """Return the name and version of the distribution that has an entry point."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown distribution"
 
 
@@ -123,9 +126,9 @@ def _sources(points: tuple[EntryPoint, ...]) -> str:
 
 
 def trainer(name: str) -> TrainerSpec[Any]:
-    """Return the trainer of that name, our own or an installed package's.
+    """Return the trainer of that name, of Xylem or of an installed package.
 
-    Raises BadParameter when there is none, or the package's cannot be used.
+    Raises BadParameter if there is none, or if that of the package cannot be used.
     """
     points = installed()
     if name in TRAINERS:
@@ -138,7 +141,10 @@ def trainer(name: str) -> TrainerSpec[Any]:
 
 
 def parse_parameters(name: str, items: Sequence[str]) -> Parameters:
-    """Return the parameters of trainer `name` that `key=value` items say; raise BadParameter."""
+    """Return the parameters of trainer `name` from `key=value` strings.
+
+    Raises BadParameter.
+    """
     parsed: Parameters = trainer(name).parameters.parse(items)
     return parsed
 
@@ -149,8 +155,9 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     parameters  of the trainer's class
     tools       the same seed, >= 0, and data give the same bits whatever the number of threads
 
-    Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is
-    read. When this thread is interrupted the threads end soon, and the exception goes on.
+    Raises BadParameter, also for a trainer that cannot read the source, before anything is read;
+    and BadData. When this thread is interrupted, the other threads end soon, and the exception
+    propagates.
     """
     spec = _check_trainer(name, parameters, tools)
     passes = tools.passes
@@ -173,9 +180,11 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
 
 
 def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], Regrows]:
-    """Return how the trees of a version grow on, rows being given; `operation` is wanted of it.
+    """Return a function of rows that returns the `Regrows` of a version.
 
-    Raises BadParameter for a version whose trees do not.
+    operation  "extend" or "from", the name of the option, for messages
+
+    Raises BadParameter for a version whose trees cannot be extended or trained further.
     """
     name = manifest.trainer.name
     stored_parameters = dict(manifest.trainer.parameters)
@@ -199,12 +208,12 @@ def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], R
 def grow_on(
     model: Model, data: TrainingSet, operation: str, crew: Crew, progress: Progress = no_progress
 ) -> Regrown:
-    """Return the trees of a version with labels added, or going on from their weights.
+    """Return the trees of a version with new labels, or trained further from their weights.
 
-    data  its labels are the version's, and after them new ones
-    operation  "extend" or "from"
+    data       its labels are those of the version, and after them new ones
+    operation  "extend": add the new labels; "from": train further
 
-    Raises BadParameter for a version whose trees do not grow on.
+    Raises BadParameter for a version whose trees cannot be extended or trained further.
     """
     growth = check_growth(model.manifest, operation)(data.rows)
     grow = growth.extend if operation == "extend" else growth.refit
@@ -226,8 +235,10 @@ def train(
 
 
 def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools) -> dict[str, Any]:
-    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes
-    and alpha_per_depth of a training.
+    """Return the estimated size of the model of a training, before it is trained.
+
+    The keys are those of SizeEstimate: nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes,
+    alpha_per_depth.
     """
     spec = _check_trainer(name, parameters, tools)
     check_training_set(data)
@@ -237,9 +248,9 @@ def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools)
 def estimate_blocks(
     name: str, parameters: Parameters, source: RowSource, tools: Tools
 ) -> dict[str, Any]:
-    """Return what `estimate` does of a stream.
+    """Return the same as `estimate`, for rows that are read as a stream.
 
-    Raises BadParameter for a trainer that holds no blocks.
+    Raises BadParameter for a trainer that does not store its rows in blocks.
     """
     estimator = _check_trainer(name, parameters, tools).estimate_blocks
     if estimator is None:
@@ -249,7 +260,7 @@ def estimate_blocks(
 
 
 def check_spreads(name: str, parameters: Parameters) -> None:
-    """Raise BadParameter for a training that is the work of one process, and not of steps."""
+    """Raise BadParameter for a training that cannot be divided among machines."""
     why = trainer(name).alone(parameters)
     if why is not None:
         able = ", ".join(
@@ -259,13 +270,16 @@ def check_spreads(name: str, parameters: Parameters) -> None:
 
 
 def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
-    """Return whether a source offers what a trainer needs."""
+    """Return whether a trainer can read a source."""
     ways = list(_READS)
     return ways.index(source.reads) <= ways.index(spec.reads)
 
 
 def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:
-    """Return trainer `name`. Raises BadParameter, also for what it is not to be used with."""
+    """Return trainer `name` after checking the parameters, the seed and the number of threads.
+
+    Raises BadParameter.
+    """
     spec = trainer(name)
     threads = tools.crew.threads
     if not isinstance(parameters, spec.parameters):

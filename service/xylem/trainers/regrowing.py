@@ -1,9 +1,9 @@
-"""Trees of linear classifiers that get new labels, or go on from
-old weights, without training again.
+"""Changes to trained trees of linear classifiers: new labels, and further training.
 
-A new label joins the group of sibling labels to which the trees lead the mean of its rows; a group
-that grows too large is divided as the trainer divides. Its classifier is trained on rows of the
-group; those on the path to it go on from their weights, as does every one where rows are others.
+A new label joins a group of sibling labels: the one that the tree predicts for the mean of the
+label's rows. A group that becomes too large is divided in the way of the trainer. The classifier of
+the new label is trained on rows of the group; classifiers on the path to it are trained further
+from their weights. With other rows, all classifiers are trained further.
 """
 
 from __future__ import annotations
@@ -48,37 +48,40 @@ from xylem_store import (
 
 _NO_LABELS = np.empty(0, np.int32)
 
-_ChunkAt = Callable[[int], Chunk]  # what reads the chunk of a node
+_ChunkAt = Callable[[int], Chunk]  # reads the chunk of a node
 _Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
-"""Returns the shape of a tree with new labels in it, and, int64[n], the
-old tree's node; -1 for a new one.
+"""Returns (the shape of a tree with the new labels; int64[n], the old tree's node for each node of
+the shape, -1 for a new node).
 """
 
 OTHERS = 1
 OTHERS_LEAST = 300
-"""Of a node's rows without new labels so many for each one with them,
-and at least, are seen (`_sample_rows`).
+"""Sizes of the sample of a node's rows without new labels, for old classifiers (`_sample_rows`):
+OTHERS for each row with a new label, and at least OTHERS_LEAST.
 """
 
 OF_NEW = 8
 OF_NEW_LEAST = 1500
-"""Where only new classifiers are trained: one in so many, and at least so many (`_sample_rows`)."""
-
-ANEW = 0.05
-"""Where more of the rows carry new labels, a step from old weights
-does not lead far enough (`_sample_rows`).
+"""Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in OF_NEW of
+the rows, and at least OF_NEW_LEAST.
 """
 
-# new classifiers are trained to so much larger an eps: a third less time, the same precision
+ANEW = 0.05
+"""If more than this share of the rows carries new labels, classifiers are trained from 0
+(`_sample_rows`): a Newton step from the old weights does not lead far enough.
+"""
+
+# eps is multiplied by this for new classifiers: a third less time, the same precision
 COARSE = 4
 
 
 class Regrowth(NamedTuple):
-    """How a trainer's trees grow on.
+    """Adds new labels to the trees of a trainer, and trains them further (`spec.Regrows`).
 
-    members      of a shape's labels among rows
-    divide       labels that are too many for a group, by their vectors, ascending: the tree of them
-    group_most   labels of a group, at most
+    members     returns the members of a shape's labels
+    divide      returns the shape of a tree over the labels of a group that has too many, given
+                their vectors and the labels, ascending
+    group_most  most labels of a group
     """
 
     solving: Solving
@@ -88,12 +91,12 @@ class Regrowth(NamedTuple):
     group_most: int
 
     def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the trees with a leaf for each label that rows carry and they know nothing of.
+        """Return the trees with a leaf for each label that rows carry and that has none.
 
-        The classifiers of new labels, of divided groups and of all that is on the paths there are
-        trained; all other weights stay to the bit.
+        The classifiers of new labels, of divided groups, and of the nodes on the paths to them are
+        trained; all other weights keep their bits.
 
-        data  rows old and new; labels of the version, and after them new ones
+        data  old and new rows; labels of the version, and after them new ones
         """
         weighed = weigh(data.rows, self.idf)
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
@@ -124,10 +127,9 @@ class Regrowth(NamedTuple):
         )
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the same trees with all classifiers trained on other
-        rows, going on from their weights.
+        """Return the same trees, with all classifiers trained further on other rows.
 
-        data  its labels are those of the version; classifiers of a node without rows stay
+        data  its labels are those of the version; classifiers of a node without rows do not change
         """
 
         def place(old: OldTree, _: _ChunkAt, __: Tools) -> tuple[Shape, I64]:
@@ -145,8 +147,11 @@ class Regrowth(NamedTuple):
         new: I32 | None,
         tools: Tools,
     ) -> Regrown:
-        """Return the ensemble whose trees have other places, trained
-        above new labels (None: above all).
+        """Return the ensemble of trees with new shapes, with the changed classifiers trained.
+
+        place  returns the new shape of each tree
+        new    int32[..]  the new labels, above which classifiers are trained; None: all classifiers
+               are trained
         """
         trees = []
         classifier_sources = []
@@ -189,7 +194,7 @@ class Regrowth(NamedTuple):
         )
         tree_of, local_of = forest_order(trees)
         at_node = offsets(np.array(list(map(len, classifier_sources))))[tree_of] + local_of
-        # the old node whose classifier, or whose chunk, is that of a node; -1: it is new
+        # for each node, the old node with the same classifier, and with the same chunk; -1: none
         classifier_node, chunk_node = (
             np.concatenate(of)[at_node] for of in (classifier_sources, chunk_sources)
         )
@@ -199,7 +204,8 @@ class Regrowth(NamedTuple):
                 classifier_node >= 0, old_ensemble.node_bias[classifier_node], ensemble.node_bias
             )
         )
-        # the same steps as before, of a scale that may differ in its last bit
+        # the old scales of old classifiers: those that were just computed for the same weights may
+        # differ in the last bit
         if len(old_ensemble.node_scale):
             scale = np.where(
                 classifier_node >= 0, old_ensemble.node_scale[classifier_node], ensemble.node_scale
@@ -212,8 +218,11 @@ class Regrowth(NamedTuple):
 
 
 class Regrown(NamedTuple):
-    """An ensemble that has grown on; of all trees: groups that
-    were divided, and classifiers trained.
+    """The result of `Regrows`.
+
+    ensemble     the new ensemble
+    divided      number of groups that were divided, in all trees
+    classifiers  number of classifiers that were trained, in all trees
     """
 
     ensemble: TreeEnsemble
@@ -222,7 +231,7 @@ class Regrown(NamedTuple):
 
 
 def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:
-    """Return the rows with some of their labels."""
+    """Return the labels of rows, without those that are not in `subset`."""
     is_chosen = np.isin(labels.indices, subset)
     return LabelRows(offsets(is_chosen)[labels.indptr], labels.indices[is_chosen], labels.n_labels)
 
@@ -230,14 +239,14 @@ def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:
 def _find_groups(
     old: OldTree, chunk_at: _ChunkAt, new: I32, sums: Any, counts: I64
 ) -> dict[int, tuple[I32, I32]]:
-    """Return, by the nodes of groups that new labels join, the
-    labels of the group and those that join.
+    """Find the group that each new label joins.
 
-    From the root on a label goes to the child of the largest margin for the mean of its rows, until
-    that is a label.
+    Returns for each node above such a group (the labels of the group, the new labels that join it).
+    A label starts at the root and goes to the child with the largest margin for the mean of its
+    rows, until that child is a leaf.
 
-    sums    csr_array[len(new), D]  of the rows of each new label
-    counts  int64[len(new)]         how many these are
+    sums    csr_array[len(new), D]  sum of the rows of each new label
+    counts  int64[len(new)]         number of these rows
     """
     joins = {}
     queue = [(0, np.arange(len(new)))]
@@ -261,14 +270,18 @@ def _find_groups(
 
 
 def _chunks_of(ensemble: TreeEnsemble, old: OldTree) -> _ChunkAt:
-    """Return what reads the chunk of a node of a tree, once."""
+    """Return a function that reads the chunk of a node of a tree, and caches it."""
     return cache(lambda node: chunk_of(ensemble, int(old.nodes[node])))
 
 
 def _add_leaves(
     old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]
 ) -> tuple[Shape, I64]:
-    """Return the place of new labels after the others of their groups, which may be divided."""
+    """Return the shape of a tree with new labels, and the old node of each node, -1 for new ones.
+
+    joins    by node: the new labels, which follow the other children of the node
+    divided  by node: the tree that takes the place of its children
+    """
     parts = {
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
         for node, part in divided.items()
@@ -276,7 +289,7 @@ def _add_leaves(
     labels = [np.full(1, -1, np.int32)]
     source = [np.zeros(1, np.int64)]
     queue: list[tuple[OldTree, int]] = [(old, 0)]
-    for tree, node in queue:  # the inner nodes; which grows
+    for tree, node in queue:  # all inner nodes: the loop appends to the queue
         if tree is old and node in parts:
             tree = parts[node]
             node = 0
@@ -297,8 +310,13 @@ def _add_leaves(
 def _children_to_train(
     shape: Shape, old_child: I64, changed: Bools, old_chunks: dict[int, Chunk], weighed: Weighed
 ) -> dict[int, ChildTraining]:
-    """Return which classifiers are trained; old ones go on,
-    unless there are new ones at their node.
+    """Return the classifiers to train, by node.
+
+    They start from their old weights, or from 0 if a classifier of the node is new.
+
+    old_child   int64[n]  position of each node among the children of its old node; -1: it is new
+    changed     bool[n]   whether the classifier of the node is trained
+    old_chunks  by node: its old chunk
     """
     trained = {}
     for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
@@ -322,11 +340,13 @@ def _sample_rows(
     loss: Loss,
     seed: int,
 ) -> dict[int, ChildTraining]:
-    """Return what is trained, on rows with new labels and some of the others, by chance.
+    """Return the same trainings, on a sample of the rows of each node.
 
-    All others are what the old weights are the optimum of; these tell how far they may move. New
-    classifiers of the logistic loss, and of old labels in divided groups, are trained on all rows;
-    so is everything, from nothing, where new labels are on many rows.
+    The sample has all rows with new labels, and some of the other rows, drawn at random. These are
+    enough for old classifiers: their weights are the optimum for the other rows, which only limit
+    how far the weights may move. All rows are used for new classifiers with the logistic loss, and
+    for those of old labels in divided groups. If many rows carry new labels (ANEW), all classifiers
+    are trained on all rows from 0.
     """
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
     if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
@@ -375,13 +395,15 @@ def _assemble_tree(
     solved: list[Chunk | None],
     weighed: Weighed,
 ) -> Tree:
-    """Return the tree of the chunks that were trained, and of what
-    stays of the old ones beside them.
+    """Return the tree, whose chunks have the trained classifiers and the old ones beside them.
+
+    old_child, changed, old_chunks  as in `_children_to_train`
+    solved  chunk of the trained classifiers of each node; None: none was trained
     """
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        new_chunk = solved[node]  # of one that stays as it was: none
+        new_chunk = solved[node]  # None for a node that does not change
         parts = list[tuple[Chunk, I32]]()
         if new_chunk is not None:
             parts.append((weighed.plain_chunk(new_chunk), trained[node].children))
@@ -389,7 +411,7 @@ def _assemble_tree(
             old = old_chunks[node]
             training = trained[node]
             places = inverse(np.where(changed[children], -1, old_child[children]), len(old.bias))
-            # those for features that no row has stay
+            # old weights of features that no row of the sample has were not in the training
             if training.old is not None and training.sample is not None:
                 is_seen = np.zeros(weighed.rows.n_features, np.bool_)
                 is_seen[weighed.rows.take(training.sample.rows).indices] = True

@@ -1,5 +1,5 @@
-"""Label representations: where a label lies among the features, and
-its mean row, which re-ranks answers.
+"""Vectors of labels: the representation of a label, by which labels are clustered, and the mean
+row of a label, by which predictions are re-ranked.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,12 @@ from xylem.trainers.source import RowSource, Tools, parts_with_progress
 from xylem_store import F64, I32, I64
 
 PROJECTED = 512
-"""Dimensions of the label vectors that k-means trees are made of where rows may come
-as a stream.
-"""
+"""Dimensions of the label vectors for k-means trees, if the rows may be read as a stream."""
 
 VECTORS = "label representations"
-"""The stage in which they are made, as progress says it."""
+"""The name of the stage in which label representations are computed, in reports of progress."""
 
-_PIECE = 1 << 20  # a piece of work is about so many non-zeros of rows, or one label
+_PIECE = 1 << 20  # an item of work has about this many non-zeros of rows, or is one label
 
 
 def matrix_of(rows: SparseRows) -> Any:
@@ -34,11 +32,10 @@ def matrix_of(rows: SparseRows) -> Any:
 
 
 def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
-    """Return the sum of the x of each label's rows: csr_array[n_labels,
-    n_features], of the values' dtype.
+    """Return the sum of the rows of each label: csr_array[n_labels, n_features].
 
-    Features ascend within a label. Cost: the non-zeros of each row once for each of its labels;
-    memory of the result. Deterministic.
+    The dtype is that of the values; features ascend within a label. Cost: the non-zeros of each row
+    once for each of its labels; memory of the result. Deterministic.
     """
     return _sums(rows, *rows_by_label(labels))
 
@@ -61,7 +58,7 @@ def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
 
 
 def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
-    """Return the values of compressed rows scaled to length 1; a row of zeros stays."""
+    """Return the values of compressed rows scaled to length 1; rows of zeros are not changed."""
     lengths = np.sqrt(squared_lengths(values, indptr))
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     unit_values: F64 = values * np.repeat(scale, np.diff(indptr))
@@ -69,17 +66,18 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
 
 
 def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, carrying: I32) -> SparseRows:
-    """Return the representations of labels first ..
+    """Return the representations of the labels item[0] .. item[1] - 1.
 
-    last - 1; `rows_by_label` says which rows carry each.
+    ptr, carrying  the rows of each label, from `rows_by_label`
     """
     ptr = ptr[item[0] : item[1] + 1]
     return unit_vectors(_sums(rows, ptr - ptr[0], carrying[ptr[0] : ptr[-1]]))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
-    """Return the normalised sum of the x of each label's rows; empty
-    where no row with features carries it.
+    """Return the sum of the rows of each label, scaled to length 1.
+
+    The vector is empty for a label that no row with features carries.
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
@@ -90,8 +88,10 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
 
 
 def pieces_of(sums: I64, size: int) -> list[int]:
-    """Return the bounds, ascending, of pieces of about `size` each, or
-    of one label; int64[n_labels + 1].
+    """Return the bounds of pieces of consecutive labels, ascending, from 0 to n_labels.
+
+    sums  int64[n_labels + 1]  cumulative sizes of the labels
+    size  about the size of a piece; a piece has at least one label
     """
     last = np.flatnonzero(np.diff(sums // size)) + 1
     bounds: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
@@ -99,22 +99,23 @@ def pieces_of(sums: I64, size: int) -> list[int]:
 
 
 def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) -> SparseRows:
-    """Return the label representations that a step makes, an item some labels, in their order."""
+    """Run a step that computes label representations, and join its results.
+
+    items  each stands for some labels, in the order of the labels
+    """
     tools.progress(VECTORS, 0, len(items))
     return SparseRows.join(tools.collect(VECTORS, step, items))
 
 
 def unit_vectors(sums: Any) -> SparseRows:
-    """Return the rows of csr_array[n_labels, n_features], sorted, at length 1."""
+    """Return the rows of csr_array[n_labels, n_features], sorted, scaled to length 1."""
     indptr = sums.indptr.astype(np.int64)
     values = _unit_values(sums.data, indptr).astype(np.float32)
     return SparseRows(indptr, sums.indices.astype(np.int32), values, sums.shape[1])
 
 
 def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
-    """Return the normalised sums of the x of each label's rows, projected to
-    PROJECTED dimensions.
-    """
+    """Return the sum of the rows of each label, projected to PROJECTED dimensions, at length 1."""
     sums = np.zeros((len(source.census.label_rows), PROJECTED), np.float32)
     for part in parts_with_progress(source, tools.progress, VECTORS):
         add_projected(*part, sums)
@@ -129,7 +130,7 @@ def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
 def rerank_arrays(
     rows: SparseRows, labels: LabelRows, alpha: float, gamma: float
 ) -> dict[str, NDArray[Any]]:
-    """Return the mean row mu_l of each label l, and how much a prediction heeds it.
+    """Return the mean row mu_l of each label l, and the parameters of the re-ranking.
 
     Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4 (the
     tail-label classifiers of PFastreXML), as its authors' code has it: a prediction re-scores a

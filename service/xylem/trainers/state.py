@@ -1,5 +1,6 @@
-"""What a training that learns row by row leaves beside its model, so
-that another one goes on from there.
+"""The state of a training that learns row by row.
+
+It is stored beside the model, so that a later training can continue from it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,16 +23,18 @@ from xylem_store import (
 )
 
 FORMAT = 1
-"""Another number whenever what a trainer keeps, or what it does with it, is another."""
+"""Version of the state's format: increased when a trainer stores other arrays or facts, or uses
+them in another way.
+"""
 
 _FACTS = f"{STATE}/json"
 
 
 class PassPlan(NamedTuple):
-    """The passes over the rows that a trainer's parameters plan.
+    """The number of passes over the rows that the parameters of a trainer set.
 
-    parameter  that says how many
-    is_open    whether no step depends on how many there are, so that more can be planned later
+    parameter  name of the parameter that sets it
+    is_open    whether no step depends on the number, so that more passes can be added later
     """
 
     parameter: str
@@ -40,12 +43,12 @@ class PassPlan(NamedTuple):
 
 
 class LearnerState(NamedTuple):
-    """All that steps depend on besides rows, parameters and seed.
+    """Everything that the next steps depend on, besides rows, parameters and seed.
 
-    passes    over the rows, that are done
-    facts     as JSON takes them
-    arrays    by name; a training that goes on copies what it writes to
-    ensemble  of the version; None before it is published
+    passes    number of passes over the rows that are done
+    facts     values of JSON, by name
+    arrays    by name; a training that continues copies the arrays before it writes to them
+    ensemble  trees of the version; None before the version is published
     """
 
     passes: int
@@ -54,7 +57,9 @@ class LearnerState(NamedTuple):
     ensemble: TreeEnsemble | None = None
 
     def take(self, name: str, dtype: str, *shape: int | None) -> NDArray[Any]:
-        """Return an array, its type, known sizes and numbers, which are finite, checked.
+        """Return an array after checking its dtype and shape, and that its numbers are finite.
+
+        shape  None for a dimension of any size
 
         Raises Corrupt.
         """
@@ -64,18 +69,18 @@ class LearnerState(NamedTuple):
         return array
 
     def stored(self, trainer: str) -> dict[str, NDArray[Any]]:
-        """Return the arrays that keep it with a version."""
+        """Return the arrays, by name, in which a version stores the state."""
         facts = {"format": FORMAT, "trainer": trainer, "passes": self.passes, "facts": self.facts}
         arrays = {f"{STATE}/{name}": array for name, array in self.arrays.items()}
         return {**arrays, _FACTS: json_array(_FACTS, facts)}
 
 
 class Passes(NamedTuple):
-    """Which of the passes that are planned a training makes.
+    """The passes that a training makes, of those that are planned.
 
-    state  what the passes before left; None: there were none
-    until  the last one; 0: all
-    keeps  whether it leaves a state
+    state  the state after the passes that are done; None: none is done
+    until  the training stops after this pass; 0: after the last one
+    keeps  whether the training returns a state
     """
 
     state: LearnerState | None = None
@@ -83,7 +88,7 @@ class Passes(NamedTuple):
     keeps: bool = False
 
     def of(self, planned: int) -> range:
-        """Return the passes, from 0."""
+        """Return the numbers of the passes to make, counted from 0."""
         return range(0 if self.state is None else self.state.passes, self.until or planned)
 
 
@@ -93,7 +98,7 @@ EVERY_PASS = Passes()
 def read_state(model: Model) -> LearnerState:
     """Return the state of a version.
 
-    Raises BadParameter where it has none for this release, Corrupt.
+    Raises BadParameter if the version has no state that this release can read, and Corrupt.
     """
     version = model.manifest.shown
     trainer = model.manifest.trainer.name
@@ -124,7 +129,10 @@ def read_state(model: Model) -> LearnerState:
 
 @contextmanager
 def restoring() -> Iterator[None]:
-    """Refuse facts and arrays that do not fit together. Raises Corrupt."""
+    """Raise Corrupt in place of the errors that wrong facts or arrays of a state cause.
+
+    Those are LookupError, TypeError, ValueError and OverflowError.
+    """
     try:
         yield
     except (LookupError, TypeError, ValueError, OverflowError) as error:
@@ -134,6 +142,9 @@ def restoring() -> Iterator[None]:
 
 
 def check_that(holds: object, expected: str) -> None:
-    """Raise Corrupt unless it holds, of a state."""
+    """Raise Corrupt unless a condition on a state holds.
+
+    expected  what the condition demands, for the message
+    """
     if not holds:
         raise Corrupt(STATE, expected, "other numbers")

@@ -1,6 +1,4 @@
-"""Random numbers inside kernels: a stream that depends on its seed alone, not on
-thread or machine.
-"""
+"""Random numbers in kernels: their sequence depends on the seed alone, not on thread or machine."""
 
 from typing import Any
 

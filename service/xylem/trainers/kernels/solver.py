@@ -6,14 +6,14 @@ carry one of its labels and -1 on the node's other rows, a solver finds the w an
     (|w|^2 + b^2) / 2 + cost[c] * sum over rows of loss(y * (w . x + b))
 
 The dual steps of the 16 problems are taken together: the margins of a row for all children are one
-sum in vector registers, so a row's indices and values are read once for 16 classifiers, and not at
-all when no child still needs the row.
+sum in vector registers, so that the indices and values of a row are read once for 16 classifiers. A
+row that no child needs any more is not read.
 
 Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should
 start on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32.
 The result depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its
-epoch; the weights are then unfinished. It returns the epochs that it took; after `epochs_max` of
-them, less than 0: minus the set of children (bit c: child c) that are not done.
+epoch; the weights are then unfinished. A solver of a tile returns the number of its epochs; if
+children are not done after `epochs_max`, it returns minus the set of them (bit c: child c).
 """
 
 from typing import Any, NamedTuple
@@ -50,19 +50,19 @@ from xylem_store import (
 Integer = int | np.int64
 
 _LINE = 16  # elements of four bytes in a cache line
-INNER_SHARE = 0.1  # newton steps of the logistic loss go on until the gradient is this share of eps
+INNER_SHARE = 0.1  # Newton steps of the logistic loss stop when the gradient is this share of eps
 NEWTON_MAX = 20
 
 
 class Tile(NamedTuple):
-    """What a solver reads and writes besides the problem; n rows, m features.
+    """The arrays that a solver reads and writes, besides the problem; n rows, m features.
 
-    positive  uint16[n]          the children (bits) that each row is positive for
-    weights   float32[m + 1, 16] zero at the first call; the result
-    alpha     float32[n, 16]     dual variables; zero at the first call; a later one goes on from
-              both
-    order     int32[n]           workspace
-    active    uint16[n]          workspace
+    positive  uint16[n]           the children (bits) for which each row is positive
+    weights   float32[m + 1, 16]  zero at the first call; the result
+    alpha     float32[n, 16]      dual variables; zero at the first call. A later call starts from
+                                  these weights and dual variables
+    order     int32[n]            workspace
+    active    uint16[n]           workspace
     """
 
     positive: U16
@@ -95,7 +95,7 @@ def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
 
 @inlined
 def _expect_row(problem: Problem, tile: Tile, i: Integer) -> None:
-    """Have row i on its way into the cache."""
+    """Prefetch row i into the cache."""
     prefetch(tile.alpha, i * LANES)
     for e in range(problem.indptr[i], problem.indptr[i + 1], _LINE):
         prefetch(problem.features, e)
@@ -108,8 +108,8 @@ def _hinge_step(
 ) -> Any:
     """Take the dual step of row i for the live children.
 
-    Returns the projected gradient (0 for the others) and the set of children that have no more need
-    of the row: the variable is at its bound, and the gradient beyond what `above` says.
+    Returns the projected gradient (0 for other children), and the set of children that do not need
+    the row any more: their dual variable is 0, and their gradient is larger than `above`.
     """
     zero = vbroadcast(0.0)
     y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
@@ -131,11 +131,12 @@ def _hinge_step(
 def _hinge_epoch(
     problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: F32
 ) -> int:
-    """Visit the first n_active rows of `order`; return how many of them some child still needs.
+    """Visit the first n_active rows of `order`; return how many of them a child still needs.
 
-    extent  float32[3, 16]  on return the largest and the least projected gradient of each child;
-            extent[2] is the largest of the epoch before (inf: unknown), beyond which a bounded
-            variable is dropped
+    done    the children (bits) that are done
+    extent  float32[3, 16]  on return extent[0] and extent[1] are the largest and the least
+            projected gradient of each child. extent[2] is the largest of the epoch before (inf: not
+            known): a variable at its bound is dropped if its gradient is larger
     """
     largest = vbroadcast(0.0)
     least = vbroadcast(0.0)
@@ -182,12 +183,10 @@ def solve_squared_hinge(
 ) -> int:
     """Train the classifiers of a tile with the loss max(0, 1 - margin)^2.
 
-    Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as LIBLINEAR's
-    solver
-    1. A child is done when its largest and least projected gradient differ by at most eps; when all
-       are
-    done on what shrinking left, all rows are looked at again. Cost: an epoch reads every active row
-    once.
+    Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as in solver 1
+    of LIBLINEAR. A child is done when its largest and its least projected gradient differ by at
+    most eps. When all children are done on the rows that shrinking has left, an epoch over all rows
+    checks it. Cost: an epoch reads every active row once.
     """
     lanes = (1 << n_children) - 1
     diagonal = vdiv(vbroadcast(0.5), vload(cost, 0))
@@ -221,7 +220,7 @@ def solve_squared_hinge(
 def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
     """Return w . x + b of row i for one child.
 
-    Four sums, because an addition waits for the one before.
+    It is computed as four sums: in a single sum, every addition would wait for the previous one.
     """
     a = weights[len(weights) - 1]
     b = np.float32(0)
@@ -242,8 +241,8 @@ def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
 
 
 DROP = 0.1
-"""`solve_one` leaves a row out until the end where its variable is 0
-and the gradient above DROP * eps.
+"""`solve_one` leaves a row out, until all others are done, if its dual variable is 0 and its
+gradient is larger than DROP * eps.
 """
 
 
@@ -251,9 +250,9 @@ and the gradient above DROP * eps.
 def solve_one(
     problem: Problem, positive: U16, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
 ) -> F32:
-    """Return float32[m + 1]: the weights of one classifier, trained as `solve_squared_hinge`.
+    """Return float32[m + 1]: the weights of one classifier, trained as in `solve_squared_hinge`.
 
-    Faster than 16 at once where there are few, and rows are left out sooner (DROP).
+    If there are few children, this is faster than a tile of 16. Rows are left out earlier (DROP).
 
     positive  uint16[n]   1 or 0
     cost      float32[n]  of each row
@@ -307,8 +306,8 @@ def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int
     """Minimise the logistic dual along one variable for each child.
 
     Source: Yu, Huang, Lin 2011, algorithm 4: z minimises z log z + (cost - z) log(cost - z) + q (z
-    - old)^2 / 2 + slope (z - old); a Newton step that leaves (0, cost) is replaced by a tenth of z.
-    Returns z, the size of the gradient at first, and the set of children that moved.
+    - old)^2 / 2 + slope (z - old). If a Newton step leaves (0, cost), z is divided by 10 instead.
+    Returns z, the size of the gradient at the start, and the set of children that moved.
     """
     tenth = vbroadcast(0.1)
     least = vbroadcast(1e-30)
@@ -378,9 +377,9 @@ def solve_logistic(
 ) -> int:
     """Train the classifiers of a tile with the loss log(1 + exp(-margin)).
 
-    Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as LIBLINEAR's solver 7, but
-    the inner accuracy is INNER_SHARE * eps throughout. Done when no gradient of any child exceeds
-    eps in an epoch. Cost: an epoch reads every row once.
+    Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as in solver 7 of LIBLINEAR,
+    but with the inner accuracy INNER_SHARE * eps throughout. It ends when no gradient of any child
+    exceeds eps in an epoch. Cost: an epoch reads every row once.
     """
     n_rows = len(tile.order)
     lanes = (1 << n_children) - 1

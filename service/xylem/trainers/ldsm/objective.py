@@ -1,8 +1,8 @@
-"""LdSM's objective J: a node's running sums, the best directions of a
-row, and the J of a finished split.
+"""The objective J of LdSM: the running sums of a node, the best directions of a row, and the J of
+a finished split.
 
-A *direction set* is a set of children as an integer, bit m for child m. What the paper keeps as
-running means is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and
+A *direction set* is a set of children as an integer, bit m for child m. The running means of the
+paper are stored as sums, which are the same numbers without divisions: `totals`[m] = C_v P_m and
 `sums`[k, m] = l_v[k] P_m^k.
 """
 
@@ -18,14 +18,14 @@ Integer = int | np.int64
 
 
 class Tally(NamedTuple):
-    """The running sums of a node with M children; they go on from epoch to epoch.
+    """The running sums of a node with M children, over all epochs.
 
-    seen    float64[1]     C_v: labels seen, with repeats
+    n_seen  float64[1]     C_v: number of labels seen, with repeats
     totals  float64[M]     C_v P_m
     sums    float64[k * M]  l_v[k] P_m^k, label by label
-    n_sent  float64[2^M]   the children of each direction set
-    linear  float64[M]     workspace: what each child alone adds to J
-    pairs   float64[M (M - 1) / 2]  workspace: what two children add besides when both get the row
+    n_sent  float64[2^M]   number of children in each direction set
+    linear  float64[M]     workspace: the term that each child alone adds to J
+    pairs   float64[M (M - 1) / 2]  workspace: the term of two children if both get the row
     added   float64[2^M]   workspace
     values  float64[2^M]   workspace: J of each direction set, without the multi-way penalty
     """
@@ -42,7 +42,7 @@ class Tally(NamedTuple):
 
 @inlined
 def empty_tally(n_labels: int, n_children: int) -> Any:
-    """Return the tally of a node that has seen nothing."""
+    """Return the tally of a node that has seen no row."""
     n_sent = np.zeros(1 << n_children)
     for directions in range(1, 1 << n_children):
         n_sent[directions] = n_sent[directions >> 1] + (directions & 1)
@@ -60,12 +60,12 @@ def empty_tally(n_labels: int, n_children: int) -> Any:
 
 @nonallocating_inlined
 def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: float) -> None:
-    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J,
-    s_m saying whether m gets the row.
+    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, as terms of a polynomial.
 
-    The children's sums begin at sums[first]. With odd = max(-size, min(gap, size)) and even =
-    max(0, size - |gap|) a term is |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l), and |gap|
-    is the same for every direction set.
+    s_m is 1 if child m gets the row, else 0; gap_jl is the difference of the sums of children j and
+    l, which begin at sums[first]. With odd = max(-size, min(gap, size)) and even = max(0, size -
+    |gap|), a term is |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l); |gap| is left out, as
+    it is the same for every direction set.
     """
     linear = tally.linear
     pairs = tally.pairs
@@ -86,11 +86,11 @@ def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: floa
 
 @nonallocating_inlined
 def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
-    """Write C_v J of every direction set of row i but for the
-    multi-way penalty and a common constant.
+    """Write C_v J of every direction set of row i, without the multi-way penalty.
 
-    As a polynomial in s, so that the labels of the row are gone through once rather than once a
-    set; its values by doubling: a set with child l is a set of children below l, and l.
+    The values lack a constant that is common to all sets. J is computed as a polynomial in s, which
+    needs one pass over the labels of the row instead of one for each set. Its values are computed
+    by doubling: a set whose last child is l is a set of children below l, and l.
     """
     n_children = len(tally.totals)
     linear = tally.linear
@@ -121,10 +121,11 @@ def best_directions(
 ) -> Any:
     """Return the direction set of row i with the least J, and count the row's labels as seen.
 
-    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is taken
-    times C_v, which does not move its minimum; the class integrity is summed over the row's labels,
-    as there: the others add the same to every set. Equal J (as rounded): the smallest set. A row
-    without labels gets set 1. Cost: M^2 / 2 for each label, and 3 for each of 2^M - 1 sets.
+    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is
+    multiplied by C_v, which does not move its minimum. As in the paper, the class integrity is
+    summed over the row's labels only: other labels add the same to every set. For equal J (as
+    rounded) it is the smallest set. A row without labels gets set 1. Cost: M^2 / 2 for each label,
+    and 3 for each of 2^M - 1 sets.
     """
     n_children = len(tally.totals)
     size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
@@ -149,8 +150,9 @@ def best_directions(
 
 @nonallocating_inlined
 def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
-    """Count that so much of row i goes to `child`: the updates of P_m
-    and P_m^k at the end of algorithm 4.
+    """Add a share of row i to the sums of `child`.
+
+    These are the updates of P_m and P_m^k at the end of algorithm 4.
     """
     tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
     for e in range(labels.ptr[i], labels.ptr[i + 1]):
@@ -159,7 +161,7 @@ def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share:
 
 @kernel
 def count_labels(labels: NodeLabels, directions: U16, n_children: int) -> I32:
-    """Return int32[k, n_children]: how many rows with each label go to each child."""
+    """Return int32[k, n_children]: the number of rows with each label that go to each child."""
     counts = np.zeros((len(labels.used), n_children), np.int32)
     for i in range(len(directions)):
         for e in range(labels.ptr[i], labels.ptr[i + 1]):
@@ -174,11 +176,12 @@ def split_quality(
 ) -> tuple[float, float, float]:
     """Return J, the balancedness factor beta and the purity factor alpha of a split.
 
-    Source: LdSM, equation 1 and definitions 1 and 2, with P_j^i the share of label i's rows that go
-    to child j, pi_i label i's share of all labels of the rows, P_j = sum of pi_i P_j^i: whole rows
-    rather than the regressors' values that training sums up. J is in [-lambda1 (M - 1), lambda2 (M
-    - 1)] when lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper end, lambda1 >= 1; beta in [0,
-    1 - 1/M]; alpha in [0, 1]. At least one label.
+    Source: LdSM, equation 1 and definitions 1 and 2. P_j^i is the share of label i's rows that go
+    to child j, pi_i is label i's share of all labels of the rows, and P_j is the sum of pi_i P_j^i.
+    They count whole rows, while the training adds up the values of the regressors. J is in
+    [-lambda1 (M - 1), lambda2 (M - 1)] if lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper
+    end, lambda1 >= 1; beta is in [0, 1 - 1/M]; alpha is in [0, 1]. There must be at least one
+    label.
 
     counts  int32[k, M]  from `count_labels`
     """

@@ -1,5 +1,5 @@
-"""What a grown LOMtree becomes: leaves' counts, chunks, histograms,
-the report; and its state as arrays.
+"""The results of a grown LOMtree: counts of its leaves, chunks, histograms, the report, and its
+state as arrays.
 """
 
 from itertools import pairwise
@@ -38,21 +38,24 @@ from xylem.trainers.state import LearnerState, check_that
 from xylem_store import F32, I32, I64, Chunk
 
 _OF_NODES = OnlineTree._fields[:-4]
-"""What is kept of each node as it is; the others are views of it, or tables."""
+"""The arrays of nodes that are stored in a state; the other fields are all nodes, counters and
+tables.
+"""
 
 
 def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
-    """Return what is kept of a tree: the same of two that are the same, wherever their tables lie.
+    """Return the arrays of a tree's state.
 
-    Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no
-    room.
+    They are equal for equal trees, wherever the tables of these lie in their pools. The positions
+    of blocks, and of keys in blocks, are not stored: neither the keys that are found nor the keys
+    that have no room depend on them.
     """
     n = int(tree.state[N_NODES])
     arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
     for part in ("weights", "classes"):
         pool: Pool = getattr(tree, part)
         _, slots = contents(pool, np.arange(n))
-        free = np.zeros(SIZES, np.int64)  # how many blocks there are of each size
+        free = np.zeros(SIZES, np.int64)  # number of free blocks of each size
         for size in range(SIZES):
             block = int(pool.free[size])
             while block >= 0:
@@ -69,9 +72,11 @@ def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
 
 
 def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
-    """Write what was kept over a tree without rows. Raises Corrupt, and what `restoring` refuses.
+    """Write a stored state over a tree without rows.
 
-    n_labels  labels of its classes are below
+    n_labels  all labels of the state are below
+
+    Raises Corrupt, and the errors that `restoring` turns into it.
     """
     tree.state[:] = state.take("counts", "int64", len(tree.state))
     n = int(tree.state[N_NODES])
@@ -89,7 +94,7 @@ def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     inner = np.flatnonzero(left != LEAF)
     children = np.concatenate([left[inner], right[inner]])
     non_roots = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
-    # no way down from the root comes back
+    # each node but the root is the child of one node, so there are no cycles below the root
     check_that(np.array_equal(np.sort(children), non_roots), "one tree")
     check_that(
         (parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children"
@@ -100,9 +105,7 @@ def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
 
 
 def _restore_pool(state: LearnerState, part: str, pool: Pool, n: int) -> None:
-    """Write the contents of n tables into an empty pool, whose blocks then lie one
-    after the other.
-    """
+    """Write the contents of n tables into an empty pool, with one block after the other."""
     bits = state.take(f"{part}/bits", "int32", n)
     used = state.take(f"{part}/used", "int32", n)
     keys = state.take(f"{part}/keys", "int32", None)
@@ -137,15 +140,17 @@ def _restore_pool(state: LearnerState, part: str, pool: Pool, n: int) -> None:
     fill(pool, ptr, keys.copy(), values.copy())
 
 
-_GROWTH_POINTS = 100  # points of the criteria against the number of splits that a report keeps
+_GROWTH_POINTS = 100  # most points of the criteria against the number of splits in a report
 
 
-_PIECE = 1 << 16  # the weights of so many keys are looked at together, or those of one node
+_PIECE = 1 << 16  # the weights of about this many keys are converted at once, or those of one node
 
 
 class LeafCounts(NamedTuple):
-    """What was counted at the leaves of a tree, by position:
-    int64[leaves] rows, and those of each label.
+    """The counts of the leaves of a tree, by position.
+
+    rows    int64[leaves]  number of rows
+    labels  number of rows with each label
     """
 
     rows: I64
@@ -168,7 +173,7 @@ def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
 
 
 def count_leaves(tree: OnlineTree, leaves: I64) -> LeafCounts:
-    """Return what the leaves have counted while the tree grew."""
+    """Return the counts that the leaves collected while the tree grew."""
     leaf, slots = contents(tree.classes, leaves)
     label = tree.classes.key[slots]
     count = tree.classes.value[slots, COUNT]
@@ -176,7 +181,7 @@ def count_leaves(tree: OnlineTree, leaves: I64) -> LeafCounts:
 
 
 def recount_leaves(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
-    """Return what the leaves count of these rows, which go down the tree as it is now."""
+    """Return the counts of these rows at the leaves that they reach in the final tree."""
     rows, labels = data
     reached = np.empty(rows.n_rows, np.int32)
     waiting = np.empty((len(tree.left) + 1, 2), np.int64)
@@ -193,8 +198,9 @@ def recount_leaves(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCoun
 
 
 def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
-    """Return the scorers of each node's children (none of the
-    left, h of the right), None for a leaf.
+    """Return the chunk of each node, None for a leaf.
+
+    The left child has no weights; those of the right child are the regressor h.
     """
     places = np.flatnonzero(tree.left[order] != LEAF)
     pool = tree.weights
@@ -220,7 +226,10 @@ def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
 
 
 def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -> dict[str, Any]:
-    """Return what a training tells of the tree; rows int64[n] by node."""
+    """Return the report of a training.
+
+    counts, rows  of each node; rows is int64[n]
+    """
     growth = criteria_by_splits(child_ptr, counts)
     last = len(growth["splits"]) - 1
     points = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
@@ -240,7 +249,10 @@ def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -
 
 
 def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
-    """Return int64[n]: the rows of each node, from those of the leaves by position."""
+    """Return int64[n]: the number of rows of each node.
+
+    at_leaves  int64[leaves]  the rows of the leaves, by position
+    """
     rows = np.zeros(len(child_ptr) - 1, np.int64)
     rows[np.diff(child_ptr) == 0] = at_leaves
     for node in np.flatnonzero(np.diff(child_ptr))[::-1].tolist():
@@ -251,10 +263,10 @@ def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
 def histograms_of(
     child_ptr: I32, counts: NodeCounts, rows: I64, n_kept: int
 ) -> list[tuple[I32, F32] | None]:
-    """Return the label shares of each leaf, None for others: the
-    commonest n_kept labels, equal ones by id.
+    """Return (labels, their shares of the rows) of each leaf, None for inner nodes.
 
-    A leaf that no row reached answers as the nearest node above it that some did.
+    A leaf has its n_kept most frequent labels, of equal ones those with the smallest ids. A leaf
+    that no row reached has the labels of the nearest node above it with rows.
     """
     source = np.arange(len(rows))
     for node in np.flatnonzero(np.diff(child_ptr)).tolist():

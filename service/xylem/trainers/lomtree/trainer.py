@@ -33,19 +33,20 @@ from xylem.trainers.state import LearnerState, PassPlan, check_that, restoring
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Tree
 
-_SAMPLE_MAX = 1 << 16  # so many rows are remembered at most: every n-th, where there are more
-_SHARE = 10  # the first and the last of so many parts are compared
-_EXCESS = 0.25  # a warning says when they differ by so much more than two parts by chance
+_SAMPLE_MAX = 1 << 16  # most rows whose labels are stored; if there are more, every n-th row
+_SHARE = 10  # the first and the last of this many parts of the rows are compared
+_EXCESS = 0.25  # most by which they may differ more than random parts, without a warning
 
 
 @dataclass
 class LabelOrder:
-    """Compares the labels of the first tenth of the rows with those of the last.
+    """Compares the labels of the first tenth of the rows with those of the last tenth.
 
-    Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they
-    are cut.
+    Memory: 4 bytes for each of at most 65,536 rows. The result does not depend on how the rows are
+    cut into parts.
 
-    labels  int32[..]  of every row whose number `step` divides
+    labels  int32[..]  first label of each row whose number is a multiple of `step`
+    n_rows  number of rows with labels so far
     """
 
     labels: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -53,9 +54,7 @@ class LabelOrder:
     n_rows: int = 0
 
     def add(self, labels: LabelRows) -> None:
-        """Take the next rows; of each counts its first label, and rows without any
-        are passed over.
-        """
+        """Add the next rows, each with its first label; rows without labels are skipped."""
         carrying = np.flatnonzero(np.diff(labels.indptr))
         rows = np.arange(self.n_rows, self.n_rows + len(carrying))
         first = labels.indices[labels.indptr[carrying]]
@@ -66,10 +65,10 @@ class LabelOrder:
             self.step = 2 * self.step
 
     def difference(self) -> float:
-        """Return how much more the first and last tenth differ than two halves of both: 0 to 1.
+        """Return by how much the first and the last tenth differ more than two mixtures of them.
 
-        The difference is half the sum over the labels of the difference of their shares (total
-        variation).
+        It is in 0 to 1. A difference is the total variation distance: half the sum over the labels
+        of the absolute difference of their shares.
         """
         n = len(self.labels) // _SHARE
         if n < 2:
@@ -80,7 +79,7 @@ class LabelOrder:
         return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
 
     def warnings(self) -> list[str]:
-        """Return a warning where they differ much."""
+        """Return a warning if they differ much, else an empty list."""
         difference = self.difference()
         if difference <= _EXCESS:
             return []
@@ -97,12 +96,12 @@ def _variation(first: I32, second: I32) -> float:
     return float(np.abs(shares[0] - shares[1]).sum()) / 2
 
 
-# leaves for each label, rare ones counting less, where the parameters say no number
+# default number of leaves for each label; rare labels count less
 LEAVES_A_LABEL = 4
-STREAM_LEAVES_MAX = 1 << 16  # the most leaves of a stream whose parameters say no number
+STREAM_LEAVES_MAX = 1 << 16  # most leaves by default, for a stream
 _LEAVES_MAX = 1 << 20
 
-_BLOCK_ROWS = 4096  # rows learnt between two looks at interrupts and progress
+_BLOCK_ROWS = 4096  # rows learnt before interrupts are handled and progress is reported
 _WEIGHT_SLOT_BYTES = 16
 _CLASS_SLOT_BYTES = 32
 _LOAD = 0.75  # the share of slots that tables use at most
@@ -147,21 +146,23 @@ class LomtreeParameters(Parameters):
 
 
 class OnlineLomtree:
-    """A LOMtree that learns from rows as they come, in memory that its parameters bound.
+    """A LOMtree that learns from rows as they arrive, in memory that is bounded by its parameters.
 
     The same rows in the same order give the same tree, however they are cut into parts.
     """
 
     def __init__(self, parameters: LomtreeParameters, leaves: int = 0) -> None:
-        """Make a tree that is one leaf, and may have so many; 0: as many as its labels want.
+        """Make a tree that consists of one leaf.
 
-        Nothing is random in it; passes and order are the caller's affair.
+        leaves  most leaves; 0: LEAVES_A_LABEL for each label so far, up to STREAM_LEAVES_MAX
+
+        The tree uses no random numbers; the caller chooses the passes and the order of the rows.
         """
         self._parameters = parameters
         self._follows = not leaves
         self._leaves = leaves or STREAM_LEAVES_MAX
-        # two at least: arrays of one are of another type, for which all
-        # kernels would be compiled once more
+        # at least two: views of an array of one node are contiguous, which is another type for
+        # numba, and would compile all kernels again
         n_nodes = max(2 * self._leaves - 1, 2)
         n_bytes = parameters.memory_mb << 20
         slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
@@ -170,12 +171,12 @@ class OnlineLomtree:
         self._n_labels = 0
 
     def learn(self, data: TrainingSet, order: I32 | None = None) -> Iterator[int]:
-        """Learn from the rows, one after the other; yields now and then how many are done.
+        """Learn from the rows, one after the other; yield from time to time how many are done.
 
-        order  int32[..]: which rows, in which order; None: all as they stand
+        order  int32[..]: the rows to learn from, in this order; None: all rows in their order
 
-        Rows without labels are passed over. Where leaves follow the labels, these are numbered as
-        they come.
+        Rows without labels are skipped. If the number of leaves depends on the labels so far, these
+        must be numbered in the order in which they appear.
         """
         rows, labels = data
         if order is None:
@@ -191,10 +192,10 @@ class OnlineLomtree:
                 yield end
 
     def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
-        """Yield (first, last, leaves): order[first:last] is learnt
-        by a tree of so many leaves at most.
+        """Yield (first, last, leaves): order[first:last] is learnt with at most `leaves` leaves.
 
-        Leaves for each label so far hang on the row, and not on the part in which it came.
+        If that depends on the labels so far, it is computed for each row, so that it does not
+        depend on how the rows are cut into parts.
         """
         if not self._follows:
             yield 0, len(order), self._leaves
@@ -212,12 +213,15 @@ class OnlineLomtree:
                 yield first, last, int(leaves[first])
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return all that learning depends on: facts as JSON takes them, and arrays by name."""
+        """Return everything that further learning depends on: facts (JSON) and arrays, by name."""
         return {"n_labels": self._n_labels, "leaves": self._leaves}, tree_arrays(self._tree)
 
     def restore(self, state: LearnerState, n_labels: int) -> None:
-        """Go on from the state of a tree of as many leaves; its labels
-        are below n_labels. Raises Corrupt.
+        """Continue from the state of a tree that may have as many leaves as this one.
+
+        n_labels  all labels of the state are below
+
+        Raises Corrupt.
         """
         restore_tree(state, self._tree, n_labels)
         self._n_labels = int(state.facts["n_labels"])
@@ -229,11 +233,12 @@ class OnlineLomtree:
         ids: I32 | None = None,
         recount: TrainingSet | None = None,
     ) -> Trained:
-        """Return the tree as it is; learning may go on after.
+        """Return the model of the current tree; the tree can learn more rows afterwards.
 
-        ids      int32[labels so far]: the final ids, below n_labels; None: as they are
-        recount  rows that the leaves answer with, in place of those that they counted while the
-                 tree grew
+        ids      int32[labels so far]: the final id of each label, below n_labels; None: the labels
+                 have their final ids
+        recount  rows from which the leaves count their labels; None: they have the counts that they
+                 collected while the tree grew
         """
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
@@ -258,13 +263,13 @@ class OnlineLomtree:
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
-    """Train a LOMtree: in several passes over rows that can be read again,
-    else once on each row as it comes.
+    """Train a LOMtree, in several passes if the rows can be read several times, else in one.
 
-    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given. Deviation: of
-    rows in memory the leaves count all in the final tree; an online tree's have those since they
-    were made. One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises
-    BadData where no row carries a label.
+    Source: see `learning`. The rows of a pass are shuffled, depending on the seed, unless
+    order=given. Deviation: if the rows are in memory, the leaves count the labels of all rows in
+    the final tree; the leaves of an online tree have counted only the rows since they were made.
+    One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises BadData if no
+    row carries a label.
     """
     is_once = source.reads == "once"
     previous_state = tools.passes.state
@@ -314,7 +319,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
 def _in_turn(
     source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
-    """Yield rows with the order in which they are learnt; None: as they stand."""
+    """Yield (rows, the order in which they are learnt) of all passes; None: in their order."""
     passes = tools.passes.of(parameters.passes)
     if source.reads == "once" or parameters.order == "given":
         for _ in range(1) if source.reads == "once" else passes:
@@ -332,10 +337,11 @@ def _in_turn(
 
 
 def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
-    """Return the number of leaves that parameters mean for rows that were counted.
+    """Return the most leaves of a tree, from the parameters and the counts of all rows.
 
-    As many labels count as would have the entropy of these if all were as frequent: labels of a row
-    or two each, of which there may be tens of thousands, are no reason for leaves of a row or two.
+    By default it is LEAVES_A_LABEL times the effective number of labels: the exponential of the
+    entropy of their shares. Tens of thousands of labels with one or two rows each should not cause
+    as many leaves with one or two rows.
     """
     shares = census.label_rows / max(1, int(census.label_rows.sum()))
     shares = shares[shares > 0]
@@ -346,10 +352,10 @@ def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
 def estimate_lomtree(
     data: TrainingSet, parameters: LomtreeParameters, tools: Tools
 ) -> SizeEstimate:
-    """Return the size bound of what `fit_lomtree` would train: all
-    features at all nodes, within memory.
+    """Return a bound on the size of the model that `fit_lomtree` would train.
 
-    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
+    It counts all features at all nodes, as far as memory_mb allows. The leaves are not included:
+    they take 8 bytes for each of their labels, of which there are at most leaves * leaf_labels.
     """
     leaves = _leaves_of(count(data), parameters)
     n_used = len(np.unique(data.rows.indices))

@@ -1,6 +1,4 @@
-"""The node classifiers of probabilistic label trees by stochastic
-gradient descent, on rows read in turn.
-"""
+"""Training of the node classifiers of probabilistic label trees, by stochastic gradient descent."""
 
 import heapq
 import itertools
@@ -20,19 +18,20 @@ from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 
 SHARDS = 8
-"""The nodes of a tree are dealt to so many shards, which are trained side by side."""
+"""Most shards of a tree: its nodes are dealt to shards, which are trained in parallel."""
 
 _WORD_BYTES = 4
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
-# what the seeds of shuffles are derived from besides the tree's: trees and windows have others
-_SHUFFLE = 1
+_SHUFFLE = 1  # word of derived seeds: for shuffling the rows of a window, for each tree
 PARTS = 10
-"""So many parts of the rows: one is shown with the trees that have learnt from those before it."""
+"""Number of parts of the rows in the first pass: the rows of a part are shown with the trees that
+have learnt from all parts before it.
+"""
 
 
 class _Growing(NamedTuple):
-    """A tree in training."""
+    """A tree that is being trained."""
 
     seed: int
     shape: Shape
@@ -47,18 +46,20 @@ def train_trees(
     bytes_max: int,
     tools: Tools,
 ) -> tuple[list[Tree], dict[str, int], LearnerState | None]:
-    """Train the classifiers of some trees in the same passes over the rows.
+    """Train the classifiers of several trees in the same passes over the rows.
 
-    shapes     (tools of the tree, its shape) each; of a training that goes on those of its state
-    bytes_max  what weights may take, all trees together
+    shapes     (tools of the tree, its shape) for each tree; a training that continues has the
+               shapes of its state
+    bytes_max  most bytes of the weights of all trees together
 
-    `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is
-    learnt; in that pass all trees then have the order of the first.
+    If `tools.on_rows` is set, it is called with the rows of the first pass, except those of the
+    first part, before they are learnt; all trees then learn in the order of the first tree in that
+    pass.
 
-    Returns the trees, a report: weights trained, and how often a feature was passed over for want
-    of room; and the state, where one is to be left. Rows are shuffled anew for each epoch and tree
-    (`windows`). Memory: bytes_max and two windows. The same bits for any number of threads and
-    however the source cuts its rows.
+    Returns (the trees; a report with the number of weights, and how often a feature was skipped
+    because there was no room for it; the state, None if `tools.passes` does not ask for it). Rows
+    are shuffled again for each epoch and each tree (`windows`). Memory: bytes_max and two windows.
+    The bits do not depend on the number of threads, or on how the source cuts its rows.
     """
     census = source.census
     growing = _begin(
@@ -101,7 +102,10 @@ def train_trees(
 
 
 class _Preview:
-    """Shows all rows but those of the first part; the trees are asked for once a part."""
+    """Calls `on_rows` with all rows except those of the first part.
+
+    The trees are harvested once for each part, before its first row.
+    """
 
     def __init__(self, on_rows: OnRows, n_rows: int, trees: Callable[[], TreeEnsemble]) -> None:
         self._on_rows = on_rows
@@ -110,8 +114,9 @@ class _Preview:
         self._ensemble: TreeEnsemble | None = None
 
     def pieces(self, n_before: int, window: TrainingSet, order: I32) -> Iterator[I32]:
-        """Yield the order of a window, after `n_before` rows before it,
-        in pieces, each after it was shown.
+        """Yield the order of a window in pieces, each after `on_rows` was called with its rows.
+
+        n_before  number of rows in the windows before this one
         """
         end = n_before + len(order)
         cuts = sorted({n_before, end, *(begin for begin in self._begins if n_before < begin < end)})
@@ -125,8 +130,9 @@ class _Preview:
 
 
 def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
-    """Return the trees before the first row; where bytes_max has no
-    room for all weights, with less room.
+    """Return the trees before the first row.
+
+    If bytes_max is not enough for all weights that may occur, each shard gets less room.
     """
     shards = [_deal(shape, census) for shape in shapes]
     rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
@@ -164,7 +170,7 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
 def _descend(
     window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
 ) -> None:
-    """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
+    """Train every shard of every tree on the rows of a window, each tree in its own order."""
 
     def work(item: tuple[int, int]) -> None:
         t, number = item
@@ -176,8 +182,9 @@ def _descend(
 
 
 def _deal(shape: Shape, census: Census) -> I32:
-    """Return the shard of each inner node, -1 at leaves; the next largest goes where
-    least work is.
+    """Return the shard of each inner node, -1 at leaves.
+
+    The nodes are dealt by falling work, each to the shard with the least work so far.
     """
     visits = np.minimum(shape.below(census.label_rows[shape.labels]), census.n_rows)
     visits[0] = census.n_rows
@@ -193,10 +200,9 @@ def _deal(shape: Shape, census: Census) -> I32:
 
 
 def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
-    """Return how many pairs (node, feature) and weights each
-    shard has room for: all that may occur.
+    """Return (slots for pairs of node and feature, number of weights) for each shard.
 
-    A node meets no feature that none of its rows has.
+    They are enough for all that may occur: a node has no more pairs than its rows have features.
     """
     pairs = np.minimum(shape.below(census.label_nonzeros[shape.labels]), census.n_features)
     pairs[0] = min(census.n_nonzeros, census.n_features)
@@ -212,9 +218,7 @@ def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
 
 
 def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:
-    """Return what the trees go on from; of each shard the pairs by
-    key, with their weights in that order.
-    """
+    """Return the state of the trees: for each shard its pairs by key, and their weights."""
     keys = []
     weights = []
     passed_over = []
@@ -237,9 +241,9 @@ def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerSt
 
 
 def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> None:
-    """Give trees before the first row what they had learnt.
+    """Write a state over trees before the first row.
 
-    Raises Corrupt, and what `restoring` refuses.
+    Raises Corrupt, and the errors that `restoring` turns into it.
     """
     n_shards = sum(len(tree.shards) for tree in growing)
     n_nodes = sum(len(t.shape.first) for t in growing)
@@ -278,7 +282,7 @@ def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> N
 
 
 def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
-    """Return the tree with its weights w = v / Pi, small ones left out."""
+    """Return the tree with its weights w = v / Pi, without those below `descent.prune`."""
     shape = tree.shape
     chunks: list[Chunk | None] = [None] * len(shape.first)
     for number, shard in enumerate(tree.shards):

@@ -90,7 +90,7 @@ class PltParameters(Parameters):
         return self
 
     def solving(self) -> Solving:
-        """Return what the batch solver takes."""
+        """Return the options of the batch solver."""
         costs = self.cost, self.cost_decay, self.rare_decay
         return Solving("logistic", *costs, self.eps, self.max_epochs, self.prune)
 
@@ -101,11 +101,11 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     Source: Jasinska et al. 2016, section 5. The probability of a label is the product along its
     path of the estimates P(some label under the node | some label under its parent, x), each by
     logistic regression on the rows that carry a label under the parent. Deviation: a root has no
-    classifier of its own; its children are trained on all rows, also those without labels, so they
+    classifier; its children are trained on all rows, also on those without labels, so that they
     estimate P(some label under the node | x).
 
-    Raises BadParameter for another solver than sgd with rows that are not in memory, BadData when
-    no row carries a label.
+    Raises BadParameter if the rows are not in memory and the solver is not sgd, BadData if no row
+    carries a label.
     """
     if parameters.solver == "sgd":
         return _descend(source, parameters, tools)
@@ -124,11 +124,10 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
 
 
 def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
-    """Train by gradient descent on rows that are read for each
-    epoch, and once more for k-means trees.
+    """Train by gradient descent.
 
-    Memory: the weights, two windows, and for k-means trees 2,048 bytes a label until training
-    begins.
+    The rows are read once for each epoch, and once more for k-means trees. Memory: the weights, two
+    windows, and for k-means trees 2,048 bytes a label until the training begins.
     """
     census = source.census
     census.check_labelled()
@@ -155,7 +154,10 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
-    """Return the size bound of what `fit_plt` would train; `memory_mib` may keep it smaller."""
+    """Return a bound on the size of the model that `fit_plt` would train.
+
+    The limit `memory_mib` is not taken into account.
+    """
     weighed = None
     if parameters.solver == "batch":
         weighed = data._replace(rows=weigh(data.rows, parameters.idf).rows)
@@ -167,9 +169,10 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
 def _shapes(
     source: RowSource, p: PltParameters, weighed: TrainingSet | None, tools: Tools
 ) -> Iterator[tuple[Tools, Shape]]:
-    """Make the trees over the labels that rows carry; yields (tools of the tree, shape).
+    """Yield (tools of the tree, shape) of each tree over the labels that rows carry.
 
-    weighed  the rows by which labels are clustered; None: those of the source, projected
+    weighed  the rows by which labels are clustered; None: the rows of the source, projected to
+             fewer dimensions
     """
     counts = source.census.label_rows
     vectors = None
@@ -190,7 +193,10 @@ def _shapes(
 
 
 def _members(labels: LabelRows, shape: Shape) -> Members:
-    """Return the rows of each leaf's label, and after them those of none: negatives at the root."""
+    """Return the rows of each leaf's label, and after them the rows without labels.
+
+    The latter are negatives at the root.
+    """
     members = members_of(*rows_by_label(labels), shape.labels)
     without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
     end = members.ptr[-1] + len(without)
@@ -198,9 +204,10 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
 
 
 def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
-    """Return how trees get new labels and go on from old weights: by the batch solver.
+    """Return the object that adds new labels to trees and trains them further.
 
-    A group of a tree that is not clustered is divided by chance.
+    It needs the batch solver. In a tree that is not clustered, a group that is too large is divided
+    at random. Raises BadParameter for solver sgd.
     """
     p = parameters
     if p.solver == "sgd":

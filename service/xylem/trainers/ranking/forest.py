@@ -29,8 +29,8 @@ from xylem.trainers.weighing import weigh
 from xylem_store import F32, I32, U8, Chunk, Tree
 
 SPARE = 1.25
-"""An estimate allows another tree so many times the weights of the
-first; they differ by a few percent.
+"""In an estimate, each further tree is allowed this many times the weights of the first one; in
+fact they differ by a few percent.
 """
 
 
@@ -63,11 +63,11 @@ class FastXmlParameters(Parameters):
     idf: Idf = "auto"
 
     def worths(self, data: TrainingSet) -> F32:
-        """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
+        """Return the weight of each label in the nDCG of splits, float32[K], > 0."""
         return np.ones(data.labels.n_labels, np.float32)
 
     def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
-        """Return the arrays that a version has besides its trees."""
+        """Return the arrays of the version besides its trees, by "group/name"."""
         return {}
 
 
@@ -93,7 +93,7 @@ class PfastreXmlParameters(FastXmlParameters):
         return (1.0 / label_propensities).astype(np.float32)
 
     def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
-        """Return the labels' mean rows, if they re-rank."""
+        """Return the mean rows of the labels, if predictions are re-ranked by them."""
         return (
             rerank_arrays(data.rows, data.labels, self.alpha, self.gamma)
             if self.rerank == "yes"
@@ -102,12 +102,11 @@ class PfastreXmlParameters(FastXmlParameters):
 
 
 def typical_value(rows: SparseRows) -> float:
-    """Return the mean size of a value, large ones weighing more
-    (by their squares); 1 when all are 0.
+    """Return the mean absolute value, weighted by the squares of the values; 1 if all are 0.
 
-    An L1 penalty is not neutral to scale: with rows s times as long, the cost over s keeps as many
-    weights. Rows of length 1 have smaller values the more of their features matter alike, so length
-    is no measure.
+    An L1 penalty depends on the scale: for rows that are s times as long, the cost must be divided
+    by s to keep the same number of weights. The length of the rows does not measure this scale: in
+    rows of length 1, the values are the smaller, the more features are about equally large.
     """
     sizes = np.abs(rows.values.astype(np.float64))
     squares = float((sizes**2).sum())
@@ -116,7 +115,10 @@ def typical_value(rows: SparseRows) -> float:
 
 @dataclass(frozen=True)
 class _Grow:
-    """Grows the tree of a number."""
+    """A step that grows a tree; the tree's number determines its seed.
+
+    labelled  int32[..]  the rows that carry labels
+    """
 
     rows: TrainingRows
     labelled: I32
@@ -124,10 +126,10 @@ class _Grow:
     seed: int
 
     def workspace(self) -> None:
-        """Return nothing: none is needed."""
+        """Return None: the step needs no workspace."""
 
     def run(self, number: int, workspace: None, stop: U8) -> Grown:
-        """Return a tree, by its number."""
+        """Return the tree of that number."""
         seed = derived_seed(self.seed, number)
         return grow_tree(self.rows, self.labelled.copy(), self.growth, seed, stop)
 
@@ -135,12 +137,12 @@ class _Grow:
 def grow_forest(
     data: TrainingSet, parameters: FastXmlParameters, label_weight: F32, n_trees: int, tools: Tools
 ) -> list[Grown]:
-    """Grow the first n_trees trees, each on all rows that carry labels;
-    the threads take a tree at a time.
+    """Grow the first n_trees trees, each on all rows that carry labels.
 
     label_weight  float32[K], > 0: gain of each label in the nDCG of the splits
 
-    The same bits whatever the number of threads. Cost and memory: see `grow_tree`, for each thread.
+    Each thread grows a tree at a time; the bits do not depend on the number of threads. Cost and
+    memory: see `grow_tree`, for each thread.
     """
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
@@ -160,14 +162,16 @@ def grow_forest(
     )
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     forest = tools.collect("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
-    for number, grown in enumerate(forest):  # one after the other: weights are not there twice
+    # one tree after the other, so that only one tree's weights are in memory twice
+    for number, grown in enumerate(forest):
         forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
     return forest
 
 
 def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
-    """Return the tree that the store takes: a leaf's value is a
-    label's share of its rows * leaf_weight.
+    """Return a tree in the form of the store.
+
+    The value of a label in a leaf is its share of the leaf's rows, times its leaf_weight.
     """
     n_nodes = len(grown.n_rows)
     is_inner = np.diff(grown.child_ptr) > 0
@@ -215,13 +219,13 @@ def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -
 
 
 def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:
-    """Return the size of a forest, from its first tree.
+    """Return an estimate of the size of a forest, from its first tree.
 
-    What a tree's separators keep cannot be known without solving them, so the first tree is grown,
-    as the training will, and each other one is allowed SPARE times its weights and one separator
-    that keeps every feature: a forecast with room to spare, not a proof. alpha_per_depth is of the
-    first tree. The mean rows that re-rank are not counted: 8 bytes for each feature of each label.
-    Cost: that of a tree.
+    The number of weights of a separator is only known after it is solved. Therefore the first tree
+    is grown as in the training, and each further tree is allowed SPARE times its weights, and one
+    separator with a weight for every feature. This is a forecast with a margin, not a proven bound.
+    alpha_per_depth is that of the first tree. The mean rows for re-ranking are not included: they
+    take 8 bytes for each feature of each label. Cost: that of growing a tree.
     """
     first = grow_forest(data, parameters, parameters.worths(data), 1, tools)[0]
     n_weights = len(first.weight)

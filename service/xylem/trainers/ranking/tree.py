@@ -1,4 +1,4 @@
-"""Growing a binary decision tree whose splits rank labels well: FastXML's, in one call."""
+"""Growing a binary decision tree of FastXML, whose splits rank labels well."""
 
 from typing import Any, NamedTuple
 
@@ -12,17 +12,17 @@ from xylem.trainers.ranking.separator import columns_of, solve_separator
 from xylem_store import F32, F64, I32, I64, U8, U64, inlined, kernel
 
 ROUNDS_MAX = 100
-"""Rankings and sides are alternated at most so often; some ten rounds are usual."""
+"""Most rounds of the alternation between rankings and sides; about ten rounds are usual."""
 
 GAIN_MIN = 1e-6
-"""The alternation ends when a round raises the mean nDCG of a row by less."""
+"""The alternation ends when a round raises the mean nDCG of a row by less than this."""
 
 
 class TrainingRows(NamedTuple):
-    """What a tree is grown on, and tables over all labels.
+    """The rows on which a tree is grown, and tables over all labels.
 
     label_weight  float32[K]      gain of each label
-    discount      float64[K]      1 / log2(2 + place)
+    discount      float64[K]      1 / log2(2 + place), for the places from 0
     ideal         float64[K + 1]  sum of the first k discounts
     """
 
@@ -34,12 +34,12 @@ class TrainingRows(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """The labels of a node's n rows, renumbered from 0, and what
-    each is worth at the top of a ranking.
+    """The labels of a node's n rows, renumbered from 0, and their gains.
 
     ptr    int64[n + 1]
     label  int32[nnz]    ranks of labels, below len(used)
-    gain   float64[nnz]  > 0: the label's weight / the ideal DCG of the row
+    gain   float64[nnz]  > 0: the label's weight / the ideal DCG of the row. It is the nDCG of the
+                         label at the top of a ranking
     used   int32[k]      label of each rank, ascending
     """
 
@@ -70,10 +70,11 @@ def gains_of(data: TrainingRows, rows: I32, label_rank: I32) -> Gains:
 
 @inlined
 def _rank(gains: Gains, side: U8, discount: F64, lead_out: F64) -> float:
-    """Rank the labels of each side by falling gain (ties: smaller
-    label first); return the sum of DCGs.
+    """Rank the labels of each side by falling sum of gains; return the sum of the DCGs of both.
 
-    lead_out  float64[k]  how much higher the second side discounts each label than the first
+    For equal sums the smaller label comes first.
+
+    lead_out  float64[k]  discount of each label on the second side, minus that on the first
     """
     sums = np.zeros((2, len(gains.used)))
     for i in range(len(side)):
@@ -92,16 +93,18 @@ def _rank(gains: Gains, side: U8, discount: F64, lead_out: F64) -> float:
 
 @kernel
 def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> int:
-    """Alternate between the best ranking of each side and the best
-    side of each row; return the rounds.
+    """Alternate between the best ranking of each side and the best side of each row.
 
-    Source: Prabhu, Varma 2014, section 4.2, algorithm 2 with w = 0: equation 7 (the ranking that is
-    best for a side sorts the labels by their summed gains) and equations 8-10 (a row goes to the
-    side whose ranking gives it the higher nDCG). A row that both serve alike stays.
+    Returns the number of rounds.
+
+    Source: Prabhu, Varma 2014, section 4.2, algorithm 2 with w = 0: equation 7 (the best ranking
+    for a side sorts the labels by their sums of gains) and equations 8-10 (a row goes to the side
+    whose ranking gives it the higher nDCG). A row with the same nDCG on both sides stays.
 
     discount    float64[>= k]  1 / log2(2 + place), falling
     side        uint8[n]       0 or 1 at the call; overwritten
-    totals_out  float64[ROUNDS_MAX]  the sum of nDCGs before each round's new sides; it never falls
+    totals_out  float64[ROUNDS_MAX]  sum of nDCGs in each round, before rows change sides; it never
+                falls
 
     Cost: a round reads the labels of the rows twice and sorts the node's labels twice.
     """
@@ -121,20 +124,20 @@ def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> 
 
 
 ATTEMPTS = 3
-"""A node whose split leaves a side empty is tried so often, from
-new random sides; then it is a leaf.
+"""Most attempts to split a node, each from new random sides, if a split leaves a side empty. Then
+the node is a leaf.
 """
 
 
 class Growth(NamedTuple):
-    """How a tree is grown.
+    """The options of growing a tree.
 
-    max_leaf      a node of no more rows is a leaf
-    max_depth     a node so many splits below the root is a leaf
-    leaf_labels   most labels that a leaf keeps
-    cost          of the separators' loss; shared out so that both sides weigh alike
-    eps, steps    of `solve_separator`
-    prune         smaller weights are left out
+    max_leaf      a node with at most this many rows is a leaf
+    max_depth     a node this many splits below the root is a leaf
+    leaf_labels   most labels of a leaf
+    cost          weight of the separators' loss; divided so that both sides have the same weight
+    eps, steps    options of `solve_separator`
+    prune         weights with a smaller absolute value are left out
     """
 
     max_leaf: int
@@ -150,15 +153,16 @@ class Grown(NamedTuple):
     """A tree of n nodes numbered breadth-first.
 
     child_ptr   int32[n + 1]  child_ptr[0] = 1; an inner node has two children
-    n_rows      int32[n]      training rows
-    n_used      int32[n]      features of the rows of an inner node; 0 at leaves
-    weight_ptr  int64[n + 1]  the separator of an inner node, towards its second child
+    n_rows      int32[n]      number of training rows
+    n_used      int32[n]      number of features in the rows of an inner node; 0 at leaves
+    weight_ptr  int64[n + 1]  node i has feature and weight [weight_ptr[i] : weight_ptr[i + 1]]: its
+                              separator, whose margin is > 0 for rows of the second child
     feature     int32[..]     ascending within a node
     weight      float32[..]
-    bias        float32[n]
-    leaf_ptr    int64[n + 1]
+    bias        float32[n]    constant term of the separator, at the node's second child
+    leaf_ptr    int64[n + 1]  node i has leaf_label and leaf_count [leaf_ptr[i] : leaf_ptr[i + 1]]
     leaf_label  int32[..]     ascending within a leaf
-    leaf_count  int32[..]     rows of the leaf that carry the label
+    leaf_count  int32[..]     number of rows of the leaf that carry the label
     """
 
     child_ptr: I32
@@ -174,8 +178,13 @@ class Grown(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """A separator: ascending features, their weights, constant term;
-    side of each row; features looked at.
+    """A split of a node by a separator.
+
+    feature  int32[..]    features of the separator, ascending
+    weight   float32[..]  their weights
+    bias     its constant term
+    side     uint8[n]     side of each row, 0 or 1
+    n_used   number of features in the rows of the node
     """
 
     feature: I32
@@ -210,7 +219,7 @@ def _split(
     label_rank: I32,
     stop: U8,
 ) -> _Split:
-    """Split the rows of a node; all on one side when no attempt could do better."""
+    """Split the rows of a node; if no attempt succeeds, all rows are on side 0."""
     n_rows = len(order)
     gains = gains_of(data, order, label_rank)
     columns = columns_of(data.rows, order, counts)
@@ -249,8 +258,9 @@ def _split(
 
 @inlined
 def _part(order: I32, side: U8) -> int:
-    """Put the rows of the first side before those of the second, in their order;
-    return how many.
+    """Move the rows of the first side before those of the second; return the number of the first.
+
+    Rows of the same side keep their order.
     """
     second = order[side == 1]
     n_first = 0
@@ -264,8 +274,9 @@ def _part(order: I32, side: U8) -> int:
 
 @kernel
 def _count_labels(labels: LabelRows, order: I32, n_most: int, label_rank: I32) -> tuple[I32, I32]:
-    """Return the n_most labels that most rows carry (ties: smaller
-    label first), ascending; how many.
+    """Return the n_most most frequent labels of some rows, ascending, and the rows of each.
+
+    Of labels with equal counts the smaller ones come first.
     """
     _, ranks, label = localise_labels(labels.indptr, labels.indices, order, label_rank)
     count = np.zeros(len(label), np.int32)
@@ -278,7 +289,7 @@ def _count_labels(labels: LabelRows, order: I32, n_most: int, label_rank: I32) -
 
 
 class _Pairs(NamedTuple):
-    """Keys and their values, in arrays that may be longer."""
+    """Keys and their values, in arrays that may have unused elements at the end."""
 
     key: I32
     value: NDArray[Any]
@@ -286,7 +297,7 @@ class _Pairs(NamedTuple):
 
 @kernel
 def _put(pairs: _Pairs, n: int, key: I32, value: NDArray[Any]) -> _Pairs:
-    """Put more pairs after the first n; return the arrays, or longer copies that hold them all."""
+    """Append pairs after the first n; return the arrays, or longer copies if they are too short."""
     n_after = n + len(key)
     if n_after > len(pairs.key):
         longer = _Pairs(np.empty(2 * n_after, np.int32), np.empty(2 * n_after, pairs.value.dtype))
@@ -302,17 +313,17 @@ def _put(pairs: _Pairs, n: int, key: I32, value: NDArray[Any]) -> _Pairs:
 def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U8) -> Grown:
     """Grow a tree on the rows of `order`.
 
-    Source: Prabhu, Varma 2014, algorithms 1 and 2 with one update of w a node, as the authors' code
-    does. Deviations: a row goes to the second child when the separator's margin is > 0, not >= 0; a
-    node is tried again when a side stays empty; a node whose rows all carry the same labels is a
-    leaf.
+    Source: Prabhu, Varma 2014, algorithms 1 and 2 with one update of w for each node, as in the
+    authors' code. Deviations: a row goes to the second child if the separator's margin is > 0, not
+    >= 0; a node is split again if a side stays empty (ATTEMPTS); a node whose rows all carry the
+    same labels is a leaf.
 
     order  int32[n], n >= 1: rows with labels, ascending; overwritten
-    seed   of all randomness in the tree
-    stop   uint8[1]: set it to end soon, with an unfinished tree
+    seed   seed of all random numbers of the tree
+    stop   uint8[1]: set it to end soon; the tree is then unfinished
 
-    Cost: at each depth separators over the rows that are not yet in leaves; max_depth bounds the
-    depth, `steps` the time of a separator. Memory: the rows of the root by feature, 8 bytes a
+    Cost: at each depth, separators over the rows that are not yet in leaves; max_depth bounds the
+    depth, and `steps` the time of a separator. Memory: the rows of the root by feature, 8 bytes a
     value, and 150 bytes a row. The result depends on the arguments alone.
     """
     n_most = 2 * len(order)

@@ -1,4 +1,4 @@
-"""All labels of a tree dealt anew to its nodes, from the root down: see `dealing`."""
+"""Reassignment of all labels of a tree to its nodes, from the root down: see `dealing`."""
 
 import numpy as np
 
@@ -7,14 +7,19 @@ from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
 from xylem_store import F64, I32, I64, U8, inlined, kernel
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
-"""What is known of a node: its number, -1 so far without; level; labels
-that are none; node above; branch.
+"""Columns of `nodes`, in which nodes are in the order in which they are made.
+
+_SLOT    number of the node in the tree; -1: it has none yet
+_LEVEL   its level
+_PADS    number of padding labels below it, which stand for no label
+_ABOVE   row of the node above it
+_BRANCH  its position among the children of that node
 """
 
 
 @inlined
 def _number(labels: I32, n_nodes: int, nodes: I64, new_tree: SoftmaxTree) -> tuple[int, U8]:
-    """Number the nodes that have no number, and write the tree; see `assign_labels`."""
+    """Give numbers to the nodes without one, and write the tree; returns as `assign_labels`."""
     is_used = np.zeros(len(new_tree.child), np.uint8)
     is_new = np.zeros(len(new_tree.child), np.uint8)
     slot = nodes[:, _SLOT]
@@ -51,18 +56,17 @@ def _number(labels: I32, n_nodes: int, nodes: I64, new_tree: SoftmaxTree) -> tup
 def assign_labels(
     labels: I32, share: F64, rule: Rule, state: LearningState, new_tree: SoftmaxTree
 ) -> tuple[int, U8]:
-    """Deal all labels anew from the root down, into `new_tree`; return how
-    many nodes it has room for and uses.
+    """Reassign all labels from the root down, and write the new tree.
 
-    labels  int32[n], n >= 2, those with a leaf, the most frequent first
-    share   float64[K], > 0 for them: of the training rows
-    new_tree  as the tree, but of max(n, N) nodes, filled with -1. A node that has the place of an
-            inner node of the tree has its number, with its parameters; others take numbers that
-            fell free, then new ones
+    labels    int32[n], n >= 2: the labels with a leaf, the most frequent first
+    share     float64[K]: share of the training rows of each label; > 0 for `labels`
+    new_tree  as the old tree, but with max(n, N) nodes, filled with -1. A node at the place of an
+              inner node of the old tree keeps its number, and so its parameters; other nodes take
+              numbers that became free, then new ones
 
-    Returns (nodes, is_new uint8[..]): the largest number in use and 1, and the numbers whose
-    parameters are no longer what they were. Cost: O(n M) and O(n log n) a level, and where labels'
-    means count O(n M D). Deterministic.
+    Returns (n_nodes, is_new uint8[..]): 1 + the largest number of a node; and 1 for each number
+    that belongs to a new node. Cost: O(n M) and O(n log n) a level, and O(n M D) with means of
+    labels. Deterministic.
     """
     tree = state.tree
     n = len(labels)

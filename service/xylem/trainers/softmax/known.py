@@ -1,5 +1,5 @@
-"""What is known of a label at a node, the probabilities of the node's children for the label's
-rows; and what nodes are worth by that: objective J, balance and purity.
+"""The statistics of a label at a node (the probabilities of the node's children for the label's
+rows), and the quality of nodes that follows from them: objective J, balance and purity.
 
 Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
 for Extreme Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 2 and 3.
@@ -13,9 +13,7 @@ from xylem_store import F32, F64, I32, inlined, kernel
 
 @inlined
 def branch_at(label: int, node: int, tree: SoftmaxTree) -> int:
-    """Return the child of a node on the label's path until now; -1 where the path
-    does not pass it.
-    """
+    """Return the child of a node on the path of a label; -1 if the path does not pass the node."""
     if node < 0:
         return -1
     ancestor = tree.leaf_node[label]
@@ -28,10 +26,12 @@ def branch_at(label: int, node: int, tree: SoftmaxTree) -> int:
 
 @inlined
 def probabilities_of(label: int, node: int, branch: int, state: LearningState, p_out: F32) -> int:
-    """Write p_{j|i} of a label at a node, float32[M]; return of how many
-    rows it is, 0 where nobody knows it.
+    """Write p_{j|i} of a label at a node; return the number of rows from which it is computed.
 
-    branch  the child of the node on the label's path, -1 where it does not pass
+    It is 0 if there are no statistics of the label at the node.
+
+    branch  child of the node on the label's path; -1: the path does not pass the node
+    p_out   float32[M]
     """
     statistics = state.statistics
     level = state.tree.level[node]
@@ -70,15 +70,16 @@ MASS, OBJECTIVE, GREATEST, PURITY = range(4)
 
 @kernel
 def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
-    """Return float64[N, 4], a node's mass, J, J* and alpha; 0 where no label below it is known.
+    """Return float64[N, 4]: the mass, J, J* and alpha of each node.
 
-    labels  int32[n], those with a leaf
-    share   float64[K]: of the training rows
+    labels  int32[n]: the labels with a leaf
+    share   float64[K]: share of the training rows of each label
 
-    The mass of a node is the sum of the shares of the labels below it that are known, q_i a label's
-    part of that. Of a node of M children (those that there are), J = (2 / M) sum_i q_i sum_j |p_j -
-    p_{j|i}|, J* = (4 / M) (1 - 1 / M), alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}): 0
-    is pure. Cost: twice O(M D) for each node on each label's path.
+    The mass of a node is the sum of the shares of the labels below it that have statistics; q_i is
+    label i's share of it. All four are 0 if no label has any. For a node with M children (empty
+    places are not counted), J = (2 / M) sum_i q_i sum_j |p_j - p_{j|i}|, J* = (4 / M) (1 - 1 / M),
+    alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}), where 0 is pure. Cost: twice O(M D)
+    for each node on each label's path.
     """
     tree = state.tree
     n_nodes, n_children = tree.child.shape

@@ -1,5 +1,5 @@
-"""The training of a tree of softmax nodes and its embeddings:
-passes over the rows, labels dealt anew.
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, and updates of
+the tree.
 """
 
 from collections.abc import Iterator
@@ -39,8 +39,9 @@ def restore(stored: LearnerState, state: LearningState, random: U64) -> None:
 
 
 def state_arrays(state: LearningState) -> dict[str, NDArray[Any]]:
-    """Return what steps write, by name; labels' means are not among
-    it: they are found before each use.
+    """Return the arrays that steps write, by name.
+
+    The mean representations of labels are not among them: they are computed before each use.
     """
     parts = {"network": state.network, "squares": state.squares}
     arrays = {
@@ -51,8 +52,9 @@ def state_arrays(state: LearningState) -> dict[str, NDArray[Any]]:
 
 
 def stored_tree(stored: LearnerState, n_labels: int) -> SoftmaxTree:
-    """Return the tree of a state; nodes that its root does not
-    reach are not in use. Raises Corrupt.
+    """Return the tree of a state. Raises Corrupt.
+
+    Nodes that cannot be reached from the root are not in use.
     """
     child = stored.take("child", "int32", None, None)
     check_that(len(child) > 0, "a root")
@@ -67,19 +69,18 @@ def stored_tree(stored: LearnerState, n_labels: int) -> SoftmaxTree:
     return topology_with(child, n_labels)
 
 
-PIECE_ROWS = 1 << 16  # rows that are trained on between two reports of progress, at most
+PIECE_ROWS = 1 << 16  # most rows that are trained on between two reports of progress
 _ORDER = 1
 _DRAW = 2
 _START = 3
-"""What the seeds of shuffles, of draws and of first parameters are
-derived from, besides the training's.
-"""
+"""Words of derived seeds: for shuffling rows, for drawing labels of rows, for first parameters."""
 
 
 class Piece(NamedTuple):
-    """Some rows of `data` in their order, and how steps are taken.
+    """Some rows to train on, and the options of the steps.
 
-    `n_before` steps went before, of all passes together.
+    order     int32[..]  the rows of `data`, in the order of the steps
+    n_before  number of steps before the piece, in all passes
     """
 
     data: TrainingSet
@@ -89,7 +90,10 @@ class Piece(NamedTuple):
 
 
 def marks_of(learning: TreeLearning | None, total: int) -> list[int]:
-    """Return after how many steps labels are dealt anew, ascending without repeats."""
+    """Return the numbers of steps after which labels are reassigned, ascending without repeats.
+
+    total  number of steps of the training
+    """
     if learning is None or learning.updates == 0:
         return []
     evenly = np.arange(1, learning.updates + 1) * learning.share * total / learning.updates
@@ -99,10 +103,10 @@ def marks_of(learning: TreeLearning | None, total: int) -> list[int]:
 def pieces(
     source: RowSource, parameters: SoftmaxParameters, marks: list[int], tools: Tools
 ) -> Iterator[Piece]:
-    """Yield the rows with labels of the epochs to be made,
-    shuffled anew for each, cut at the marks.
+    """Yield the rows with labels of all epochs in pieces, which end at the marks.
 
-    The same pieces however the source cuts its rows.
+    The rows are shuffled again for each epoch. The pieces do not depend on how the source cuts its
+    rows.
     """
     p = parameters.descent()
     learning = parameters.learns()
@@ -132,11 +136,11 @@ def pieces(
 
 
 def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
-    """Return the bound on the weights of the nodes: each has all
-    dimensions, and two children at least.
+    """Return an estimate of the size of a model, before it is trained.
 
-    What is stored, embeddings included, is exact for Huffman's tree, and that of the tree of fewest
-    levels for others.
+    The number of weights is bounded by that of nodes which use all dimensions and have two children
+    each. The stored bytes include the embeddings. They are exact for Huffman's tree; for other
+    trees they are those of the tree with the fewest levels.
     """
     counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
     labels = np.flatnonzero(counts).astype(np.int32)
@@ -161,15 +165,16 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
 def descend(
     source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
 ) -> tuple[LearningState, dict[str, Any], LearnerState | None]:
-    """Take all steps on a tree, which is learnt too where the
-    parameters say so; None: on that of a state.
+    """Train the network, and the tree if the parameters ask for it.
 
-    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order
-    shuffled anew for each pass, within windows, one at a time; plain descent ends at rate 0. One
-    thread: the same bits on any number, and however the source cuts its rows.
+    topology  the first tree; None: the training continues from the state in `tools.passes`
 
-    Returns the parameters, what is reported, and the state, where one is to be left. Raises
-    BadParameter for parameters that have grown beyond all numbers.
+    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: the rows are shuffled
+    again for each pass, within windows, and come one at a time; plain descent ends at rate 0. One
+    thread: the bits do not depend on the number of threads, or on how the source cuts its rows.
+
+    Returns (the parameters, the report, the state to continue from; None if it was not asked for).
+    Raises BadParameter if parameters are no longer finite.
     """
     p = parameters.descent()
     learning = parameters.learns()
@@ -230,14 +235,15 @@ def descend(
     return state, report, learner_state
 
 
-UPDATES_TOLD_MAX = 100  # so many updates are told of, at most: evenly many of all, and the last
+UPDATES_TOLD_MAX = 100  # most updates in a report: evenly spaced ones, and the last
 
 
 def _update(
     state: LearningState, source: RowSource, is_mean: bool, rule: Rule
 ) -> tuple[LearningState, dict[str, Any]]:
-    """Deal the labels anew; return the state, and what the tree was
-    worth before and how much of it moved.
+    """Reassign the labels; return (the new state, a report of the update).
+
+    The report has the quality of the old tree, and how many labels moved.
     """
     counts = source.census.label_rows
     bring_up_to_date(state, source, is_mean)
@@ -248,7 +254,7 @@ def _update(
 
 
 def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
-    """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
+    """Train on a piece in a thread that an interrupt can stop; return the sum of the losses."""
     losses: list[float] = []
 
     def work(_: int) -> float:
@@ -261,9 +267,9 @@ def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> 
 def _start(
     census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, tools: Tools
 ) -> LearningState:
-    """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0.
+    """Return the state before the first step: embeddings uniform in +-1 / d, weights of nodes 0.
 
-    Raises BadParameter for embeddings and nodes that this process cannot hold.
+    Raises BadParameter if the memory of this process is too small for embeddings and nodes.
     """
     dim = parameters.dim
     padded = parameters.padded_dim()
@@ -297,8 +303,11 @@ def _start(
 
 
 def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
-    """Return the mean depth of a label drawn from the rows, and what
-    no tree of this arity can be below.
+    """Return the report of a tree's shape.
+
+    mean_depth     mean depth of the leaf of a label that is drawn from the rows
+    entropy_bound  lower bound on it for all trees of this arity
+    max_depth      depth of the deepest leaf
     """
     depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
     share = counts[counts > 0] / counts.sum()

@@ -1,5 +1,5 @@
-"""Updates of a tree that is learnt: what is known of its labels, what
-nodes are worth, labels dealt anew.
+"""Updates of a tree that is learnt: the statistics of its labels, the quality of its nodes, and the
+reassignment of labels.
 """
 
 import numpy as np
@@ -19,11 +19,11 @@ from xylem.trainers.source import RowSource
 from xylem_store import F32, I32, I64, Bools
 
 LEVELS_MAX = 16
-"""So many levels are told of, the first ones."""
+"""Most levels in a report, from the root."""
 
 
 def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
-    """Return the statistics before the first step; arrays of length 0 for what is not kept."""
+    """Return the statistics before the first step; arrays that are not needed have length 0."""
     n_labels = len(tree.leaf_node)
     arity = tree.child.shape[1]
     by_means = learning is not None and learning.updates > 0 and learning.by_means
@@ -38,10 +38,10 @@ def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) ->
 
 
 def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> None:
-    """Set the labels' mean representations to those under the present embeddings, if they are kept.
+    """Compute the labels' mean representations from the current embeddings, if they are needed.
 
-    Reads the rows once. Deviation from algorithm 1, whose statistics are of all steps so far:
-    embeddings have moved on since.
+    Reads the rows once. Deviation from algorithm 1, whose statistics are collected over all steps
+    so far: the embeddings have changed since the first steps.
     """
     means = state.statistics.means
     n_rows = state.statistics.n_rows
@@ -55,11 +55,12 @@ def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> 
 
 
 def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
-    """Return a line for each level of a tree: means over its nodes,
-    weighted by the rows of known labels.
+    """Return figures for each level of a tree: means over its nodes.
+
+    The nodes are weighted by their mass, the rows of labels with statistics.
 
     objective  J (equation 6)
-    share      of J*, the most that a node of so many children can have
+    share      J / J*, where J* is the largest J of a node with as many children
     purity     alpha of definition 2: 0 is pure
     """
     labels = np.flatnonzero(counts).astype(np.int32)
@@ -83,8 +84,9 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
 
 
 def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
-    """Deal the labels to the nodes anew; return the state on the
-    new tree, and how many labels moved.
+    """Reassign the labels to the nodes; return (the state on the new tree, how many labels moved).
+
+    counts  int64[K]  rows of each label
     """
     tree, network, squares, statistics = state
     carried = np.flatnonzero(counts)
@@ -113,7 +115,7 @@ def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningSt
 
 
 def _keep_old_rows(old: F32, is_new: Bools) -> F32:
-    """Return the rows of old numbers as they were, those of new ones 0."""
+    """Return the parameters of the new tree's nodes: the old ones, and 0 for new nodes."""
     new_values = np.zeros((len(is_new), *old.shape[1:]), np.float32)
     n = min(len(old), len(is_new))
     new_values[:n] = old[:n]
@@ -124,7 +126,11 @@ def _keep_old_rows(old: F32, is_new: Bools) -> F32:
 def _keep_path_sums(
     statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: Bools
 ) -> LabelStatistics:
-    """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
+    """Return the statistics for the new tree.
+
+    A label keeps the sums at the first nodes of its path that did not change; the others start
+    again.
+    """
     arity = new.child.shape[1]
     depth = int(new.level.max()) + 1
     sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
@@ -141,7 +147,7 @@ def _keep_path_sums(
 
 
 def _paths(tree: SoftmaxTree, depth: int) -> I32:
-    """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
+    """Return int32[K, depth]: the node on each label's path at each level, -1 below its leaf."""
     paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
     node = tree.leaf_node.copy()
     while (node >= 0).any():
@@ -154,8 +160,10 @@ def _paths(tree: SoftmaxTree, depth: int) -> I32:
 
 
 def settle(state: LearningState) -> None:
-    """Let the nodes begin anew, with their sums of squared gradients; embeddings
-    stay, with theirs.
+    """Set the parameters of all nodes to their initial values.
+
+    Their sums of squared gradients, and the labels' sums of probabilities, are reset too.
+    Embeddings, and their sums of squared gradients, do not change.
     """
     network = state.network
     squares = state.squares
