@@ -92,10 +92,7 @@ class Answering:
 
 
 def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
-    """Return the headers of an answer, without its length.
-
-    They have `xylem-thresholds: stale` if the thresholds of the answer may be old.
-    """
+    """Return an answer's headers without its length; they tell if thresholds may be old."""
     headers: Sequence[Header] = _JSON
     if reply.n_json is not None:
         media = b"content-type", b"application/octet-stream"
@@ -161,10 +158,7 @@ class WholeRequests:
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
-        """Return the template of a request's head.
-
-        Returns None if no route of a dialect fits the path, or the dialect does not take this body.
-        """
+        """Return the template of a head; None if no route fits the path and takes the body."""
         if not scope["path"].endswith(self._endings):
             return None
         scope = {**scope, "path": inner_path(scope["path"], self._root_path)}
@@ -256,10 +250,7 @@ class WholeRequests:
         )
 
     def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
-        """Return the target of a head, or None, and the headers that differ between requests.
-
-        Called with a head that `heads` does not have as it is.
-        """
+        """Return the target of a head that is not in `heads`, or None; and the headers cut out."""
         # read before the store is: what is added here does not outlive that state of the store
         targets = self._live.heads
         if len(head) > HEAD_LENGTH_MAX:
@@ -268,10 +259,7 @@ class WholeRequests:
         return targets.get(head) or self._find(head, targets), request_headers
 
     def _find(self, head: bytes, targets: dict[bytes, _Target]) -> _Target | None:
-        """Return the target of a remembered head, and add it to `targets`.
-
-        Returns None if the head is not remembered, or its version is not open.
-        """
+        """Return the target of a remembered head, and add it to `targets`; None: it has none."""
         template = self._heads.get(head)
         served = None if template is None else self._live.resident(template.model, template.ref)
         if template is None or served is None:

@@ -37,10 +37,8 @@ _IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch
 class RequestHeaders(Struct, frozen=True):
     """Values of the headers that differ between the requests of one client; None: not sent.
 
-    request_id   the id that the client gives the request, if it has a valid form
-    traceparent  the span of the client (W3C Trace Context)
-    tracestate   the state of the client's trace (W3C Trace Context)
-    canary_key   chooses whether the canary answers the request
+    request_id  the id that the client gives the request, if it has a valid form
+    canary_key  chooses whether the canary answers the request
     """
 
     request_id: bytes | None = None
@@ -52,15 +50,11 @@ class RequestHeaders(Struct, frozen=True):
 class HeadTemplate(NamedTuple):
     """The meaning of a remembered head: the same for all requests that have it.
 
-    ref            the version's number or alias
-    route          the route's pattern
-    path           the path that fits the pattern
-    header_or_query   what the dialect's header, or the query string, says about the body; None:
-                   nothing
-    authorization  the header Authorization
-    gzip           whether the answer may be packed
-    key            the id of the key in `authorization`, where a key is needed
-    n_bytes        the length of the body
+    ref              the version's number or alias
+    path             the path, which fits the pattern `route`
+    header_or_query  the dialect's header, or the query string, about the body; None: not sent
+    key              the id of the key in `authorization`, where a key is needed
+    n_bytes          the length of the body
     """
 
     dialect: Dialect[Any]
@@ -209,11 +203,8 @@ def header_or_query_of(dialect: Dialect[Any], scope: Scope) -> str | None:
 def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
     """Return the head of a message without the headers that differ between requests.
 
-    Returns None if the head is not usual: then the same bytes might mean something else next time.
-
-    message    one whole request
-    scope      the ASGI scope that the server's parser made from the message
-    bytes_max  the most bytes of a body
+    Returns None if it is not usual: the same bytes might mean something else next time. `message`
+    is one whole request, and `scope` is the ASGI scope that the server's parser made from it.
     """
     head, _, body = message.partition(HEAD_END)
     if len(head) > HEAD_LENGTH_MAX or scope["query_string"] or scope["http_version"] != "1.1":

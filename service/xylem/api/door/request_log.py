@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from itertools import count
 from time import perf_counter_ns, time_ns
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from xylem.api.door.admission import ALWAYS, PROBES
 from xylem.api.door.heads import RequestHeaders
@@ -66,6 +66,15 @@ class RequestOutcome(NamedTuple):
     shape: SpanShape | None
 
 
+_Recorded: TypeAlias = tuple[
+    int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[StageInterval]
+]
+"""A recorded request: its end, id, outcome, begin, span, and the times of its stages.
+
+The times of a sampled request are stretches for its span; of another one, intervals to count.
+"""
+
+
 class RequestLog:
     """Counts, logs and traces answered requests, several at once. Event loop only.
 
@@ -77,17 +86,7 @@ class RequestLog:
         self.metrics = metrics
         self.tracer = tracer
         self._access_log = access_log
-        self._ended: list[
-            tuple[
-                int,
-                str,
-                RequestOutcome,
-                int,
-                Trace | None,
-                Sequence[Stretch],
-                Sequence[StageInterval],
-            ]
-        ] = []
+        self._ended: list[_Recorded] = []
         self._settled_by = 0
         metrics.settle = self.settle
 
@@ -120,21 +119,12 @@ class RequestLog:
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
         self._ended.append((now, request_id, outcome, began, trace, stretches, intervals))
 
-    def begin(self, request_headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
-        """Return the id of a request and its span.
-
-        The client may give the id. Requests to paths of ALWAYS never have a span.
-        """
-        request_id = (
-            new_request_id()
-            if request_headers.request_id is None
-            else request_headers.request_id.decode()
-        )
+    def begin(self, headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
+        """Return the request's id, which the client may give, and span; no span for ALWAYS."""
+        request_id = new_request_id() if headers.request_id is None else headers.request_id.decode()
         if self.tracer is None or path in ALWAYS:
             return request_id, None
-        return request_id, self.tracer.begin(
-            request_headers.traceparent, request_headers.tracestate
-        )
+        return request_id, self.tracer.begin(headers.traceparent, headers.tracestate)
 
     def end(
         self,
@@ -189,14 +179,11 @@ class RequestLog:
             log_requests(lines)
 
     def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
-        """Return what is recorded of requests that ended like `ended`.
-
-        is_traced  whether they have spans
-        """
-        method, route, path, status, code, answered_by, key = ended
-        extra_fields = {} if answered_by is None else answered_by._asdict()
+        """Return what is recorded of requests that ended so; `is_traced`: they have spans."""
+        method, route, path, status, code, version, key = ended
+        extra_fields = {} if version is None else version._asdict()
         extra_fields |= {} if key is None else {"key": key}
-        log_fields = encode_fields(
+        fields = encode_fields(
             method=method,
             route=route,
             path=without_secrets(path[:256]),
@@ -204,11 +191,7 @@ class RequestLog:
             code=code,
             **extra_fields,
         )
-        model, number = (
-            ("", "") if answered_by is None else (answered_by.model, str(answered_by.version))
-        )
+        model, number = ("", "") if version is None else (version.model, str(version.version))
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
         timing = self.metrics.timing(Series(route, status, model, number))
-        return RequestOutcome(
-            timing, log_fields, code, level, shape_of(ended) if is_traced else None
-        )
+        return RequestOutcome(timing, fields, code, level, shape_of(ended) if is_traced else None)
