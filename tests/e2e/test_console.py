@@ -105,7 +105,7 @@ def page(tmp_path: Path) -> Iterator[Console]:
         (tmp_path / name).mkdir()
     settings = {"jobs": 1, "job_nice": 0, "data_dir": tmp_path / "data", "admin_key": KEY}
     with (
-        ServerProcess(tmp_path / "store", before=SLOW_TO_OPEN, **settings) as server,
+        ServerProcess(tmp_path / "store", prelude=SLOW_TO_OPEN, **settings) as server,
         Console(tmp_path, server) as console,
     ):
         yield console
