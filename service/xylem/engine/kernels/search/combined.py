@@ -1,9 +1,9 @@
-"""Answers of combined versions: members and names propose labels, and
-the ranker gives each a probability.
+"""Answers of combined versions: members and names of concepts propose labels, the candidates, and
+the ranker gives each candidate a probability.
 
-A row is the members' rows side by side, and then the features of names
-(`xylem.engine.features.combined`). The members' traversals are called by their addresses, as they
-are. Training asks for the features of the candidates that serving ranks: both are made here.
+A row is the members' rows side by side, then the features of names
+(`xylem.engine.features.combined`). The members' own traversals are called, by their addresses.
+Training needs the features of the same candidates as serving, so both are made here.
 """
 
 from typing import NamedTuple
@@ -63,8 +63,8 @@ from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
 LOG_FLOOR = np.float32(-14.0)
-"""The logarithm of the score of a label that a member does not propose,
-and the least of one that it does.
+"""The log-score of a label that a member does not propose, and a lower bound on the log-scores of
+those that it proposes.
 """
 
 _search = caller(types.none)
@@ -76,13 +76,14 @@ _N_MEMBER_FEATURES = len(MEMBER_FEATURES)
 
 @handle
 class Member(NamedTuple):
-    """A member, and what its traversal is called with for one row.
+    """A member, and the buffers with which its traversal is called for one row.
 
-    address        of the traversal
+    address        the address of the traversal
     call, rows, search   handles of its Call for row 0, and of that Call's Rows and Search
-    first, last    its columns in a combined row
+    first, last    its columns in a combined row: first .. last - 1
     allowed_first, allowed_last  its part of a combined mask (see `combined_rows`)
-    to_label       int32[its labels]  the combined version's, NO_LABEL: it has them no more
+    to_label       int32[its labels]: the combined version's label of each, NO_LABEL if that version
+                   does not have it
     indptr, indices   its row: int64[2], int32[most features]
     counts, labels, scores, costs   its Answers
     """
@@ -106,23 +107,27 @@ class Member(NamedTuple):
 
 @handle
 class CombinedWorkspace(NamedTuple):
-    """What answering a row takes. C is the candidates that there
-    is room for, F the features of one.
+    """The parts of a combined version, and the buffers for one row.
 
-    members         [M, words]  a handle of a Member each
-    n_named         features of a concept's names; names_first: the column of the first concept's
-                    first one
+    C is the number of candidates that there is room for, F the number of their features.
+
+    members         [M, words]  a handle of each Member
+    n_named         the number of features of a concept's names
+    names_first     the column of the first concept's first feature of names
     has_label       [M, K]   whether a member has a label
-    usage           [K]      the logarithm of 1 + its training rows
+    usage           [K]      the logarithm of 1 + the label's training rows
     near            the handle of a NearSearch
-    linear          of the Ranker; trees: the handle of its RankerTrees
-    slot            [K]      the place of a label among the candidates, _NONE between rows
+    linear          the linear weights of the Ranker
+    trees           the handle of the RankerTrees
+    slot            [K]      the place of a label among the candidates, _NONE if it is none; all are
+                    _NONE between rows
     candidate       [C]      the labels
-    rank            [C, M]   their places in the members' answers, from 0; _NONE
-    named_at        [C]      where in the row the features of their names begin, _NONE
-    matrix          [F, BLOCK]  features of candidates; margin [BLOCK]
+    rank            [C, M]   their places in the members' answers, from 0; or _NONE
+    named_at        [C]      where in the row the features of their names begin; or _NONE
+    matrix          [F, BLOCK]  the features of a block of candidates
+    margin          [BLOCK]  their margins
     best_score/label [top_r] the heap of labels
-    entry_node, entry_row  [1] for scorers, which this traversal does not call
+    entry_node, entry_row  [1] unused: they are for scorers, which this traversal does not call
     """
 
     members: I64_2
@@ -145,18 +150,18 @@ class CombinedWorkspace(NamedTuple):
     entry_row: I32_1
 
     def entries(self) -> Entries:
-        """Return what is scored: nothing."""
+        """Return entries for the Call, which are not used."""
         return Entries(self.entry_node, self.entry_row)
 
 
 @kernel
 def combined_rows(call_at: NDArray[np.int64]) -> None:
-    """Answer the rows of a Call, whose `workspace` is a CombinedWorkspace.
+    """Answer the rows of a Call, whose `traversal_buffers` are a CombinedWorkspace.
 
-    A mask of labels has the combined version's labels first, then what each member takes for a
-    mask. Thresholds and weights are the labels'. Cost: a search of each member for its candidates;
-    the trees of the ranker for each candidate. The answer to a row does not depend on the others;
-    stopped, a row has none.
+    A mask has the combined version's labels first, then the mask of each member. Thresholds and
+    weights are those of labels. Cost: a search of each member for its candidates; the trees of the
+    ranker for each candidate. The answer to a row does not depend on the other rows. If the search
+    is stopped, a row has no answer.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, CombinedWorkspace)
@@ -187,9 +192,9 @@ def combined_rows(call_at: NDArray[np.int64]) -> None:
 
 @kernel
 def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.float32]) -> int:
-    """Leave the candidates of the first row of a Call in `candidate`; return how many.
+    """Write the candidates of a Call's first row to `candidate`; return how many.
 
-    features_out  float32[most candidates, F]: their features
+    features_out  float32[most candidates, F]: receives their features
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, CombinedWorkspace)
@@ -211,8 +216,9 @@ def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.flo
 def _propose(
     rows: Rows, row: int, search: Search, costs: NDArray[np.int64], workspace: CombinedWorkspace
 ) -> int:
-    """Leave the candidates of a row in `candidate`, where they come from in `rank`
-    and `named_at`.
+    """Write the candidates of a row to `candidate`; return how many.
+
+    `rank` and `named_at` say which members and names propose them.
     """
     n = 0
     for m in range(len(workspace.members)):
@@ -242,7 +248,7 @@ def _propose(
 
 @inlined
 def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None:
-    """Have a member answer its part of a row."""
+    """Let a member answer its part of a row."""
     end = rows.indptr[row + 1]
     low = _first_from(rows.indices, rows.indptr[row], end, member.first)
     high = _first_from(rows.indices, low, end, member.last)
@@ -263,9 +269,7 @@ def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None
 
 @inlined
 def _first_from(columns: I32, low: int, high: int, column: int) -> int:
-    """Return the first place from `low` on whose column is
-    `column` or more; `high` if there is none.
-    """
+    """Return the first place in [low, high) whose column is >= `column`, `high` if none is."""
     while low < high:
         middle = (low + high) >> 1
         if columns[middle] < column:
@@ -277,7 +281,7 @@ def _first_from(columns: I32, low: int, high: int, column: int) -> int:
 
 @inlined
 def _add_candidate(label: int, n: int, workspace: CombinedWorkspace) -> int:
-    """Add a label to the n candidates, if it is not among them; return how many there are."""
+    """Add a label to the n candidates, if it is not one of them; return how many there are then."""
     if workspace.slot[label] != _NONE:
         return n
     workspace.slot[label] = n
@@ -317,7 +321,8 @@ def _describe(
                 position += 1
         x[k + workspace.n_named] = workspace.usage[label]
         if near.n_columns > 0:
-            for f in range(len(x) - k - workspace.n_named - 1):  # older rankers know no context
+            # rankers of older releases have fewer of these features: no context
+            for f in range(len(x) - k - workspace.n_named - 1):
                 x[k + workspace.n_named + 1 + f] = near.features[i, f]
 
 
@@ -325,7 +330,7 @@ def _describe(
 def _prepare_near(
     rows: Rows, row: int, n: int, workspace: CombinedWorkspace, near: NearSearch
 ) -> None:
-    """Set what near rows say of the n candidates of a row, if there are near rows."""
+    """Set the features of near rows of the n candidates of a row, if the version has near rows."""
     if near.n_columns == 0:
         return
     member = struct_at(Member, workspace.members[0])
@@ -344,7 +349,7 @@ def _prepare_near(
 def _describe_by(
     member: Member, m: int, first: int, last: int, workspace: CombinedWorkspace
 ) -> None:
-    """Set what the m-th member says of candidates first .. last - 1."""
+    """Set the features of the candidates first .. last - 1 that depend on the m-th member."""
     n_places = member.labels.shape[1]
     k = _N_MEMBER_FEATURES * m
     for i in range(first, last):
@@ -363,8 +368,9 @@ def _describe_by(
 
 @inlined
 def _add_margins(n: int, workspace: CombinedWorkspace) -> None:
-    """Set `margin` to the ranker's margins of the first n columns of
-    `matrix`, and some of what is behind.
+    """Set `margin` to the ranker's margins of the first n columns of `matrix`.
+
+    Elements behind the first n are overwritten too, up to whole vectors.
     """
     n_features = len(workspace.linear) - 1
     for i in range(0, n, LANES):
@@ -381,9 +387,9 @@ def _add_margins(n: int, workspace: CombinedWorkspace) -> None:
 def _keep_best(
     first: int, last: int, n_best: int, search: Search, workspace: CombinedWorkspace
 ) -> int:
-    """Offer candidates first ..
+    """Offer the candidates first .. last - 1 to the heap of the best, by their margins.
 
-    last - 1, whose margins are there, to the best; return how many are kept.
+    Return how many labels the heap has.
     """
     for i in range(first, last):
         label = workspace.candidate[i]

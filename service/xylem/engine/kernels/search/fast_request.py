@@ -1,10 +1,9 @@
-"""A sparse request of a label tree in one call: its body read, its
-rows searched, its answer written.
+"""Answer a request to a label tree in one call: read its body, search its rows, write its answer.
 
-Body and answer are those of predict, or tensors of the Open Inference Protocol, which other kernels
-read and write. What these three do is in kernels of their own, which are called by their addresses:
-between them the interpreter would run as long as they do, because a search leaves nothing of it in
-the caches.
+Body and answer are those of predict, or tensors of the Open Inference Protocol. Reading, searching
+and writing are kernels of their own, which are called by their addresses. If the interpreter called
+them one after the other, it would run as long as they do, because a search evicts it from the
+caches.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -46,7 +45,7 @@ _UniTuple: Any = types.UniTuple
 READS = _UniTuple(types.int64, 6)
 SEARCHES = types.none
 WRITES = types.boolean
-"""What the three kernels return."""
+"""The return types of the three kernels."""
 
 _read = caller(READS)
 _search = caller(SEARCHES)
@@ -55,18 +54,21 @@ _LAST = word_of(Call, "last")
 
 PREDICTIONS = 0
 TENSORS = 1
-"""What a body and its answer are: those of predict, or of the Open Inference Protocol."""
+"""Kinds of bodies and answers: those of predict, and those of the Open Inference Protocol."""
 
 GROW = -1
-"""Instead of a number of rows: there is not room enough for what was asked."""
+"""Returned instead of a number of rows if the buffers are too small for the request."""
 
 
 @handle
 class FastLimits(NamedTuple):
-    """What requests are taken.
+    """The limits of requests that are answered here.
 
-    labels_max    the most labels of an answer: rows times top_r
-    beams_max     the most rows times beam width; children_max: the most children scored on a level
+    top_r_max       the largest top_r
+    beam_width_max  the largest beam width
+    labels_max      the most labels of an answer: rows times top_r
+    beams_max       the most rows times beam width
+    children_max    the most children that are scored on a level
     """
 
     top_r_max: int
@@ -78,14 +80,16 @@ class FastLimits(NamedTuple):
 
 @handle
 class FastModel(NamedTuple):
-    """What of a model and its version a call needs besides arrays.
+    """The numbers of a model that a call needs.
 
-    reading, searching, writing   the addresses of the kernels; two more read and write tensors
+    reading, searching, writing   the addresses of the kernels
+    reading_tensors, writing_tensors
+                                  the addresses of the kernels for tensors
     norm                          one of NORM_CODES
-    top_r, beam_width             what a body means that does not say them
-    n_levels                      of the deepest tree
-    n_trees                       of the ensemble
-    n_children                    of a node, at most
+    top_r, beam_width             the options of a body that does not have them
+    n_levels                      the levels of the deepest tree
+    n_trees                       the number of trees
+    n_children                    the most children of a node
     """
 
     reading: int
@@ -107,12 +111,12 @@ class FastModel(NamedTuple):
 
 @handle
 class FastPresent(NamedTuple):
-    """What answers are given under for a while.
+    """The thresholds and the seal of answers, for a while.
 
     thresholds                      as `write_predictions` takes them
-    log_threshold                   tuned ones, as a Search has them; [0]: requests for them are not
-                                    answered
-    keyed, model, version, expiry   of a Seal
+    log_threshold                   the tuned thresholds, as in a Search; [0] if requests for them
+                                    are not answered
+    keyed, model, version, expiry   the fields of a Seal
     """
 
     thresholds: F32_1
@@ -125,28 +129,29 @@ class FastPresent(NamedTuple):
 
 @handle
 class FastCall(NamedTuple):
-    """What a call needs, none of which is made for it.
+    """The arguments and buffers of a call, which are made once for many calls.
 
     model, limits            handles of a FastModel and of FastLimits
     call, search, answers    handles of the Call of the search, and of its Search and Answers
-    given                    [6]   what is asked for rows that are there already; given[0] = 0: read
-                             them
-    asked                    [5]   rows, values, top_r, nodes of a level, kind of threshold
-    room                     [3]   the values, nodes of a level and top_r that there are buffers for
-    indptr, indices, values  where the rows are read to, which bounds them
+    ready_query              [6]   the BodyQuery of rows that are in the buffers already;
+                             ready_query[0] = 0: the rows must be read
+    requested                [5]   the request's rows, values, top_r, nodes of a level and kind of
+                             threshold; written by the call
+    room                     [3]   the values, nodes of a level and top_r that buffers suffice for
+    indptr, indices, values  the rows that are read, whose size the arrays bound
     number                   [2]   a threshold for all labels, and its logarithm
-    texts                    a handle of BodyTexts, by which texts are read
-    form                     [..]  what an answer of tensors has
+    texts                    the handle of BodyTexts, into which texts are read
+    form                     [..]  the form of an answer of tensors
                              (`xylem.engine.kernels.text.tensors`)
-    allowed                  [N]   as a Search has it; or empty: all labels are
+    allowed                  [N]   as in a Search; empty if all labels are allowed
     no_costs                 [0, 2]
     starts, ends, counts     [most rows]
     labels, scores           [..]  the answers, top_r places a row
     exact                    [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
-    times                    [N_TIMES]  of the call (`xylem.base.stages`)
-    bounds_ns, stage_counts, total_ns   of a StageTimes
+    times                    [N_TIMES]  when the steps of the call ended (`xylem.base.stages`)
+    bounds_ns, stage_counts, total_ns   the arrays of a StageTimes
     """
 
     model: Handle
@@ -183,8 +188,9 @@ class FastCall(NamedTuple):
 
 
 def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits) -> bool:
-    """Return whether a request is within the limits; `n_children` are scored for a
-    row on a level.
+    """Return whether a request is within the limits.
+
+    n_children  the children that are scored for a row on a level
     """
     return (
         top_r <= limits.top_r_max
@@ -201,8 +207,9 @@ _widest_level = inlined(widest_level)
 
 @inlined
 def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
-    """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the
-    tuned ones.
+    """Return the log-thresholds that `beam_rows` takes for a kind of threshold.
+
+    log_threshold  the tuned ones
     """
     if threshold == TUNED:
         return log_threshold
@@ -215,7 +222,10 @@ def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F3
 
 @inlined
 def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
-    """Return whether there is room for a request; say what it asks for."""
+    """Return whether there is room for a request; write its sizes to `requested`.
+
+    n_kept  the most nodes that are kept on a level
+    """
     call.requested[0] = n_rows
     call.requested[1] = n_values
     call.requested[2] = top_r
@@ -232,7 +242,7 @@ def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCal
 def _search_rows(
     model: FastModel, n_rows: int, top_r: int, n_chunks: int, thresholds: F32, call: FastCall
 ) -> None:
-    """Search the first rows by a beam of so many chunks, into top_r places a row."""
+    """Search the first n_rows rows with a beam of n_chunks nodes, into top_r places a row."""
     search = model.link, n_chunks, top_r, 0, call.allowed, call.number[:0], thresholds
     write_struct(Search, call.search, search)
     shape = (n_rows, top_r)
@@ -245,7 +255,7 @@ def _search_rows(
 
 @inlined
 def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
-    """Say where the labels of each row begin and end; return whether all rows are surely right."""
+    """Set where the labels of each row begin and end; return whether all answers are exact."""
     is_exact = True
     for row in range(n_rows):
         is_exact &= call.exact[row] != 0
@@ -264,7 +274,7 @@ def _write_answer(
     serial: int,
     call: FastCall,
 ) -> bool:
-    """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
+    """Write the rows' predictions or tensors to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
     names = call.offsets, call.utf8
     is_written: bool
@@ -280,7 +290,7 @@ def _write_answer(
 
 @inlined
 def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
-    """Count that a stage took so long."""
+    """Add the duration of a stage to the counts."""
     bucket = 0
     while bucket < len(call.bounds_ns) and nanoseconds > call.bounds_ns[bucket]:
         bucket += 1
@@ -290,7 +300,10 @@ def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
 
 @inlined
 def _count_stages(is_read: bool, call: FastCall) -> None:
-    """Count what a call took that ends now; whether it has read its rows too."""
+    """Add the durations of the stages of a call that ends now to the counts.
+
+    is_read  whether the call has read its rows itself
+    """
     times = call.times
     times[WRITTEN] = clock_ns()
     if is_read:
@@ -305,7 +318,7 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
 def _read_body(
     data: U8, span: tuple[int, int], kind: int, model: FastModel, call: FastCall
 ) -> _Query:
-    """Read a body of a kind into rows, or into texts; return what is asked for them."""
+    """Read a body of a kind into rows, or into texts; return the fields of its BodyQuery."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
     query: _Query
@@ -328,21 +341,23 @@ def answer_fast(
     epoch: int,
     serial: int,
 ) -> int:
-    """Answer the body in `data`, which ends as bodies of JSON do, or
-    the rows given; return how many rows.
+    """Answer the body in `data`, or the rows that are in the buffers already; return how many rows.
 
-    0: it is not for kernels, or not within the limits, or must surely be right, and no beam search
-    of that width says that it is. GROW: there is no room for what `query` says now, or for the
-    text. Else the answer is in `text`: predictions, or tensors as the form says.
+    Return 0 if the request is left to Python: its body is not for kernels, it is not within the
+    limits, there are no tuned thresholds for it, or its answer must be exact and a beam search of
+    its width does not prove that it is. Return GROW if there is no room for what `requested` says,
+    or for the text. Otherwise the answer is in `text`: predictions, or tensors as the form says.
 
+    data             the message, followed by the bytes that readers of bodies need
     start, end       where the JSON of the body begins and ends
-    kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
-    call_at          of a FastCall; present_at: of a FastPresent
-    epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes
-                     them
+    kind             PREDICTIONS, whose body has nothing behind its JSON, or TENSORS
+    call_at          the handle of a FastCall
+    present_at       the handle of a FastPresent
+    epoch            the epoch of the seal
+    serial           the number of the first row's token, as `write_predictions` takes it
 
-    Numbers and addresses, for looking at a tuple or at an array costs the caller more than reading
-    a body.
+    The parameters are numbers and handles, because converting a tuple or several arrays would cost
+    the caller more than reading the body.
     """
     call = struct_at(FastCall, call_at)
     present = struct_at(FastPresent, present_at)

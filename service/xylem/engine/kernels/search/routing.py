@@ -3,9 +3,9 @@
 Source: Majzoubi and Choromanska 2019, algorithm 2 (several children of a node may receive a row)
 and, for *argmax*, the trees of FastXML and LOMtree. A block of rows goes down one tree after the
 other, level by level: the rows that enter a node are scored there one after the other, so that each
-chunk is read once a block. A row alone goes down all trees at once, so that there is always a next
-chunk to ask for. The margins are the scorer's, so a row's answer has the same bits alone and in any
-block.
+chunk is read once a block. A single row goes down all trees at once, so that there is always a next
+chunk to prefetch. The scorer computes all margins, so a row's answer has the same bits alone and in
+any block.
 """
 
 import numpy as np
@@ -32,16 +32,16 @@ from xylem_store import nonallocating_kernel as kernel
 _MULTIWAY = LINK_CODES["multiway"]
 _ZERO = np.float32(0.0)
 NO_ROOM = -1
-"""Instead of a number of leaves: the buffers have no room for what a block of rows enters."""
+"""Returned instead of a number of leaves if the buffers are too small for a block of rows."""
 
 
 @inlined
 def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
-    """Send rows first .. last - 1 down all trees; return the
-    number of leaves in leaf_*, or NO_ROOM.
+    """Send the rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or
+    NO_ROOM.
 
-    The leaves of a row and tree come by ascending id: nodes are numbered level by level, and
-    entered so.
+    The leaves of a row and tree have ascending ids, because nodes are numbered, and entered, level
+    by level.
     """
     ensemble = parts.ensemble
     routing = parts.traversal_buffers
@@ -72,10 +72,10 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
 def _score_level(
     parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: int
 ) -> tuple[int, int]:
-    """Score the entries of a level and have their rows enter children;
-    return (n_next or NO_ROOM, n_leaves).
+    """Score the entries of a level, and let their rows enter children.
 
-    Entries of one node follow each other.
+    Return (the number of entries of the next level or NO_ROOM, the number of leaves). Entries of
+    one node are adjacent.
     """
     ensemble, scorer, rows, _, answers, work, routing = parts
     first_row = routing.entry_row[0]
@@ -124,8 +124,9 @@ def _is_room(
 def _enter_children(
     parts: CallParts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
 ) -> tuple[int, int]:
-    """Have the k-th entry's row enter children of its node by their
-    margins; return (n_next, n_leaves).
+    """Let the k-th entry's row enter children of its node, by their margins.
+
+    Return (n_next, n_leaves), the new numbers of entries of the next level and of leaves.
     """
     ensemble = parts.ensemble
     routing = parts.traversal_buffers
@@ -156,7 +157,7 @@ def _enter(
     n_leaves: int,
     routing: RoutingWorkspace,
 ) -> tuple[int, int]:
-    """Have a row enter a node of a tree; return (n_next, n_leaves)."""
+    """Let a row enter a node of a tree; return (n_next, n_leaves) as `_enter_children` does."""
     if ensemble.node_chunk[node] >= 0:
         routing.next_node[n_next] = node
         routing.next_row[n_next] = row
@@ -174,10 +175,10 @@ def _enter(
 def _next_level(
     ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: RoutingWorkspace
 ) -> None:
-    """Make the entries of the next level of next_*: by node, of a node by row.
+    """Make the next level's entries of next_*, ordered by node, then by row.
 
-    A counting sort over the chunks of the level, for chunks are numbered as their nodes are. The
-    nodes of one row are in order already.
+    It is a counting sort over the chunks of the level, which are numbered in the order of their
+    nodes. The nodes of a single row are in order already.
     """
     if n_rows == 1:
         for i in range(n_next):
@@ -252,11 +253,11 @@ def route_rows(call_at: I64) -> None:
 
 @kernel
 def reach_leaves(call_at: I64) -> int:
-    """Leave the leaves that a row reaches, but for empty ones, in
-    leaf_node and leaf_tree; return how many.
+    """Write the leaves that a row reaches, without empty ones, to leaf_node and leaf_tree; return
+    how many.
 
-    By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are
-    wanted by nobody.
+    They have ascending ids. The row is the first one of a Call as `route_rows` takes it, in which
+    no costs are requested.
     """
     first = struct_at(Call, call_at).first
     return go_down(parts_of(call_at, RoutingWorkspace), first, first + 1)

@@ -1,19 +1,20 @@
-"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here,
-by way of `scoring`, and nothing else reads weights.
+"""The scorer computes the margins of a chunk's children for one row. All traversals call it, by way
+of `scoring`, and nothing else reads weights.
 
-Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can
-have several chunks on their way at once: `find_blocks` counts bits in the chunk's directory,
-`find_rows` in the blocks found, `find_words` looks up where sparse rows lie, and `score_children`
-adds the rows up. None of the first three has a branch that depends on the data. A chunk that many
-rows of a batch need is spread over a map from features to rows instead (`feature_map`), which takes
-the place of the first two steps. The additions have a fixed order (sparse rows, then dense rows,
-each by ascending feature, then the bias), so that a margin has the same bits in every traversal.
+It has four steps. Each prefetches the cache lines that the next step reads, so that several chunks
+can be fetched at the same time: `find_blocks` counts bits in the chunk's directory, `find_rows`
+counts bits in the blocks found, `find_words` looks up where the sparse rows lie, and
+`score_children` adds up the rows. None of the first three has a branch that depends on the data. A
+chunk that many rows of a batch need is spread over a map from features to rows instead
+(`feature_map`), which replaces the first two steps. The additions have a fixed order (sparse rows,
+then dense rows, each by ascending feature, then the bias), so that a margin has the same bits in
+every traversal.
 
-Decision trees have few children a node, and all rows of a node of up to DENSE_SHARE children are
+Nodes of decision trees have few children, and all rows of a node of up to DENSE_SHARE children are
 dense. Such a chunk, spread over the map, is scored in one pass (`add_narrow_rows`): each feature is
-looked up and its row added at once, a feature without a row as the zeros that follow the last row.
-That changes no bits: a sum that begins with 0 is never -0, so that adding 0 or -0 leaves it as it
-is.
+looked up and its row added at once. For a feature without a row, the zeros that follow the last row
+are added. That changes no bits: a sum that begins with 0 is never -0, so that adding 0 or -0 leaves
+it as it is.
 """
 
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ _16 = np.uint32(16)
 
 @inlined
 def number_of(bits: np.uint32, n_bytes: int) -> np.float32:
-    """Return the number that has these bits in so many bytes: a float32, a bfloat16, or an int8."""
+    """Return the number that has these bits: a float32, bfloat16 or int8, of 4, 2 or 1 bytes."""
     if n_bytes == 4:
         return np.float32(np.uint32(bits).view(np.float32))
     if n_bytes == 2:
@@ -66,9 +67,10 @@ _GROUP_BITS = np.uint32(GROUP_BITS)
 
 
 class ScorerParts(NamedTuple):
-    """What the scorer reads and writes.
+    """The structs and arrays that the scorer reads and writes.
 
-    sparse, dense   of the ensemble in their types; in the ensemble itself they have none here
+    sparse, dense   the ensemble's arrays with their types, which the ensemble's own fields lack
+                    here
     """
 
     ensemble: TreeEnsemble
@@ -83,7 +85,7 @@ class ScorerParts(NamedTuple):
 def find_blocks(
     ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace, stage: int
 ) -> None:
-    """Find the blocks of the row's features in the chunk of an inner node."""
+    """Find the blocks of a row's features in the chunk of an inner node."""
     if _is_full(indices, work):
         return
     chunk = ensemble.node_chunk[node]
@@ -106,8 +108,9 @@ def find_blocks(
 
 @inlined
 def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
-    """Find the dense rows and the numbers of the sparse rows of the
-    row's features in the blocks found.
+    """Find the dense rows, and the numbers of the sparse rows, of a row's features.
+
+    It reads the blocks that `find_blocks` has found.
     """
     ensemble, _, dense, _, _, work = scored
     if _is_full(indices, work):
@@ -158,8 +161,9 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
 
 @inlined
 def _is_full(indices: I32, work: Workspace) -> bool:
-    """Return whether the row has just the features that each
-    chunk has a dense row for: no look-ups.
+    """Return whether a row has every feature of the model, and each chunk a dense row for all.
+
+    Such a row needs no look-ups.
     """
     n = len(indices)
     return bool(n == work.full_features and n > 0 and indices[n - 1] == n - 1)
@@ -169,9 +173,7 @@ def _is_full(indices: I32, work: Workspace) -> bool:
 def _find_all_rows(
     ensemble: TreeEnsemble, dense: NDArray[Any], node: int, values: F32, work: Workspace, stage: int
 ) -> None:
-    """Do as `find_rows` for a full row: its dense rows are all of the chunk, one
-    after the other.
-    """
+    """Do as `find_rows` for a full row, whose rows are all dense rows of the chunk, in order."""
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[ensemble.node_chunk[node]]
     dense_at = work.dense_at[stage]
@@ -190,7 +192,7 @@ def _find_all_rows(
 def find_words(
     ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Workspace, stage: int
 ) -> None:
-    """Find the words of the sparse rows."""
+    """Find the words of the sparse rows that `find_rows` has found."""
     first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
     sparse_at = work.sparse_at[stage]
     sparse_count = work.sparse_count[stage]
@@ -205,8 +207,9 @@ def find_words(
 
 @inlined
 def score_children(scored: ScorerParts, node: int, stage: int, slot: int) -> None:
-    """Add up the margins of a node's children from the rows found,
-    into margins[slot], padded with zeros.
+    """Compute the margins of a node's children from the rows found, into margins[slot].
+
+    They are padded with zeros.
     """
     n_bytes = add_rows(scored, node, stage, slot)
     finish_margins(scored.ensemble, node, n_bytes, scored.work, slot)
@@ -214,8 +217,9 @@ def score_children(scored: ScorerParts, node: int, stage: int, slot: int) -> Non
 
 @inlined
 def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
-    """Add up the rows found, in margins[slot], padded with zeros;
-    return the bytes of their weights.
+    """Add up the rows found, into margins[slot]; return the bytes of their weights.
+
+    The sums are padded with zeros.
     """
     ensemble, sparse, dense, _, _, work = scored
     width = children_width(ensemble, node)
@@ -234,8 +238,9 @@ def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
 def finish_margins(
     ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace, slot: int
 ) -> None:
-    """Scale the sums of a node's children and add their biases;
-    count the node, and n_bytes of weights.
+    """Scale the sums of a node's children and add their biases, in margins[slot].
+
+    Count the node, and n_bytes bytes of weights, as costs.
     """
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
@@ -249,7 +254,7 @@ def finish_margins(
 
 @inlined
 def scale_sums(ensemble: TreeEnsemble, node: int, work: Workspace, slot: int) -> None:
-    """Scale the sums of a node's children, if the weights are stored so that they must be."""
+    """Scale the sums of a node's children, if the ensemble has scales for its weights."""
     if len(ensemble.node_scale) > 0:
         child = ensemble.child_ptr[node]
         for j in range(ensemble.child_ptr[node + 1] - child):
@@ -276,10 +281,9 @@ def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins:
 def _add_dense_rows(
     dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: F32
 ) -> None:
-    """Add the dense rows found to `margins`, four vectors of children
-    at a time while there are as many.
+    """Add the dense rows found to `margins`, four vectors of children at a time where possible.
 
-    Of one vector alone every addition would wait for the one before.
+    With a single vector, every addition would wait for the one before it.
     """
     dense_at = work.dense_at[stage]
     dense_value = work.dense_value[stage]
@@ -312,15 +316,19 @@ def _add_dense_rows(
 
 @inlined
 def place(index: int | np.integer[Any]) -> np.uint64:
-    """Return an index as one that is never negative: for others
-    numba adds the length, on every access.
+    """Return an index as an unsigned integer.
+
+    For signed indices numba adds code to every access, which adds the length to negative ones.
     """
     return np.uint64(index)
 
 
 @inlined
 def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
-    """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot]."""
+    """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot].
+
+    The first three steps are done for the entries after it: for k + 3, k + 2 and k + 1.
+    """
     ensemble, sparse, _, rows, entries, work = scored
     turns = work.turns
     while turns[0] < min(n_entries, k + 4):
@@ -350,9 +358,9 @@ def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
 
 @inlined
 def find_all(scored: ScorerParts, node: int, low: int, high: int) -> None:
-    """Find what a node's chunk has for the features low ..
+    """Find the rows and words in a node's chunk for elements low .. high - 1 of `rows`.
 
-    high - 1 of the rows, with nothing to overlap.
+    The three steps are done at once, for this chunk only.
     """
     ensemble, sparse, _, rows, _, work = scored
     indices = rows.indices[low:high]
@@ -363,7 +371,7 @@ def find_all(scored: ScorerParts, node: int, low: int, high: int) -> None:
 
 @inlined
 def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
-    """Return the width of a dense row of the node's chunk: its children, padded."""
+    """Return the width of a dense row of a node's chunk: the number of children, padded."""
     return np.int64(padded_width(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))
 
 
@@ -377,9 +385,9 @@ def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
 
 @inlined
 def add_narrow_rows(scored: ScorerParts, node: int, row: int, slot: int) -> None:
-    """Do what `scoring.NARROW` says for one row, into margins[slot].
+    """Score a node for one row as `scoring.NARROW` says, into margins[slot].
 
-    The bits and the costs are those of MAPPED.
+    The bits and the costs are the same as with MAPPED.
     """
     ensemble, _, dense, rows, _, work = scored
     chunk = ensemble.node_chunk[node]

@@ -53,7 +53,7 @@ _KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes 
 
 
 def scorer_of(ensemble: TreeEnsemble) -> int:
-    """Return the address of the scorer for an ensemble; it is compiled or loaded at the first call."""
+    """Return the address of an ensemble's scorer, which is compiled or loaded at the first call."""
     return address_of(_KERNELS[ensemble.sparse.itemsize], SCORES, empty_handle(Call), 0, 0, 0, 0)
 
 

@@ -1,10 +1,10 @@
-"""Log-scores of nodes, each chunk scored at most once a row: what exact and threshold traversals
-share; and the probabilities of labels that a caller names.
+"""Log-scores of nodes, for the exact and threshold traversals, which score each chunk at most once
+a row; and the probabilities of requested labels.
 
 `node_score[n]` is valid while `node_stamp[n]` equals the row's stamp. A label's probability is the
-mean over the trees of exp(log-score of its leaf), 0 in a tree without such a leaf.
+mean over the trees of exp(log-score of its leaf), 0 in a tree without a leaf of it.
 
-Links make the logarithms of probabilities of margins: Lin, Liu and Lin 2024 section 2 (squared
+Links turn margins into logarithms of probabilities: Lin, Liu and Lin 2024 section 2 (squared
 hinge), PECOS (cubed hinge), Jasinska et al. 2016 section 5 (logistic). Scores are summed as
 logarithms, so the hinges need no exponential at all.
 """
@@ -49,18 +49,18 @@ HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic",
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
-_EXPONENT_MIN = np.float32(-87.0)  # exp of this is the least normal float32, and nothing beside 1
+# exp of this is about the least normal float32, and negligible beside 1
+_EXPONENT_MIN = np.float32(-87.0)
 
 
-_LEAST = np.float32(-1e4)  # the least logarithm of a softmax: sums of them over a path stay numbers
+_LEAST = np.float32(-1e4)  # the least logarithm of a softmax, so that sums over a path stay finite
 
 
 @inlined
 def _log_softmax(n_children: int, margins: F32) -> None:
     """Turn the margins of all children of a node into the logarithms of their softmax, at most 0.
 
-    Infinite margins count as the largest numbers. Beside one that is no number none has a
-    probability.
+    Infinite margins count as very large numbers. If one margin is NaN, all results are NaN.
     """
     bound = np.float32(np.finfo(np.float32).max / 4)
     greatest = -bound
@@ -81,11 +81,11 @@ def _log_softmax(n_children: int, margins: F32) -> None:
 
 @inlined
 def log_links(link: int, n_children: int, margins: F32) -> None:
-    """Turn each margin m into log p, in [-inf, 0], in place; a NaN stays one.
+    """Turn each margin m into log p, in [-inf, 0], in place; NaN stays NaN.
 
     link     one of xylem_store.ensemble.LINK_CODES: hinge2: -max(0, 1 - m)^2; hinge3: -max(0, 1 -
-             m)^3; logistic: -log(1 + exp(-m)), to 1e-6 absolute or 1e-4 relative; softmax: m - log
-             of the sum of exp(m) over the node's children, at least -1e4
+             m)^3; logistic: -log(1 + exp(-m)), with an error of 1e-6 absolute or 1e-4 relative;
+             softmax: m - log of the sum of exp(m) over the node's children, at least -1e4
     margins  float32[..], whole vectors of LANES, of which the first n_children elements count
     """
     if link == SOFTMAX:
@@ -108,8 +108,9 @@ def log_links(link: int, n_children: int, margins: F32) -> None:
 
 @handle
 class QueueWorkspace(NamedTuple):
-    """Buffers, none of which carries anything from one row to the next;
-    they grow with the number of nodes.
+    """The buffers of searches with a queue; none of them carries data from one row to the next.
+
+    Their size grows with the number of nodes.
 
     R is top_r, N nodes, I inner nodes, T trees, K labels.
 
@@ -134,7 +135,7 @@ class QueueWorkspace(NamedTuple):
     label_stamp: I64_1
 
     def entries(self) -> Entries:
-        """Return what is scored by a thresholded search: its queue is a list."""
+        """Return the entries that a search with thresholds scores: its queue is a list of nodes."""
         return Entries(self.front_node, self.row)
 
 
@@ -155,7 +156,7 @@ def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
 
 @inlined
 def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
-    """Begin with a row: forget the scores of the one before; the roots have log-score 0."""
+    """Begin a row: the scores of the row before become invalid, and the roots' log-score is 0."""
     queue.row[0] = row
     queue.stamp[0] += 1
     for root in range(ensemble.child_ptr[0]):
@@ -165,7 +166,7 @@ def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
 
 @inlined
 def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -> None:
-    """Turn the margins of the node's children into their log-scores."""
+    """Set the log-scores of a node's children from their margins."""
     ensemble = parts.ensemble
     queue = parts.traversal_buffers
     score = queue.node_score[node]
@@ -179,7 +180,7 @@ def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -
 
 @inlined
 def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
-    """See to it that the children of a node whose log-score is known have theirs."""
+    """Score the children of a node, whose log-score is valid, unless their scores are valid."""
     queue = parts.traversal_buffers
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
         call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)
@@ -188,7 +189,7 @@ def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
 
 @inlined
 def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float32:
-    """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
+    """Return a label's probability; chunks on its paths that are not scored yet are scored."""
     ensemble = parts.ensemble
     queue = parts.traversal_buffers
     n_trees = ensemble.label_leaf.shape[0]

@@ -220,7 +220,7 @@ def _digits(data: U8, i: int, significand: np.uint64, n: int) -> tuple[np.uint64
 
 @inlined
 def _exponent(data: U8, i: int) -> tuple[int, int, bool]:
-    """Read the exponent at data[i], behind the `e`; return (exponent, its end, whether there is one)."""
+    """Read the exponent at data[i]; return (the exponent, its end, whether there is one)."""
     sign = -1 if data[i] == _MINUS else 1
     if data[i] == _MINUS or data[i] == _PLUS:
         i += 1

@@ -1,7 +1,7 @@
 """Read the texts of requests in kernels: normalise strings of JSON, and make the rows of them.
 
 Only a subset of JSON is read, as in `xylem.engine.kernels.text.sparse_json`: if something is not
-expected, or a character must be normalised in Python, a function returns the last place of the data.
+expected, or a character must be normalised in Python, functions return the last place of the data.
 """
 
 from typing import Any, NamedTuple
@@ -91,7 +91,7 @@ def next_code(data: U8, i: int) -> tuple[int, int]:
 
 @inlined
 def _escaped(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after the escape at data[i], its code point), NO_CODE if it is malformed."""
+    """Return (the place after the escape at data[i], its code point), NO_CODE if it is wrong."""
     letter = data[i + 1]
     for k in range(len(_ESCAPED)):
         if letter == _ESCAPED[k]:
@@ -112,7 +112,7 @@ def _escaped(data: U8, i: int) -> tuple[int, int]:
 
 @inlined
 def _hex(data: U8, i: int) -> int:
-    """Return the number of the four hexadecimal digits at data[i], NO_CODE if they are not digits."""
+    """Return the number of four hexadecimal digits at data[i], NO_CODE if they are no digits."""
     code = 0
     for k in range(4):
         byte = _at(data, i + k)
