@@ -59,7 +59,7 @@ def text_lines(file: DataFile) -> Iterator[tuple[int, str]]:
     Raises BadData, which names the line and the byte, for text that is not UTF-8 and for NUL.
     Memory: a block.
     """
-    for number, line in enumerate(_decoded(file), 1):
+    for number, line in enumerate(_decoded_lines(file), 1):
         yield number, line.rstrip("\r\n")
 
 
@@ -71,7 +71,7 @@ class _Lines:
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
-        self._lines = _decoded(file)
+        self._lines = _decoded_lines(file)
         self._n_lines = 0
         self._first = 1
         self._n_bytes = 0
@@ -103,7 +103,7 @@ def _place(block: bytes, offset: int, first: int) -> tuple[int, int]:
     return first + block.count(b"\n", 0, offset), offset - block.rfind(b"\n", 0, offset)
 
 
-def _decoded(file: DataFile) -> Iterator[str]:
+def _decoded_lines(file: DataFile) -> Iterator[str]:
     """Yield the lines as text, each with its line end.
 
     Raises BadData for text that is not UTF-8, and for NUL.

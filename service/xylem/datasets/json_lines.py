@@ -175,7 +175,7 @@ class RowCollector:
 
     def take_rows(self) -> Dataset:
         """Return the rows that were added so far, with provisional label ids, and remove them."""
-        labels = self._provisional()
+        labels = self._provisional_labels()
         dataset = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
         self.texts = []
         self.named_features = []
@@ -189,7 +189,7 @@ class RowCollector:
                bytes, so that the order of rows does not matter
         """
         self.refuse_empty()
-        labels = self._provisional()
+        labels = self._provisional_labels()
         names = sorted(self.ids)
         if model is None:
             new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
@@ -200,7 +200,7 @@ class RowCollector:
             *renumber_labels(labels, model_ids, model.n_names), unknown_names=unknown_names
         )
 
-    def _provisional(self) -> LabelRows:
+    def _provisional_labels(self) -> LabelRows:
         """Return the labels of the rows with provisional ids, sorted within each row."""
         indptr = offsets(np.frombuffer(self.counts, np.int32))
         indices = np.frombuffer(self.labels, np.int32)

@@ -23,8 +23,9 @@ _CHECKED_SIZE_MIN = 1024
 
 
 def partner(path: Path) -> Path:
-    """Return the label file of a feature file: `train.X.npz` ->
-    `train.Y.npz` (or both with `.gz` or `.zst`).
+    """Return the label file that belongs to a feature file: `train.Y.npz` for `train.X.npz`.
+
+    Both names may end in `.gz` or `.zst`.
 
     Raises BadData if the name of `path` has another ending.
     """

@@ -282,6 +282,7 @@ class DataStream:
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
+        """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""
         n_named = None if self.label_names is None else len(self.label_names)
         has_sizes = self._suffix == ".txt"
         for rows, labels in parts_of(file, n_named, has_header=has_sizes):
@@ -296,6 +297,7 @@ class DataStream:
             yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
+        """Yield the rows of a format of NAMED in parts; update the labels. Raises BadData."""
         collector = RowCollector(file, self._ids)
         for _ in named_blocks(file, self._columns, collector):
             if not collector.counts:

@@ -176,7 +176,9 @@ def check_entities(file: DataFile, data: bytes) -> None:
             fault = f"expected texts of at most {TEXT_LENGTH_MAX} characters, found a longer one"
             raise file.fault(parser.CurrentLineNumber, fault)
 
-    def declared(name: str, is_parameter: bool, value: str | None, *elsewhere: str | None) -> None:
+    def take_entity(
+        name: str, is_parameter: bool, value: str | None, *elsewhere: str | None
+    ) -> None:
         if is_parameter or value is None or any(elsewhere[1:]):
             fault = f"expected entities of texts, found {name[:40]!r} of another file or parameter"
             raise file.fault(None, fault)
@@ -187,7 +189,7 @@ def check_entities(file: DataFile, data: bytes) -> None:
             )
             raise file.fault(None, f"{expected}, found {name[:40]!r}")
 
-    parser.EntityDeclHandler = declared
+    parser.EntityDeclHandler = take_entity
     parser.CharacterDataHandler = take_text
     parser.EndElementHandler = lambda _: None  # with a handler, a text ends where its element does
     with contextlib.suppress(expat.ExpatError):

@@ -111,6 +111,7 @@ def _open(
 
 
 def _parse_header(file: DataFile, line: bytes) -> _Sizes:
+    """Return the sizes in the header `points features labels`. Raises BadData."""
     header = _HEADER.fullmatch(line)
     if header is None:
         raise file.fault(1, f"expected a header `points features labels`, found {_quoted(line)}")

@@ -82,6 +82,10 @@ class Unpacked(io.RawIOBase):
             raise self.fault(f"expected no compression, found {_KINDS[packings[0]]} data: {hint}")
 
     def _open_stream(self) -> Any:
+        """Return a stream of the decompressed bytes.
+
+        Raises BadParameter for a .zst file if pyarrow is not installed.
+        """
         if self.path.suffix == ".gz":
             return gzip.GzipFile(fileobj=self.packed, mode="rb")
         if self.path.suffix != ".zst":

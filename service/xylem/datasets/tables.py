@@ -262,7 +262,7 @@ def _delimited_rows(
     line, header = next(rows, (1, []))
     if not header:
         raise file.fault(1, "expected a header with the names of columns, found an empty file")
-    places = _places(file, line, header, column_names)
+    places = _column_indices(file, line, header, column_names)
     for line, cells in rows:
         if len(cells) != len(header):
             raise file.fault(
@@ -281,7 +281,7 @@ def _parquet_rows(
     Raises BadData, and BadParameter if pyarrow is not installed.
     """
     with closing(ParquetTable(file)) as table:
-        _places(file, None, table.columns, column_names)
+        _column_indices(file, None, table.columns, column_names)
         texts, labels = (
             (column_names[:-1], column_names[-1]) if with_labels else (column_names, None)
         )
@@ -289,7 +289,7 @@ def _parquet_rows(
         yield from table.rows(column_names)
 
 
-def _places(
+def _column_indices(
     file: DataFile, line: int | None, header: Sequence[str], column_names: Sequence[str]
 ) -> list[int]:
     """Return the index of each column in the header.
@@ -350,7 +350,7 @@ class TableLines:
         else:
             self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
         self._with_labels = with_labels
-        self._lines = self._encoded()
+        self._lines = self._json_lines()
 
     def read1(self, n_bytes: int) -> bytes:
         """Return whole lines of at least n_bytes together; fewer at the end, then b"".
@@ -377,7 +377,7 @@ class TableLines:
     def _move(self, done: int, total: int) -> None:
         self._place = done
 
-    def _encoded(self) -> Generator[bytes]:
+    def _json_lines(self) -> Generator[bytes]:
         for row in self._rows:
             labels = {"labels": row.labels} if self._with_labels else {}
             yield orjson.dumps({"text": row.text, **labels}) + b"\n"
@@ -444,7 +444,7 @@ def guess_columns(
             cell_delimiter = ""
             cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
     else:
-        cell_delimiter, cells = _delimited(path, guess.delimiter)
+        cell_delimiter, cells = _sample_columns(path, guess.delimiter)
     names_by_lowercase = {name.lower(): name for name in cells}
     chosen = labels or next(
         (names_by_lowercase[name] for name in LABELS if name in names_by_lowercase), None
@@ -469,7 +469,7 @@ def guess_columns(
     return guess._replace(labels=chosen, separator=label_separator, delimiter=cell_delimiter)
 
 
-def _delimited(path: Path, delimiter: str) -> tuple[str, dict[str, list[Any]]]:
+def _sample_columns(path: Path, delimiter: str) -> tuple[str, dict[str, list[Any]]]:
     """Return the delimiter of a .csv or .tsv file, and the cells of each column by its name.
 
     delimiter  the delimiter; "": it is guessed

@@ -187,7 +187,7 @@ class PredictingModel:
                     "labels: expected those to score, for this model predicts no words, found none"
                 )
             windows = [self._featurizer.windows_of([text]) for text in checked.rows]
-            return [self._scored(rows, truth.indptr, truth.indices) for rows, truth in windows]
+            return [self._score_rows(rows, truth.indptr, truth.indices) for rows, truth in windows]
         rows = label_lists(labels, checked.n_rows)
         ptr = offsets(map(len, rows))
         ids = find_all(self._opened.labels, [name for row in rows for name in row])
@@ -198,7 +198,7 @@ class PredictingModel:
             raise UnknownLabel(
                 f"labels: row {row}: expected a label of the model, found {unknown_label!r:.80}"
             )
-        pairs = self._scored(self._rows(checked), ptr, ids.astype(np.int32))
+        pairs = self._score_rows(self._rows(checked), ptr, ids.astype(np.int32))
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
 
     def explain(
@@ -279,7 +279,7 @@ class PredictingModel:
             return search(rows, options)
         return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
 
-    def _scored(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
+    def _score_rows(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
         """Return the scores of labels: of row i those in labels[ptr[i]:ptr[i + 1]]."""
         predictions = self._predictor.score_labels(rows, ptr, labels)
         names = (name_of(self._opened.labels, label) for label in labels.tolist())
@@ -347,6 +347,7 @@ class PredictingModel:
             raise BadData(f"matrix: expected {expected}, found {n_columns}")
 
     def _rows(self, checked: InMemoryInstances) -> SparseRows:
+        """Return the rows of features of instances."""
         if checked.kind == "text":
             return self._featurizer.transform_texts(checked.rows)
         if checked.kind == "features":

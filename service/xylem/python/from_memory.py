@@ -80,7 +80,7 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
                 raise BadData(f"row {i}: expected {row_kind}, found a lone surrogate") from None
         else:
             row_kind = "a mapping as the rows before" if kind == "features" else "a string"
-            raise BadData(f"row {i}: expected {row_kind}, found {_described(row)}")
+            raise BadData(f"row {i}: expected {row_kind}, found {_describe(row)}")
     return InMemoryInstances(kind, rows, None)
 
 
@@ -105,7 +105,7 @@ def dataset_from_memory(
     unknown = np.zeros(checked.n_rows, np.int32)
     unknown_names = list[str]()
     if is_matrix(labels):
-        checked_labels = row_labels = _indicated(labels, checked.n_rows)
+        checked_labels = row_labels = _indicator_labels(labels, checked.n_rows)
         names = [str(i) for i in range(row_labels.n_labels)] if model is None else None
         if model is not None:
             row_labels, unknown, unknown_names = first_labels(row_labels, model.n_names)
@@ -136,7 +136,7 @@ def dataset_from_memory(
     )
 
 
-def _indicated(labels: object, n_rows: int) -> LabelRows:
+def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
     """Return the labels in an indicator matrix. Raises BadData and BadInstance."""
     matrix = _matrix(labels, None)
     if matrix.n_rows != n_rows:
@@ -164,12 +164,12 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
     rows: list[list[str]] = []
     for i, row in enumerate(labels):
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
-            raise BadData(f"labels: row {i}: expected a list of strings, found {_described(row)}")
+            raise BadData(f"labels: row {i}: expected a list of strings, found {_describe(row)}")
         names = list(row)
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
                 raise BadData(
-                    f"labels: row {i}: expected a list of strings, found {_described(name)} in it"
+                    f"labels: row {i}: expected a list of strings, found {_describe(name)} in it"
                 )
         rows.append([str(name) for name in names])
     if len(rows) != n_rows:
@@ -219,7 +219,7 @@ def _digest(checked: InMemoryInstances, labels: object) -> str:
     return digest.hexdigest()
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     """Describe a value for a message: its type, the value, and whether it is a missing one."""
     is_nan = isinstance(value, float) and math.isnan(value)
     # the missing value of pandas is of a class of its own
@@ -257,7 +257,7 @@ def columns_from_memory(
         for number, cells in enumerate(zip(*columns, strict=True)):
             for cell in cells:
                 if not isinstance(cell, str):
-                    raise BadData(f"row {number}: expected a string, found {_described(cell)}")
+                    raise BadData(f"row {number}: expected a string, found {_describe(cell)}")
             texts.append("\n".join(cells))
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
