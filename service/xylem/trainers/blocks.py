@@ -20,8 +20,8 @@ from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
     SOLVERS,
     Solve,
-    Solving,
-    SomeTiles,
+    SolverOptions,
+    TileRange,
     aligned,
     chunk_of,
     every_child,
@@ -98,8 +98,8 @@ def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[Train
     group  int64[K']  group of each leaf; -1: none
     """
     data = block.get()
-    of_label = group[place[data.labels.indices]]
-    keys = np.unique((of_label * data.n_rows + _row_of_each(data.labels))[of_label >= 0])
+    label_group = group[place[data.labels.indices]]
+    keys = np.unique((label_group * data.n_rows + _row_of_each(data.labels))[label_group >= 0])
     ends = np.searchsorted(keys, np.arange(n_groups + 1) * data.n_rows).tolist()
     return [data.take(keys[first:last] % data.n_rows) for first, last in pairwise(ends)]
 
@@ -120,7 +120,7 @@ class _SolveWork:
     shape: Shape
     place: I32
     scale: F32 | None
-    solving: Solving
+    solving: SolverOptions
     seed: int
     n_root: int
     n_features: int
@@ -149,7 +149,7 @@ class _SolveWork:
             trained=trained,
         )
         workspace = np.zeros(rows.n_rows, np.int32), rank
-        pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]
+        pieces = [TileRange(node, 0, solve.n_tiles(node)) for node in work.nodes]
         return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
 
     def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
@@ -160,12 +160,12 @@ class _SolveWork:
         leaf = self.place[labels.indices]
         row = _row_of_each(labels)
         is_below = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
-        of_node, position = np.unique(row[is_below], return_inverse=True)
+        node_rows, position = np.unique(row[is_below], return_inverse=True)
         child = np.searchsorted(bounds, leaf[is_below], "right") - 1
         in_tile = (child >= 0) & (child < len(bounds) - 1)
-        positive = np.zeros(len(of_node), np.uint16)
+        positive = np.zeros(len(node_rows), np.uint16)
         np.bitwise_or.at(positive, position[in_tile], (1 << child[in_tile]).astype(np.uint16))
-        return of_node, positive
+        return node_rows, positive
 
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
         """Return the classifiers of a tile of a large node, trained block after block.
@@ -182,8 +182,8 @@ class _SolveWork:
         n_rows = []
         n_positive = np.zeros(n_children, np.int64)
         for block in blocks:
-            of_node, positive = self._rows_in(block.get().labels, node, bounds)
-            n_rows.append(len(of_node))
+            node_rows, positive = self._rows_in(block.get().labels, node, bounds)
+            n_rows.append(len(node_rows))
             n_positive += np.count_nonzero(
                 positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1
             )
@@ -193,38 +193,38 @@ class _SolveWork:
         live = (1 << n_children) - 1
         for epoch in range(min(PASSES_MAX, solving.epochs_max)):
             words = self.seed, node, work.tile, epoch
-            undone = 0
+            unfinished = 0
             moves = live >> np.arange(LANES) & 1 > 0
             for number in (
                 np.random.default_rng(derived_seed(*words)).permutation(len(blocks)).tolist()
             ):
                 data = blocks[number].get()
-                of_node, positive = self._rows_in(data.labels, node, bounds)
+                node_rows, positive = self._rows_in(data.labels, node, bounds)
                 rows = scale_features(data.rows, self.scale)
-                n = len(of_node)
-                problem = localise(rows, of_node, rank, *NO_ROOM)
-                of_block = np.append(problem.used, self.n_features)
+                n = len(node_rows)
+                problem = localise(rows, node_rows, rank, *NO_ROOM)
+                block_features = np.append(problem.used, self.n_features)
                 spaces = (
-                    aligned(len(of_block)),
+                    aligned(len(block_features)),
                     aligned(n),
                     np.empty(n, np.int32),
                     np.empty(n, np.uint16),
                 )
                 tile = Tile(positive, *spaces)
-                tile.weights[:] = weights[of_block]
+                tile.weights[:] = weights[block_features]
                 offset = int(ends[number]) * LANES * tile.alpha.itemsize
                 os.preadv(duals, [tile.alpha.data], offset)
                 old_alpha = tile.alpha.copy()
                 solver_options = (solving.eps, 1, derived_seed(*words, number), stop)
-                undone |= max(
+                unfinished |= max(
                     0,
                     -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)),
                 )
-                weights[of_block] = np.where(moves, tile.weights, weights[of_block])
+                weights[block_features] = np.where(moves, tile.weights, weights[block_features])
                 os.pwrite(duals, np.where(moves, tile.alpha, old_alpha).data, offset)
                 # frees the memory before the next block is loaded
                 del data, rows, problem, tile, old_alpha
-            live &= undone
+            live &= unfinished
             if stop[0] or not live:
                 break
         used = np.arange(self.n_features)
@@ -245,8 +245,8 @@ def _count_features(
     for block in work.parts or blocks:
         data = block.get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
-        of_node = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
-        is_used[data.rows.take(np.unique(of_node)).indices] = 1
+        node_rows = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
+        is_used[data.rows.take(np.unique(node_rows)).indices] = 1
     return [int(is_used.sum())]
 
 
@@ -313,7 +313,7 @@ def _divide_tree(
 
 
 def train_blocks(
-    blocks: Blocks, shape: Shape, scale: F32 | None, solving: Solving, tools: Tools
+    blocks: Blocks, shape: Shape, scale: F32 | None, solving: SolverOptions, tools: Tools
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
 

@@ -32,7 +32,7 @@ _PIECE = 2_000_000
 _LINE_BYTES = 64
 
 
-class Solving(NamedTuple):
+class SolverOptions(NamedTuple):
     """The options of the training of classifiers.
 
     cost, cost_decay, rare_decay  at a node with n of the root's N rows, a child with p positive
@@ -126,7 +126,7 @@ class ChildTraining(NamedTuple):
     sample: RowSample | None = None
 
 
-class SomeTiles(NamedTuple):
+class TileRange(NamedTuple):
     """Consecutive tiles of a node: first .. last - 1."""
 
     node: int
@@ -134,7 +134,7 @@ class SomeTiles(NamedTuple):
     last: int
 
 
-class Solved(NamedTuple):
+class TileWeights(NamedTuple):
     """The weights of a trained tile.
 
     features  int32[m]      ascending
@@ -167,7 +167,7 @@ def train_classifiers(
     rows: SparseRows,
     shape: Shape,
     members: Members,
-    solving: Solving,
+    solving: SolverOptions,
     tools: Tools,
     trained: Mapping[int, ChildTraining] | None = None,
 ) -> list[Chunk | None]:
@@ -195,15 +195,15 @@ def train_classifiers(
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
     total = sum(map(solve.visits, pieces))
     visits_done = 0
-    solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}
+    solved: dict[int, dict[int, TileWeights]] = {node: {} for node in trained}
     chunks: list[Chunk | None] = [None] * len(shape.first)
 
-    def done(piece: SomeTiles, tiles: list[Solved]) -> None:
+    def done(piece: TileRange, tiles: list[TileWeights]) -> None:
         nonlocal visits_done
-        of_node = solved[piece.node]
-        of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
-        if len(of_node) == solve.n_tiles(piece.node):
-            chunks[piece.node] = chunk_of([of_node[tile] for tile in sorted(of_node)])
+        node_tiles = solved[piece.node]
+        node_tiles.update(zip(range(piece.first, piece.last), tiles, strict=True))
+        if len(node_tiles) == solve.n_tiles(piece.node):
+            chunks[piece.node] = chunk_of([node_tiles[tile] for tile in sorted(node_tiles)])
             del solved[piece.node]
         visits_done += solve.visits(piece)
         tools.progress("classifiers", visits_done, total)
@@ -239,7 +239,7 @@ class Solve:
     rows: SparseRows
     shape: Shape
     members: Members
-    solving: Solving
+    solving: SolverOptions
     seed: int
     n_root: int
     trained: Mapping[int, ChildTraining]
@@ -252,23 +252,23 @@ class Solve:
         members = self.members
         return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
 
-    def visits(self, piece: SomeTiles) -> int:
+    def visits(self, piece: TileRange) -> int:
         """Return an upper bound on the visits of rows in an epoch of a piece."""
         return self._carried(piece.node) * (piece.last - piece.first)
 
-    def pieces(self) -> Iterator[SomeTiles]:
+    def pieces(self) -> Iterator[TileRange]:
         """Yield the pieces of all nodes; they do not depend on the number of threads."""
         for node in self.trained:
             n_tiles = self.n_tiles(node)
             step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
             for first in range(0, n_tiles, step):
-                yield SomeTiles(node, first, min(n_tiles, first + step))
+                yield TileRange(node, first, min(n_tiles, first + step))
 
     def workspace(self) -> tuple[I32, I32]:
         """Return the workspace of a thread."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
 
-    def run(self, piece: SomeTiles, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
+    def run(self, piece: TileRange, workspace: tuple[I32, I32], stop: U8) -> list[TileWeights]:
         """Return the weights of each tile of a piece."""
         rows = self.rows
         solving = self.solving
@@ -277,7 +277,7 @@ class Solve:
         bounds = self.shape.child_bounds(piece.node)
         sample = training.sample
         if sample is None:
-            of_node = rows_of(
+            node_rows = rows_of(
                 self.members.ptr,
                 self.members.rows,
                 bounds[0],
@@ -285,29 +285,36 @@ class Solve:
                 place,
             )
         else:
-            of_node = sample.rows
-            place[of_node] = np.arange(1, len(of_node) + 1)
-        problem: Problem = localise(rows, of_node, rank, *NO_ROOM)
-        n_rows = len(of_node)
+            node_rows = sample.rows
+            place[node_rows] = np.arange(1, len(node_rows) + 1)
+        problem: Problem = localise(rows, node_rows, rank, *NO_ROOM)
+        n_rows = len(node_rows)
         n_used = len(problem.used)
         ascending = np.argsort(problem.used)
         order = np.empty(n_rows, np.int32)
         active = np.empty(n_rows, np.uint16)
         solved = []
 
-        def positive(carried: Members, of_tile: I32) -> U16:
-            # the last element is written for rows of labels that are not in `of_node`
+        def positive(members: Members, tile_children: I32) -> U16:
+            # the last element is written for rows of labels that are not in `node_rows`
             masks = np.empty(n_rows + 1, np.uint16)
-            positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, masks)
+            positives(
+                members.ptr,
+                members.rows,
+                bounds[tile_children],
+                bounds[tile_children + 1],
+                place,
+                masks,
+            )
             return masks[:-1]
 
         for number in range(piece.first, piece.last):
             if stop[0]:
                 break
-            of_tile = training.children[number * LANES : (number + 1) * LANES]
-            n_children = len(of_tile)
-            of_all = positive(self.members, of_tile)
-            is_positive = of_all >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
+            tile_children = training.children[number * LANES : (number + 1) * LANES]
+            n_children = len(tile_children)
+            row_masks = positive(self.members, tile_children)
+            is_positive = row_masks >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
             n_positive, n_all = count_positives(is_positive, sample)
             costs = solving.costs_at(self.n_root, n_all, n_positive)
             solver_options: Any = (
@@ -321,14 +328,17 @@ class Solve:
                     is_positive, costs[:n_children, None] * sample.weight, strict=True
                 )
                 weights = np.stack(
-                    [solve_one(problem, *of_child, *solver_options) for of_child in child_problems],
+                    [
+                        solve_one(problem, *child_problem, *solver_options)
+                        for child_problem in child_problems
+                    ],
                     axis=1,
                 )
                 solved.append(
                     solved_of(weights, problem.used, ascending, n_children, solving.prune)
                 )
                 continue
-            tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
+            tile = Tile(row_masks, aligned(n_used + 1), aligned(n_rows), order, active)
             if training.old is not None:
                 lane = np.where(training.place // LANES == number, training.place % LANES, -1)
                 unpack_tile(
@@ -338,7 +348,7 @@ class Solve:
                 old_rows = no_old_rows(n_rows)
                 if sample is not None:
                     old_rows = OldRows(
-                        positive(sample.old_members, of_tile), sample.is_old, sample.weight
+                        positive(sample.old_members, tile_children), sample.is_old, sample.weight
                     )
                 refine(
                     problem,
@@ -354,7 +364,7 @@ class Solve:
             solved.append(
                 solved_of(tile.weights, problem.used, ascending, n_children, solving.prune)
             )
-        forget_rows(of_node, place)
+        forget_rows(node_rows, place)
         return solved
 
 
@@ -379,7 +389,9 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
 
 
-def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:
+def solved_of(
+    weights: F32, used: I32, ascending: I64, n_children: int, prune: float
+) -> TileWeights:
     """Return the weights of a tile that are not pruned.
 
     used       int32[m]  feature of each rank
@@ -387,21 +399,23 @@ def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: f
     """
     counts = np.empty(len(used), np.int32)
     lane, weight = pack_tile(weights, ascending, n_children, prune, counts)
-    return Solved(used[ascending], counts, lane, weight, weights[len(used), :n_children].copy())
+    return TileWeights(
+        used[ascending], counts, lane, weight, weights[len(used), :n_children].copy()
+    )
 
 
-def chunk_of(tiles: list[Solved]) -> Chunk:
+def chunk_of(tiles: list[TileWeights]) -> Chunk:
     """Return the chunk of a node from all its tiles, in their order."""
     counts = np.sum([tile.counts for tile in tiles], axis=0, dtype=np.int64)
     ends = np.cumsum(counts)
-    following = ends - counts
+    next_entry = ends - counts
     child = np.empty(int(counts.sum()), np.int32)
     weight = np.empty(len(child), np.float32)
     for number, tile in enumerate(tiles):
-        positions = ranges(following, tile.counts)
+        positions = ranges(next_entry, tile.counts)
         child[positions] = number * LANES + tile.lane.astype(np.int32)
         weight[positions] = tile.weight
-        following += tile.counts
+        next_entry += tile.counts
     is_used = counts > 0
     return Chunk(
         features=tiles[0].features[is_used],

@@ -108,13 +108,13 @@ def balanced_shape(
     while level < halvings:
         parts = bounds_of[level].tolist()
         last = halvings if max(np.diff(parts)) <= SUBTREE else level + 1
-        of_part: list[list[_Halving]] = [[] for _ in parts]
+        part_halvings: list[list[_Halving]] = [[] for _ in parts]
         for halving in chain.from_iterable(halvings_of[level:last]):
-            of_part[bisect_right(parts, halving[0]) - 1].append(halving)
+            part_halvings[bisect_right(parts, halving[0]) - 1].append(halving)
         items = (
-            (start, labels[start:end].copy(), of_part[part])
+            (start, labels[start:end].copy(), part_halvings[part])
             for part, (start, end) in enumerate(pairwise(parts))
-            if of_part[part]
+            if part_halvings[part]
         )
         tools.crew.steps(halve, items, done)
         tools.progress(STAGE, last, halvings)

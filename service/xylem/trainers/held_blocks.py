@@ -94,7 +94,7 @@ def deal_blocks(blocks: Blocks, tools: Tools) -> list[HeldRows]:
     n_blocks = len(blocks.handles)
     deal = Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks))
     parts = tools.crew.split(deal, blocks.handles, n_blocks)
-    return [JoinedRows(of_block) for of_block in zip(*parts, strict=True)]
+    return [JoinedRows(block_parts) for block_parts in zip(*parts, strict=True)]
 
 
 def _count_features(block: HeldRows) -> FeatureCounts:
@@ -113,13 +113,13 @@ def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[Spa
     return [sum_rows.cut(first, last) for first, last in pairwise(bounds)]
 
 
-def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
+def _add_sums(block_sums: tuple[Held[SparseRows], ...]) -> SparseRows:
     """Return the representations of some labels from their sums in each block.
 
     The sums are added from the first block to the last.
     """
     total: Any = 0
-    for part in of_blocks:
+    for part in block_sums:
         total = total + matrix_of(part.get())
     total.sort_indices()
     return unit_vectors(total)

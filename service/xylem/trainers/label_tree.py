@@ -12,7 +12,13 @@ from pydantic import Field, model_validator
 
 from xylem.base import NO_ROWS, LabelRows, Parameters, SparseRows, fault
 from xylem.trainers.blocks import features_used, train_blocks
-from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
+from xylem.trainers.classifiers import (
+    Members,
+    SolverOptions,
+    members_of,
+    solver_bytes,
+    train_classifiers,
+)
 from xylem.trainers.clustering import balanced_shape, kmeans_shape
 from xylem.trainers.held_blocks import Blocks, blocks_of, factors_of, vectors_of
 from xylem.trainers.regrowing import Regrowth
@@ -99,12 +105,12 @@ class ClassifierParameters(Parameters):
         "in blocks",
     )
 
-    def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
+    def solving(self, n_rows: int, n_nonzeros: int) -> SolverOptions:
         """Return the options of the training on n_rows rows with n_nonzeros values in total."""
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
         prune = prune_of(self.prune, n_nonzeros / max(1, n_rows))
-        return Solving(
+        return SolverOptions(
             loss=loss,
             cost=cost,
             cost_decay=self.cost_decay,
@@ -163,8 +169,8 @@ def _shapes(
         return
     vectors = find()
     for tree in range(p.trees):
-        of_tree = tools.of_tree(tree, p.trees)
-        yield of_tree, _cluster_labels(vectors, labels, p, of_tree)
+        tree_tools = tools.of_tree(tree, p.trees)
+        yield tree_tools, _cluster_labels(vectors, labels, p, tree_tools)
 
 
 def _shapes_of_rows(
@@ -173,8 +179,8 @@ def _shapes_of_rows(
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
     ptr, rows = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    for of_tree, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
-        yield of_tree, shape, members_of(ptr, rows, shape.labels)
+    for tree_tools, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
+        yield tree_tools, shape, members_of(ptr, rows, shape.labels)
 
 
 def _cluster_labels(
@@ -185,7 +191,9 @@ def _cluster_labels(
     return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
 
 
-def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
+def grow(
+    weighed: Weighed, shape: Shape, members: Members, solving: SolverOptions, tools: Tools
+) -> Tree:
     """Train the classifiers of a shape on weighed rows; return a tree that scores original rows."""
     chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
     return _tree_of(weighed, shape, chunks)
@@ -209,15 +217,15 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
         weighed = weigh(data.rows, parameters.idf)
         data = data._replace(rows=weighed.rows)
         trees = [
-            grow(weighed, shape, members, solving, of_tree)
-            for of_tree, shape, members in _shapes_of_rows(data, parameters, tools)
+            grow(weighed, shape, members, solving, tree_tools)
+            for tree_tools, shape, members in _shapes_of_rows(data, parameters, tools)
         ]
     else:
         blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
         weighed = Weighed(NO_ROWS, scale)
         trees = [
-            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, of_tree))
-            for of_tree, shape in shapes
+            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, tree_tools))
+            for tree_tools, shape in shapes
         ]
     link = parameters.model_link()
     return Trained.of(trees, len(census.label_rows), census.n_features, link, parameters)
@@ -252,7 +260,7 @@ def _estimate_blocks(
     Raises BadData.
     """
     blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
-    counted = ((shape, features_used(blocks, shape, of_tree)) for of_tree, shape in shapes)
+    counted = ((shape, features_used(blocks, shape, tree_tools)) for tree_tools, shape in shapes)
     return size_of(counted, getattr(parameters, "trees", 1), tools)
 
 

@@ -99,20 +99,20 @@ def _load(name: str) -> TrainerSpec[Any]:
         message = f"trainer {name}: expected one distribution to have it, found {_sources(points)}"
         raise BadParameter(message)
     (point,) = points
-    where = f"trainer {name} of {_source(point)}"
+    prefix = f"trainer {name} of {_source(point)}"
     try:
         spec = point.load()
     except Exception as error:  # whatever the code of another package raises
         cause = f"{type(error).__name__}: {error}"
-        raise BadParameter(f"{where}: expected to import {point.value}, found {cause}") from error
+        raise BadParameter(f"{prefix}: expected to import {point.value}, found {cause}") from error
     if not isinstance(spec, TrainerSpec):
         raise BadParameter(
-            f"{where}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}"
+            f"{prefix}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}"
         )
     if spec.name != name:
-        raise BadParameter(f"{where}: expected a TrainerSpec of that name, found {spec.name!r}")
+        raise BadParameter(f"{prefix}: expected a TrainerSpec of that name, found {spec.name!r}")
     if not (isinstance(spec.parameters, type) and issubclass(spec.parameters, Parameters)):
-        raise BadParameter(f"{where}: expected a class of Parameters, found {spec.parameters!r}")
+        raise BadParameter(f"{prefix}: expected a class of Parameters, found {spec.parameters!r}")
     return spec
 
 
@@ -162,9 +162,11 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     spec = _check_trainer(name, parameters, tools)
     passes = tools.passes
     if not _can_read(spec, source):
-        able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
+        trainer_names = ", ".join(
+            spec.name for spec in TRAINERS.values() if _can_read(spec, source)
+        )
         raise BadParameter(
-            f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}"
+            f"trainer: expected one that {_READS[source.reads]}, {trainer_names}; found {name}"
         )
     if tools.on_rows is not None and not spec.shows:
         shows = ", ".join(spec.name for spec in TRAINERS.values() if spec.shows)
@@ -175,8 +177,8 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     plan = spec.plan(parameters)
     if plan is None or not 0 < passes.until < plan.passes:
         return trained
-    stopped = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
-    return replace(trained, warnings=[*trained.warnings, stopped])
+    warning = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
+    return replace(trained, warnings=[*trained.warnings, warning])
 
 
 def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], Regrows]:
@@ -190,11 +192,15 @@ def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], R
     stored_parameters = dict(manifest.trainer.parameters)
     spec = trainer(name) if name in TRAINERS or name in installed() else None
     if spec is None or spec.growth is None:
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.growth is not None)
-        of_stream = ", whose labels come with the rows of its stream: train it again on all rows"
-        instead = of_stream if name == LOMTREE.name else ""
+        trainer_names = ", ".join(
+            spec.name for spec in TRAINERS.values() if spec.growth is not None
+        )
+        stream_advice = (
+            ", whose labels come with the rows of its stream: train it again on all rows"
+        )
+        advice = stream_advice if name == LOMTREE.name else ""
         raise BadParameter(
-            f"{operation}: expected a version of {able}, found one of {name}{instead}"
+            f"{operation}: expected a version of {trainer_names}, found one of {name}{advice}"
         )
     grows = spec.growth
     try:
@@ -254,25 +260,25 @@ def estimate_blocks(
     """
     estimator = _check_trainer(name, parameters, tools).estimate_blocks
     if estimator is None:
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
-        raise BadParameter(f"stream: expected one of {able}, found {name}")
+        trainer_names = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
+        raise BadParameter(f"stream: expected one of {trainer_names}, found {name}")
     return estimator(source, parameters, tools).as_dict()
 
 
 def check_spreads(name: str, parameters: Parameters) -> None:
     """Raise BadParameter for a training that cannot be divided among machines."""
-    why = trainer(name).alone(parameters)
-    if why is not None:
-        able = ", ".join(
+    reason = trainer(name).alone(parameters)
+    if reason is not None:
+        trainer_names = ", ".join(
             spec.name for spec in TRAINERS.values() if spec.alone(spec.parameters()) is None
         )
-        raise BadParameter(f"ray: expected one of {able}, found {name}, {why}")
+        raise BadParameter(f"ray: expected one of {trainer_names}, found {name}, {reason}")
 
 
 def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
     """Return whether a trainer can read a source."""
-    ways = list(_READS)
-    return ways.index(source.reads) <= ways.index(spec.reads)
+    order = list(_READS)
+    return order.index(source.reads) <= order.index(spec.reads)
 
 
 def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:

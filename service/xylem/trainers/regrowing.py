@@ -21,7 +21,7 @@ from xylem.trainers.classifiers import (
     Loss,
     Members,
     RowSample,
-    Solving,
+    SolverOptions,
     merge_chunks,
     train_classifiers,
 )
@@ -84,7 +84,7 @@ class Regrowth(NamedTuple):
     group_most  most labels of a group
     """
 
-    solving: Solving
+    solving: SolverOptions
     idf: str
     members: Callable[[LabelRows, Shape], Members]
     divide: Callable[[SparseRows, I32, Tools], Shape]
@@ -106,7 +106,7 @@ class Regrowth(NamedTuple):
         sums = label_sums(data.rows, _restrict_labels(data.labels, new))[new]
         n_divided = 0
 
-        def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> tuple[Shape, I64]:
+        def place(old: OldTree, chunk_at: _ChunkAt, tree_tools: Tools) -> tuple[Shape, I64]:
             nonlocal n_divided
             joins = _find_groups(old, chunk_at, new, sums, counts[new])
             divided = {}
@@ -116,7 +116,7 @@ class Regrowth(NamedTuple):
                     alike = label_representations(
                         weighed.rows, _restrict_labels(data.labels, labels), tools
                     )
-                    divided[node] = self.divide(alike, labels, of_tree.seeded(node))
+                    divided[node] = self.divide(alike, labels, tree_tools.seeded(node))
             n_divided += len(divided)
             return _add_leaves(
                 old, {node: joining for node, (_, joining) in joins.items()}, divided
@@ -158,45 +158,45 @@ class Regrowth(NamedTuple):
         chunk_sources = []
         n_trained = 0
         for number, old in enumerate(olds := trees_of(model.ensemble)):
-            of_tree = tools.of_tree(number, len(olds))
+            tree_tools = tools.of_tree(number, len(olds))
             chunk_at = _chunks_of(model.ensemble, old)
-            shape, source = place(old, chunk_at, of_tree)
+            shape, old_node = place(old, chunk_at, tree_tools)
             members = self.members(labels, shape)
             is_new = np.isin(shape.labels, shape.labels if new is None else new)
             has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-            changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[
+            changed = ((shape.below(is_new) > 0) | (old_node < 0)) & has_rows[
                 parents_of(shape.child_ptr)
             ]
             changed[0] = False
             old_child = np.where(
-                source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1
+                old_node > 0, old_node - old.child_ptr[parents_of(old.child_ptr)[old_node]], -1
             )
             above = np.unique(parents_of(shape.child_ptr)[changed])
             old_chunks = {
-                node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()
+                node: chunk_at(int(old_node[node])) for node in above[old_node[above] >= 0].tolist()
             }
             trained = _children_to_train(shape, old_child, changed, old_chunks, weighed)
             solving = self.solving
             if new is not None:
-                sample_options = weighed.rows.n_rows, solving.loss, of_tree.seed
+                sample_options = weighed.rows.n_rows, solving.loss, tree_tools.seed
                 trained = _sample_rows(trained, shape, members, is_new, *sample_options)
                 solving = solving._replace(eps=solving.eps * COARSE)
-            solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
+            solved = train_classifiers(weighed.rows, shape, members, solving, tree_tools, trained)
             trees.append(
                 _assemble_tree(shape, old_child, changed, old_chunks, trained, solved, weighed)
             )
-            classifier_sources.append(np.where(changed | (source < 0), -1, old.nodes[source]))
-            is_above = np.isin(np.arange(len(source)), above)
-            chunk_sources.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
+            classifier_sources.append(np.where(changed | (old_node < 0), -1, old.nodes[old_node]))
+            is_above = np.isin(np.arange(len(old_node)), above)
+            chunk_sources.append(np.where(is_above | (old_node < 0), -1, old.nodes[old_node]))
             n_trained += int(changed.sum())
         ensemble = build_ensemble(
             trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights
         )
         tree_of, local_of = forest_order(trees)
-        at_node = offsets(np.array(list(map(len, classifier_sources))))[tree_of] + local_of
+        node_index = offsets(np.array(list(map(len, classifier_sources))))[tree_of] + local_of
         # for each node, the old node with the same classifier, and with the same chunk; -1: none
         classifier_node, chunk_node = (
-            np.concatenate(of)[at_node] for of in (classifier_sources, chunk_sources)
+            np.concatenate(sources)[node_index] for sources in (classifier_sources, chunk_sources)
         )
         old_ensemble = model.ensemble
         ensemble = ensemble._replace(
@@ -287,7 +287,7 @@ def _add_leaves(
         for node, part in divided.items()
     }
     labels = [np.full(1, -1, np.int32)]
-    source = [np.zeros(1, np.int64)]
+    old_node = [np.zeros(1, np.int64)]
     queue: list[tuple[OldTree, int]] = [(old, 0)]
     for tree, node in queue:  # all inner nodes: the loop appends to the queue
         if tree is old and node in parts:
@@ -298,13 +298,13 @@ def _add_leaves(
         queue.extend((tree, child) for child in children[below < 0].tolist())
         joining = joins.get(node, _NO_LABELS) if tree is old else _NO_LABELS
         labels.append(np.concatenate([below, joining]))
-        source.append(children if tree is old else np.full(len(children), -1))
-        source.append(np.full(len(joining), -1))
+        old_node.append(children if tree is old else np.full(len(children), -1))
+        old_node.append(np.full(len(joining), -1))
     node_label = np.concatenate(labels)
     counts = np.zeros(len(node_label), np.int64)
     counts[node_label < 0] = list(map(len, labels[1:]))
     shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
-    return shape, np.concatenate(source)
+    return shape, np.concatenate(old_node)
 
 
 def _children_to_train(
@@ -321,13 +321,13 @@ def _children_to_train(
     trained = {}
     for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        picked = np.flatnonzero(changed[children]).astype(np.int32)
+        positions = np.flatnonzero(changed[children]).astype(np.int32)
         old = None
         place = _NO_LABELS
-        if (old_child[children][picked] >= 0).all():
+        if (old_child[children][positions] >= 0).all():
             old = weighed.weighed_chunk(old_chunks[node])
-            place = inverse(old_child[children][picked], len(old.bias))
-        trained[node] = ChildTraining(picked, old, place)
+            place = inverse(old_child[children][positions], len(old.bias))
+        trained[node] = ChildTraining(positions, old, place)
     return trained
 
 
@@ -351,13 +351,13 @@ def _sample_rows(
     fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
     if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
         return {node: training._replace(old=None) for node, training in trained.items()}
-    old_members, added = (
+    old_members, new_members = (
         Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits)
     )
     sampled = {}
     has_old = shape.below(~is_new) > 0
     place = np.zeros(n_rows, np.int32)
-    is_fresh = np.zeros(n_rows, np.bool_)
+    is_new_row = np.zeros(n_rows, np.bool_)
     for node, training in trained.items():
         is_new_only = training.old is None
         if is_new_only and (
@@ -367,21 +367,23 @@ def _sample_rows(
             continue
         first = int(shape.first[node])
         end = members.end(shape, node)
-        fresh = np.unique(added.rows[added.ptr[first] : added.ptr[end]])
+        new_rows = np.unique(new_members.rows[new_members.ptr[first] : new_members.ptr[end]])
         old_rows = rows_of(old_members.ptr, old_members.rows, first, end, place)
-        is_fresh[fresh] = True
-        other_rows = old_rows[~is_fresh[old_rows]]
+        is_new_row[new_rows] = True
+        other_rows = old_rows[~is_new_row[old_rows]]
         least = max(OF_NEW_LEAST, len(other_rows) // OF_NEW) if is_new_only else OTHERS_LEAST
-        n_others = min(len(other_rows), max(least, OTHERS * len(fresh)))
+        n_others = min(len(other_rows), max(least, OTHERS * len(new_rows)))
         random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
-        rows = np.sort(np.concatenate([fresh, random.choice(other_rows, n_others, replace=False)]))
-        weight = np.where(is_fresh[rows], 1.0, len(other_rows) / max(1, n_others)).astype(
+        rows = np.sort(
+            np.concatenate([new_rows, random.choice(other_rows, n_others, replace=False)])
+        )
+        weight = np.where(is_new_row[rows], 1.0, len(other_rows) / max(1, n_others)).astype(
             np.float32
         )
         sampled[node] = training._replace(
             sample=RowSample(rows, (place[rows] > 0).astype(np.uint8), weight, old_members)
         )
-        is_fresh[fresh] = False
+        is_new_row[new_rows] = False
         forget_rows(old_rows, place)
     return sampled
 

@@ -40,10 +40,10 @@ def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
     return _sums(rows, *rows_by_label(labels))
 
 
-def _sums(rows: SparseRows, ptr: I64, carrying: I32) -> Any:
-    ones = np.ones(len(carrying), rows.values.dtype)
-    carried = sparse.csr_array((ones, carrying, ptr), shape=(len(ptr) - 1, rows.n_rows))
-    sums = (carried @ matrix_of(rows)).tocsr()
+def _sums(rows: SparseRows, ptr: I64, label_rows: I32) -> Any:
+    ones = np.ones(len(label_rows), rows.values.dtype)
+    incidence = sparse.csr_array((ones, label_rows, ptr), shape=(len(ptr) - 1, rows.n_rows))
+    sums = (incidence @ matrix_of(rows)).tocsr()
     sums.sort_indices()
     return sums
 
@@ -65,13 +65,13 @@ def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
     return unit_values
 
 
-def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, carrying: I32) -> SparseRows:
+def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, label_rows: I32) -> SparseRows:
     """Return the representations of the labels item[0] .. item[1] - 1.
 
-    ptr, carrying  the rows of each label, from `rows_by_label`
+    ptr, label_rows  the rows of each label, from `rows_by_label`
     """
     ptr = ptr[item[0] : item[1] + 1]
-    return unit_vectors(_sums(rows, ptr - ptr[0], carrying[ptr[0] : ptr[-1]]))
+    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[ptr[0] : ptr[-1]]))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
@@ -81,10 +81,10 @@ def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> 
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
-    ptr, carrying = rows_by_label(labels)
-    carried = offsets(np.diff(rows.indptr)[carrying])[ptr]
-    step = Calls(_represent, (rows, ptr, carrying))
-    return make_vectors(step, list(pairwise(pieces_of(carried, _PIECE))), tools)
+    ptr, label_rows = rows_by_label(labels)
+    nonzeros = offsets(np.diff(rows.indptr)[label_rows])[ptr]
+    step = Calls(_represent, (rows, ptr, label_rows))
+    return make_vectors(step, list(pairwise(pieces_of(nonzeros, _PIECE))), tools)
 
 
 def pieces_of(sums: I64, size: int) -> list[int]:
@@ -165,7 +165,7 @@ def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
 
     The first array is ptr, int64[n_labels + 1]; the second is rows, int32.
     """
-    every = np.ones(len(labels.indices), np.uint8)
+    ones = np.ones(len(labels.indices), np.uint8)
     shape = labels.n_rows, labels.n_labels
-    by_label = sparse.csr_array((every, labels.indices, labels.indptr), shape).tocsc()
+    by_label = sparse.csr_array((ones, labels.indices, labels.indptr), shape).tocsc()
     return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)

@@ -39,12 +39,12 @@ class Shape(NamedTuple):
         is_leaf = np.diff(self.child_ptr) == 0
         return np.where(is_leaf, self.labels[np.where(is_leaf, self.first, 0)], -1).astype(np.int32)
 
-    def below(self, of_leaf: NDArray[Any]) -> I64:
+    def below(self, leaf_values: NDArray[Any]) -> I64:
         """Return int64[n]: for each node the sum of a number over the leaves below it.
 
-        of_leaf  the number of each leaf, in the order of the leaves
+        leaf_values  the number of each leaf, in the order of the leaves
         """
-        sums = offsets(of_leaf)
+        sums = offsets(leaf_values)
         node_sums: I64 = sums[self.last] - sums[self.first]
         return node_sums
 
@@ -154,7 +154,7 @@ def huffman_shape(labels: I32, counts: I64, arity: int) -> Shape:
         child_ptr.append(len(order))
         order.extend(children[node - n] if node >= n else [])
     child_ptr.append(len(order))
-    of_node = np.array(order)
+    node_ids = np.array(order)
     leaf_label = np.full(len(order), -1, np.int32)
-    leaf_label[of_node < n] = labels[of_node[of_node < n]]
+    leaf_label[node_ids < n] = labels[node_ids[node_ids < n]]
     return shape_of(np.array(child_ptr, np.int32), leaf_label)

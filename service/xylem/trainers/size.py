@@ -84,25 +84,25 @@ def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) ->
              inner node
     """
     bound = n_used = n_labels = 0
-    by_depth = np.zeros((0, 2))
+    depth_sums = np.zeros((0, 2))
     for number, (shape, used) in enumerate(counted):
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
         n_used = int(used[0])
         n_labels = len(shape.labels)
         sums = shares_by_depth(shape.child_ptr, used, n_children)
-        by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
-        by_depth[: len(sums)] += sums
+        depth_sums = np.pad(depth_sums, ((0, max(0, len(sums) - len(depth_sums))), (0, 0)))
+        depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
-    alphas = by_depth[:, 0] / by_depth[:, 1]
+    alphas = depth_sums[:, 0] / depth_sums[:, 1]
     return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
 
 
 def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:
     """Return the number of features in the rows of a node."""
-    carried = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
+    node_rows = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
     is_used = np.zeros(rows.n_features, np.bool_)
-    is_used[rows.take(np.unique(carried)).indices] = True
+    is_used[rows.take(np.unique(node_rows)).indices] = True
     return int(np.count_nonzero(is_used))
 
 

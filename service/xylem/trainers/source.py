@@ -176,14 +176,14 @@ def all_rows(source: RowSource) -> TrainingSet:
 def count(data: TrainingSet) -> Census:
     """Return the counts of a training set."""
     rows, labels = data
-    of_row = np.repeat(np.diff(rows.indptr), np.diff(labels.indptr))
+    row_nonzeros = np.repeat(np.diff(rows.indptr), np.diff(labels.indptr))
     return Census(
         n_rows=rows.n_rows,
         n_features=rows.n_features,
         n_nonzeros=len(rows.indices),
         n_labelled=int(np.count_nonzero(np.diff(labels.indptr))),
         label_rows=np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
-        label_nonzeros=np.bincount(labels.indices, of_row, labels.n_labels).astype(np.int64),
+        label_nonzeros=np.bincount(labels.indices, row_nonzeros, labels.n_labels).astype(np.int64),
     )
 
 

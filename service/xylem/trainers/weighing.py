@@ -82,14 +82,14 @@ class FeatureCounts(NamedTuple):
 
 def count_features(rows: SparseRows) -> FeatureCounts:
     """Return the counts of rows. Cost: a few passes over the values."""
-    every = np.arange(rows.n_features)
+    all_features = np.arange(rows.n_features)
     squares: Any = np.zeros(rows.n_features)
     with_it = np.zeros(rows.n_features, np.int64)
     for part in parts_of(rows):
         with_it += np.bincount(part.indices[part.values != 0], minlength=rows.n_features)
         # starts from the sums so far, so that the bits are those of a sum over all rows at once
         terms = np.concatenate([squares, np.abs(part.values).astype(np.float64) ** 2])
-        squares = np.bincount(np.concatenate([every, part.indices]), terms, rows.n_features)
+        squares = np.bincount(np.concatenate([all_features, part.indices]), terms, rows.n_features)
     return FeatureCounts(rows.n_rows, all(map(_alike, parts_of(rows))), with_it, squares)
 
 

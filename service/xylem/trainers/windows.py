@@ -91,10 +91,10 @@ def deal_windows(source: RowSource, tools: Tools) -> RowWindows:
     for data in _whole_windows(parts):
         # one random number for each row, so that the windows do not depend on the parts
         window = (random.random(data.n_rows) * n_windows).astype(np.int64)
-        for number, of_window in enumerate(pieces):
+        for number, window_rows in enumerate(pieces):
             selection = _SelectedRows(data, np.flatnonzero(window == number))
-            of_window.append(selection if in_memory else tools.crew.hold(selection.get()))
-    return RowWindows([JoinedRows(tuple(of_window)) for of_window in pieces], tools.seed)
+            window_rows.append(selection if in_memory else tools.crew.hold(selection.get()))
+    return RowWindows([JoinedRows(tuple(window_rows)) for window_rows in pieces], tools.seed)
 
 
 def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
@@ -109,7 +109,7 @@ def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
         yield TrainingSet.join(waiting)
 
 
-def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
+def load_rows(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     """Return all rows of a source, and whether they are in a memory-mapped temporary file.
 
     They are in a file if they come from one and do not fit in one window; the operating system then
@@ -129,21 +129,21 @@ def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     row_ptr = mapped(np.int64, n_rows + 1, census)
     label_ptr = mapped(np.int64, n_rows + 1, census)
     indices, values = (mapped(dtype, census.n_nonzeros, census) for dtype in (np.int32, np.float32))
-    carried = mapped(np.int32, n_carried, census)
+    label_ids = mapped(np.int32, n_carried, census)
     n = 0
     nnz = 0
-    of_labels = 0
+    label_end = 0
     for rows, labels in parts_with_progress(source, progress, STAGE):
-        ends = n + rows.n_rows, nnz + len(rows.indices), of_labels + len(labels.indices)
+        ends = n + rows.n_rows, nnz + len(rows.indices), label_end + len(labels.indices)
         if ends[0] > n_rows or ends[1] > len(indices) or ends[2] > n_carried:
             continue  # the file has grown since it was counted: its reader raises this at the end
         row_ptr[n : ends[0] + 1] = nnz + rows.indptr
-        label_ptr[n : ends[0] + 1] = of_labels + labels.indptr
+        label_ptr[n : ends[0] + 1] = label_end + labels.indptr
         indices[nnz : ends[1]] = rows.indices
         values[nnz : ends[1]] = rows.values
-        carried[of_labels : ends[2]] = labels.indices
-        n, nnz, of_labels = ends
-    all_labels = LabelRows(label_ptr, carried, len(census.label_rows))
+        label_ids[label_end : ends[2]] = labels.indices
+        n, nnz, label_end = ends
+    all_labels = LabelRows(label_ptr, label_ids, len(census.label_rows))
     return TrainingSet(SparseRows(row_ptr, indices, values, census.n_features), all_labels), True
 
 

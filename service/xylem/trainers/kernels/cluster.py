@@ -195,10 +195,10 @@ def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: 
                 rank[feature] = n_used
     state = np.full(1, seed, np.uint64)
     cluster = np.full(n, -1, np.int64)
-    drawn = np.arange(n).astype(np.int32)
-    shuffle(drawn, n, state)
+    order = np.arange(n).astype(np.int32)
+    shuffle(order, n, state)
     for c in range(min(n, n_clusters)):
-        cluster[drawn[c]] = c
+        cluster[order[c]] = c
     centres = np.empty((n_used, width), np.float32)
     best = -np.inf
     for _ in range(ROUNDS_MAX):

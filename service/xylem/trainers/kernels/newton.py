@@ -96,11 +96,11 @@ def _slope(tile: Tile, i: int, positive: Any, margins: Any, cost: F32, logistic:
     y = vselect(np.int64(positive), vbroadcast(1.0), vbroadcast(-1.0))
     margins = vmul(y, margins)
     if not logistic:
-        short = vmax(vbroadcast(0.0), vsub(vbroadcast(1.0), margins))
-        twice = vadd(vload(cost, 0), vload(cost, 0))
-        is_short = vgreater(short, vbroadcast(0.0))
-        vstore(tile.alpha, i * LANES, vselect(is_short, twice, vbroadcast(0.0)))
-        return vmul(y, vmul(twice, short))
+        shortfall = vmax(vbroadcast(0.0), vsub(vbroadcast(1.0), margins))
+        double_cost = vadd(vload(cost, 0), vload(cost, 0))
+        is_short = vgreater(shortfall, vbroadcast(0.0))
+        vstore(tile.alpha, i * LANES, vselect(is_short, double_cost, vbroadcast(0.0)))
+        return vmul(y, vmul(double_cost, shortfall))
     vstore(tile.alpha, i * LANES, margins)
     for c in range(LANES):
         tile.alpha[i, c] = 1.0 / (1.0 + np.exp(min(tile.alpha[i, c], np.float32(80.0))))
@@ -152,7 +152,7 @@ def refine(
             add_row(problem, _with(tile, residual), i, slope)
     direction[:] = residual
     square = _dot(residual, residual)
-    enough = vmul(square, vbroadcast(_SHARE))
+    threshold = vmul(square, vbroadcast(_SHARE))
     for _ in range(PASSES):
         product[:] = direction
         for i in range(len(tile.order)):
@@ -174,5 +174,5 @@ def refine(
                 offset,
                 vadd(vload(residual, offset), vmul(ratio, vload(direction, offset))),
             )
-        if stop[0] or not vgreater(square, enough):
+        if stop[0] or not vgreater(square, threshold):
             break

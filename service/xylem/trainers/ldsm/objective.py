@@ -71,17 +71,17 @@ def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: floa
     pairs = tally.pairs
     pair = 0
     for l in range(1, len(linear)):  # noqa: E741 (the paper's index)
-        of_l = sums[place(first + l)]
-        to_l = 0.0
+        sum_l = sums[place(first + l)]
+        linear_l = 0.0
         for j in range(l):
-            gap = sums[place(first + j)] - of_l
+            gap = sums[place(first + j)] - sum_l
             odd = weight * max(-size, min(gap, size))
             even = weight * max(0.0, size - abs(gap))
             linear[place(j)] += even + odd
-            to_l += even - odd
+            linear_l += even - odd
             pairs[place(pair)] -= 2.0 * even
             pair += 1
-        linear[place(l)] += to_l
+        linear[place(l)] += linear_l
 
 
 @nonallocating_inlined
@@ -107,10 +107,10 @@ def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> N
     for l in range(n_children):  # noqa: E741
         added[0] = linear[place(l)]
         for j in range(l):
-            both = pairs[place(pair)]
+            pair_term = pairs[place(pair)]
             pair += 1
             for lower in range(1 << j):
-                added[place((1 << j) + lower)] = added[place(lower)] + both
+                added[place((1 << j) + lower)] = added[place(lower)] + pair_term
         for lower in range(1 << l):
             values[place((1 << l) + lower)] = values[place(lower)] + added[place(lower)]
 
@@ -137,15 +137,15 @@ def best_directions(
     values = tally.values
     n_sent = tally.n_sent
     least = np.inf
-    chosen = 1
+    best = 1
     for directions in range(1, 1 << n_children):
         value = values[place(directions)] + lambda2 * abs(
             surplus + size * n_sent[place(directions)]
         )
         if value < least:
             least = value
-            chosen = directions
-    return chosen
+            best = directions
+    return best
 
 
 @nonallocating_inlined
@@ -186,27 +186,27 @@ def split_quality(
     counts  int32[k, M]  from `count_labels`
     """
     n_children = counts.shape[1]
-    carried = np.zeros(len(labels.used))
+    label_rows = np.zeros(len(labels.used))
     for rank in labels.ranks:
-        carried[rank] += 1
+        label_rows[rank] += 1
     n_all = np.float64(len(labels.ranks))
-    reached = np.zeros(n_children)
+    child_share = np.zeros(n_children)
     integrity = 0.0
     alpha = 0.0
-    for k in range(len(carried)):
+    for k in range(len(label_rows)):
         row_sum = 0.0
         for j in range(n_children):
             row_sum += counts[k, j]
         for j in range(n_children):
-            reached[j] += counts[k, j] / n_all
+            child_share[j] += counts[k, j] / n_all
             alpha += min(np.float64(counts[k, j]), row_sum - counts[k, j]) / n_all
             for l in range(j + 1, n_children):  # noqa: E741
                 integrity += abs(counts[k, j] - counts[k, l]) / n_all
     balance = 0.0
     beta = 0.0
     for j in range(n_children):
-        beta = max(beta, abs(reached[j] - reached.mean()))
+        beta = max(beta, abs(child_share[j] - child_share.mean()))
         for l in range(j + 1, n_children):  # noqa: E741
-            balance += abs(reached[j] - reached[l])
-    j_value = balance - lambda1 * integrity + lambda2 * abs(reached.sum() - 1.0)
+            balance += abs(child_share[j] - child_share[l])
+    j_value = balance - lambda1 * integrity + lambda2 * abs(child_share.sum() - 1.0)
     return j_value, beta, alpha / n_children

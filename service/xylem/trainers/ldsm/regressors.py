@@ -183,11 +183,11 @@ def _step_nag(
             gradient = regressors.steps[m] * value / np.float32(scale)
             regressors.squares[f, m] += gradient * gradient
             if regressors.squares[f, m] > 0:
-                moved = np.float32(
+                change = np.float32(
                     rate * gradient / np.sqrt(np.float64(regressors.squares[f, m])) / scale
                 )
-                regressors.weights[f, m] += moved
-                regressors.margins[m] += moved * value
+                regressors.weights[f, m] += change
+                regressors.margins[m] += change * value
     return normal
 
 
@@ -242,13 +242,13 @@ def _pass_over(
     done, n_visits = visits
     for position in range(len(order)):
         i = np.int64(order[position])
-        chosen = best_directions(tally, labels, i, lambda1, learning.lambda2)
+        directions = best_directions(tally, labels, i, lambda1, learning.lambda2)
         margins_of(problem, regressors, i)
         rate = learning.step * (1.0 - done / n_visits)
         done += 1
         scale = 1.0 if learning.optimiser == NAG else rate / length
         for m in range(learning.n_children):
-            towards = (chosen >> m) & 1
+            towards = (directions >> m) & 1
             regressors.steps[m] = scale * (towards - _logistic(np.float64(regressors.margins[m])))
         if learning.optimiser == NAG:
             normal = _step_nag(problem, regressors, i, rate, done, normal, learning.n_children)

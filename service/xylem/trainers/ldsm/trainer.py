@@ -32,7 +32,7 @@ from xylem.trainers.spec import (
     TrainerSpec,
 )
 from xylem.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
-from xylem.trainers.windows import at_hand, mapped
+from xylem.trainers.windows import load_rows, mapped
 from xylem_store import F32, I32, U8, Chunk, Tree
 
 
@@ -378,7 +378,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     if source.reads != "rows" and parameters.rerank == "yes":
         raise BadParameter("rerank: expected no to train on a stream, found yes")
     source.census.check_labelled()
-    data, is_mapped = at_hand(source, tools.progress)
+    data, is_mapped = load_rows(source, tools.progress)
     for number, part in enumerate(parts_of(data.rows)):
         squares = squared_lengths(part.values, part.indptr)
         # with an infinite squared length no gradient step would be finite
@@ -409,10 +409,10 @@ def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
 
     A copy of the rows of the root is added to it.
     """
-    of_feature = 68 if p.optimiser == "nag" else 32
-    of_label = 8 * p.arity
+    feature_bytes = 68 if p.optimiser == "nag" else 32
+    label_bytes = 8 * p.arity
     row_bytes = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
-    return row_bytes + of_feature * data.rows.n_features + of_label * data.labels.n_labels
+    return row_bytes + feature_bytes * data.rows.n_features + label_bytes * data.labels.n_labels
 
 
 def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:
@@ -431,14 +431,14 @@ def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -
     n_labels = len(np.unique(data.labels.indices))
     entries_max = int(p.max_copies * n_entries) * p.arity
     nodes_left = p.most_nodes(n_labels) - 1
-    of_tree = 0
+    tree_bound = 0
     for depth in range(p.max_depth):
         n_children = min(
             nodes_left, p.arity ** min(depth + 1, 40), -(-entries_max // max(1, n_features))
         )
-        of_tree += min(n_children * n_features, entries_max)
+        tree_bound += min(n_children * n_features, entries_max)
         nodes_left -= n_children
-    bound = p.trees * of_tree
+    bound = p.trees * tree_bound
     tools.progress("estimate", 1, 1)
     return SizeEstimate.of(bound, n_features, n_labels)
 

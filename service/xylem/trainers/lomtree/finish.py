@@ -183,12 +183,12 @@ def count_leaves(tree: OnlineTree, leaves: I64) -> LeafCounts:
 def recount_leaves(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
     """Return the counts of these rows at the leaves that they reach in the final tree."""
     rows, labels = data
-    reached = np.empty(rows.n_rows, np.int32)
+    row_leaf = np.empty(rows.n_rows, np.int32)
     waiting = np.empty((len(tree.left) + 1, 2), np.int64)
-    route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
+    route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, row_leaf)
     place = np.zeros(len(tree.left), np.int64)
     place[leaves] = np.arange(len(leaves))
-    leaf = place[reached]
+    leaf = place[row_leaf]
     n_labels = np.diff(labels.indptr)
     n_rows = np.bincount(leaf[n_labels > 0], minlength=len(leaves))
     ones = np.ones(len(labels.indices))

@@ -55,10 +55,10 @@ class LabelOrder:
 
     def add(self, labels: LabelRows) -> None:
         """Add the next rows, each with its first label; rows without labels are skipped."""
-        carrying = np.flatnonzero(np.diff(labels.indptr))
-        rows = np.arange(self.n_rows, self.n_rows + len(carrying))
-        first = labels.indices[labels.indptr[carrying]]
-        self.n_rows += len(carrying)
+        labelled_rows = np.flatnonzero(np.diff(labels.indptr))
+        rows = np.arange(self.n_rows, self.n_rows + len(labelled_rows))
+        first = labels.indices[labels.indptr[labelled_rows]]
+        self.n_rows += len(labelled_rows)
         self.labels = np.concatenate([self.labels, first[rows % self.step == 0]])
         while len(self.labels) > _SAMPLE_MAX:
             self.labels = self.labels[::2]
@@ -200,13 +200,15 @@ class OnlineLomtree:
         if not self._follows:
             yield 0, len(order), self._leaves
             return
-        so_far = np.full(labels.n_rows, self._n_labels)
+        n_labels = np.full(labels.n_rows, self._n_labels)
         np.maximum.at(
-            so_far, np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices + 1
+            n_labels,
+            np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)),
+            labels.indices + 1,
         )
-        so_far = np.maximum.accumulate(so_far[order])
-        self._n_labels = int(so_far.max(initial=self._n_labels))
-        leaves = np.clip(LEAVES_A_LABEL * so_far, 1, self._leaves)
+        n_labels = np.maximum.accumulate(n_labels[order])
+        self._n_labels = int(n_labels.max(initial=self._n_labels))
+        leaves = np.clip(LEAVES_A_LABEL * n_labels, 1, self._leaves)
         cuts = [0, *(1 + np.flatnonzero(np.diff(leaves))).tolist(), len(order)]
         for first, last in itertools.pairwise(cuts):
             if first < last:
@@ -243,17 +245,17 @@ class OnlineLomtree:
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
         if recount is None:
-            counted = count_leaves(self._tree, leaves)
+            leaf_counts = count_leaves(self._tree, leaves)
         else:
-            counted = recount_leaves(self._tree, leaves, recount)
+            leaf_counts = recount_leaves(self._tree, leaves, recount)
         if ids is not None:
-            counted = LeafCounts(
-                counted.rows, counted.labels._replace(label=ids[counted.labels.label])
+            leaf_counts = LeafCounts(
+                leaf_counts.rows, leaf_counts.labels._replace(label=ids[leaf_counts.labels.label])
             )
         n_entries = np.zeros(len(order), np.int64)
-        n_entries[np.diff(child_ptr) == 0] = np.diff(counted.labels.ptr)
-        counts = sum_to_inner_nodes(child_ptr, counted.labels._replace(ptr=offsets(n_entries)))
-        rows = rows_of_nodes(child_ptr, counted.rows)
+        n_entries[np.diff(child_ptr) == 0] = np.diff(leaf_counts.labels.ptr)
+        counts = sum_to_inner_nodes(child_ptr, leaf_counts.labels._replace(ptr=offsets(n_entries)))
+        rows = rows_of_nodes(child_ptr, leaf_counts.rows)
         chunks = chunks_of(self._tree, order)
         histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
@@ -292,7 +294,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
             step, n_seen = map(int, previous_state.facts["label_order"])
             label_order = LabelOrder(previous_state.take("labels", "int32", None), step, n_seen)
             random.bit_generator.state = previous_state.facts["random"]
-    for data, order in _in_turn(source, parameters, tools, random):
+    for data, order in _ordered_rows(source, parameters, tools, random):
         if order is None and (is_once or n_rows < source.census.n_rows):
             label_order.add(data.labels)
         for done in online.learn(data, order):
@@ -316,7 +318,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     return replace(trained, warnings=label_order.warnings(), state=state)
 
 
-def _in_turn(
+def _ordered_rows(
     source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
     """Yield (rows, the order in which they are learnt) of all passes; None: in their order."""

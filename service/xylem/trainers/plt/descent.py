@@ -30,7 +30,7 @@ have learnt from all parts before it.
 """
 
 
-class _Growing(NamedTuple):
+class _TrainingTree(NamedTuple):
     """A tree that is being trained."""
 
     seed: int
@@ -129,7 +129,9 @@ class _Preview:
             yield piece
 
 
-def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
+def _begin(
+    shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
+) -> list[_TrainingTree]:
     """Return the trees before the first row.
 
     If bytes_max is not enough for all weights that may occur, each shard gets less room.
@@ -148,7 +150,7 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
         topology = Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
         bias = np.zeros(len(shape.first), np.float32)
         steps = np.zeros(len(shape.first), np.int64)
-        of_tree = []
+        tree_shards = []
         for number, (n_slots, n_words) in enumerate(room):
             # a power of two
             slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))
@@ -162,13 +164,17 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
                 steps=steps,
                 used=np.zeros(3, np.int64),
             )
-            of_tree.append(shard_of_nodes)
-        growing.append(_Growing(seed, shape, topology, of_tree))
+            tree_shards.append(shard_of_nodes)
+        growing.append(_TrainingTree(seed, shape, topology, tree_shards))
     return growing
 
 
 def _descend(
-    window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
+    window: TrainingSet,
+    orders: list[I32],
+    growing: list[_TrainingTree],
+    descent: Descent,
+    crew: Crew,
 ) -> None:
     """Train every shard of every tree on the rows of a window, each tree in its own order."""
 
@@ -217,7 +223,7 @@ def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
     return room
 
 
-def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:
+def _state(growing: list[_TrainingTree], n_passes: int, n_features: int) -> LearnerState:
     """Return the state of the trees: for each shard its pairs by key, and their weights."""
     keys = []
     weights = []
@@ -240,7 +246,7 @@ def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerSt
     return LearnerState(n_passes, {"passed_over": passed_over}, arrays)
 
 
-def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> None:
+def _restore(growing: list[_TrainingTree], state: LearnerState, n_features: int) -> None:
     """Write a state over trees before the first row.
 
     Raises Corrupt, and the errors that `restoring` turns into it.
@@ -257,14 +263,14 @@ def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> N
     check_that(
         key_ptr[0] == 0 and key_ptr[-1] == len(keys) and (np.diff(key_ptr) >= 0).all(), "offsets"
     )
-    at_shard = at_node = at_weight = 0
+    shard_index = node_start = weight_start = 0
     for tree in growing:
-        nodes_here = slice(at_node, at_node + len(tree.shape.first))
-        at_node = nodes_here.stop
-        tree.shards[0].bias[:] = bias[nodes_here]
-        tree.shards[0].steps[:] = steps[nodes_here]
+        tree_nodes = slice(node_start, node_start + len(tree.shape.first))
+        node_start = tree_nodes.stop
+        tree.shards[0].bias[:] = bias[tree_nodes]
+        tree.shards[0].steps[:] = steps[tree_nodes]
         for number, shard in enumerate(tree.shards):
-            shard_keys = keys[key_ptr[at_shard] : key_ptr[at_shard + 1]].copy()
+            shard_keys = keys[key_ptr[shard_index] : key_ptr[shard_index + 1]].copy()
             nodes = (shard_keys - np.uint64(1)) // np.uint64(n_features)
             check_that(
                 (shard_keys[1:] > shard_keys[:-1]).all() and (nodes < len(tree.shape.first)).all(),
@@ -274,14 +280,14 @@ def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> N
             add_pairs(tree.topology, shard, shard_keys, n_features)
             check_that(shard.used[0] == len(shard_keys), "no more pairs than there is room for")
             n_weights = int(shard.used[1])
-            shard.pool[:n_weights] = weights[at_weight : at_weight + n_weights]
-            shard.used[2] = passed_over[at_shard]
-            at_shard = at_shard + 1
-            at_weight = at_weight + n_weights
-    check_that(at_weight == len(weights), "as many weights as pairs have")
+            shard.pool[:n_weights] = weights[weight_start : weight_start + n_weights]
+            shard.used[2] = passed_over[shard_index]
+            shard_index = shard_index + 1
+            weight_start = weight_start + n_weights
+    check_that(weight_start == len(weights), "as many weights as pairs have")
 
 
-def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
+def _harvest(tree: _TrainingTree, descent: Descent, n_features: int) -> Tree:
     """Return the tree with its weights w = v / Pi, without those below `descent.prune`."""
     shape = tree.shape
     chunks: list[Chunk | None] = [None] * len(shape.first)
@@ -289,15 +295,17 @@ def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
         keys, place = used_keys(shard.keys, shard.place)
         nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
         for node in np.flatnonzero(tree.topology.shard == number).tolist():
-            of_node = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())
+            node_pairs = slice(
+                *np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist()
+            )
             children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
             product = 1.0 + descent.penalty * descent.rate * float(shard.steps[node])
             width = children.stop - children.start
-            weights = shard.pool[place[of_node, None] + np.arange(width)] / np.float32(product)
+            weights = shard.pool[place[node_pairs, None] + np.arange(width)] / np.float32(product)
             is_kept = (weights != 0) & (np.abs(weights) >= descent.prune)
             feature, child = np.nonzero(is_kept)
             bias = shard.bias[children] / np.float32(product)
             chunks[node] = Chunk.of(
-                features[of_node].astype(np.int64)[feature], child, weights[is_kept], bias
+                features[node_pairs].astype(np.int64)[feature], child, weights[is_kept], bias
             )
     return Tree(shape.child_ptr, shape.node_label, chunks)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from xylem.base import BadParameter, LabelRows, Parameters, SparseRows, fault
-from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes
+from xylem.trainers.classifiers import Members, SolverOptions, members_of, solver_bytes
 from xylem.trainers.clustering import balanced_shape
 from xylem.trainers.label_tree import grow
 from xylem.trainers.plt.descent import train_trees
@@ -89,10 +89,10 @@ class PltParameters(Parameters):
             raise fault(f"expected a power of two with tree=kmeans, found {self.arity}", "arity")
         return self
 
-    def solving(self) -> Solving:
+    def solving(self) -> SolverOptions:
         """Return the options of the batch solver."""
         costs = self.cost, self.cost_decay, self.rare_decay
-        return Solving("logistic", *costs, self.eps, self.max_epochs, self.prune)
+        return SolverOptions("logistic", *costs, self.eps, self.max_epochs, self.prune)
 
 
 def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
@@ -115,9 +115,9 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     trees: list[Tree] = []
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    for of_tree, shape in _shapes(source, parameters, data, tools):
+    for tree_tools, shape in _shapes(source, parameters, data, tools):
         trees.append(
-            grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree)
+            grow(weighed, shape, _members(data.labels, shape), parameters.solving(), tree_tools)
         )
     sizes = len(source.census.label_rows), source.census.n_features
     return Trained.of(trees, *sizes, "logistic", parameters)
@@ -182,14 +182,14 @@ def _shapes(
             label_representations(*weighed, tools) if weighed else projected_vectors(source, tools)
         )
     for tree in range(p.trees):
-        of_tree = tools.of_tree(tree, p.trees)
+        tree_tools = tools.of_tree(tree, p.trees)
         if vectors is not None:
-            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, of_tree)
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_tools)
         elif p.tree == "random":
-            shape = random_shape(labels, p.arity, of_tree.seed)
+            shape = random_shape(labels, p.arity, tree_tools.seed)
         else:
             shape = huffman_shape(labels, counts[labels], p.arity)
-        yield of_tree, shape
+        yield tree_tools, shape
 
 
 def _members(labels: LabelRows, shape: Shape) -> Members:

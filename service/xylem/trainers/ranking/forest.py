@@ -9,7 +9,7 @@ from pydantic import Field
 
 from xylem.base import Parameters, SparseRows
 from xylem.evaluation import A, B, propensities, shares_by_depth
-from xylem.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
+from xylem.trainers.ranking.tree import GrownTree, Growth, TrainingRows, grow_tree
 from xylem.trainers.representations import rerank_arrays
 from xylem.trainers.size import SizeEstimate
 from xylem.trainers.source import RowSource, Tools, TrainingSet, all_rows, derived_seed
@@ -62,7 +62,7 @@ class FastXmlParameters(Parameters):
     prune: Prune = 0.0
     idf: Idf = "auto"
 
-    def worths(self, data: TrainingSet) -> F32:
+    def label_weights(self, data: TrainingSet) -> F32:
         """Return the weight of each label in the nDCG of splits, float32[K], > 0."""
         return np.ones(data.labels.n_labels, np.float32)
 
@@ -84,7 +84,7 @@ class PfastreXmlParameters(FastXmlParameters):
     alpha: Alpha = 0.5
     gamma: Gamma = 30.0
 
-    def worths(self, data: TrainingSet) -> F32:
+    def label_weights(self, data: TrainingSet) -> F32:
         """Return 1 / propensity of each label, float32[K], >= 1."""
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
         label_propensities = propensities(
@@ -128,7 +128,7 @@ class _Grow:
     def workspace(self) -> None:
         """Return None: the step needs no workspace."""
 
-    def run(self, number: int, workspace: None, stop: U8) -> Grown:
+    def run(self, number: int, workspace: None, stop: U8) -> GrownTree:
         """Return the tree of that number."""
         seed = derived_seed(self.seed, number)
         return grow_tree(self.rows, self.labelled.copy(), self.growth, seed, stop)
@@ -136,7 +136,7 @@ class _Grow:
 
 def grow_forest(
     data: TrainingSet, parameters: FastXmlParameters, label_weight: F32, n_trees: int, tools: Tools
-) -> list[Grown]:
+) -> list[GrownTree]:
     """Grow the first n_trees trees, each on all rows that carry labels.
 
     label_weight  float32[K], > 0: gain of each label in the nDCG of the splits
@@ -168,7 +168,7 @@ def grow_forest(
     return forest
 
 
-def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
+def tree_of(grown: GrownTree, leaf_weight: F32) -> Tree:
     """Return a tree in the form of the store.
 
     The value of a label in a leaf is its share of the leaf's rows, times its leaf_weight.
@@ -181,18 +181,18 @@ def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
     histograms: list[tuple[I32, F32] | None] = [None] * n_nodes
     for node in range(n_nodes):
         if is_inner[node]:
-            of_node = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
-            n_weights = of_node.stop - of_node.start
+            weight_range = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
+            n_weights = weight_range.stop - weight_range.start
             chunks[node] = Chunk(
-                features=grown.feature[of_node],
+                features=grown.feature[weight_range],
                 row_ptr=np.arange(n_weights + 1),
                 child=np.ones(n_weights, np.int32),
-                weight=grown.weight[of_node],
+                weight=grown.weight[weight_range],
                 bias=np.array([0.0, grown.bias[grown.child_ptr[node] + 1]], np.float32),
             )
         else:
-            of_leaf = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
-            histograms[node] = grown.leaf_label[of_leaf], value[of_leaf]
+            label_range = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
+            histograms[node] = grown.leaf_label[label_range], value[label_range]
     return Tree(grown.child_ptr, np.full(n_nodes, -1, np.int32), chunks, histograms)
 
 
@@ -210,9 +210,9 @@ def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -
     code: 30 and 0.8).
     """
     data = all_rows(source)
-    worths = parameters.worths(data)
-    forest = grow_forest(data, parameters, worths, parameters.trees, tools)
-    trees = [tree_of(grown, worths / worths.max()) for grown in forest]
+    label_weights = parameters.label_weights(data)
+    forest = grow_forest(data, parameters, label_weights, parameters.trees, tools)
+    trees = [tree_of(grown, label_weights / label_weights.max()) for grown in forest]
     extra = parameters.extra(data)
     sizes = (data.labels.n_labels, data.rows.n_features)
     return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
@@ -227,7 +227,7 @@ def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Too
     alpha_per_depth is that of the first tree. The mean rows for re-ranking are not included: they
     take 8 bytes for each feature of each label. Cost: that of growing a tree.
     """
-    first = grow_forest(data, parameters, parameters.worths(data), 1, tools)[0]
+    first = grow_forest(data, parameters, parameters.label_weights(data), 1, tools)[0]
     n_weights = len(first.weight)
     n_features = len(np.unique(data.rows.indices))
     n_labels = len(np.unique(data.labels.indices))

@@ -64,15 +64,15 @@ def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
         ptr[k + 1] = ptr[k] + counts[feature[k]]
         counts[feature[k]] = k
     ptr[n_used + 1] = nnz + len(rows)
-    following = ptr[:-1].copy()
+    next_entry = ptr[:-1].copy()
     row_out = np.empty(nnz + len(rows), np.int32)
     value_out = np.empty(nnz + len(rows), np.float32)
     for i in range(len(rows)):
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             k = counts[indices[e]]
-            row_out[following[k]] = i
-            value_out[following[k]] = values[e]
-            following[k] += 1
+            row_out[next_entry[k]] = i
+            value_out[next_entry[k]] = values[e]
+            next_entry[k] += 1
         row_out[nnz + i] = i
         value_out[nnz + i] = 1.0
     counts[feature[:n_used]] = 0
@@ -158,18 +158,18 @@ def _differentiate(columns: Columns, state: _State, slack: float) -> tuple[int, 
 
 
 @inlined
-def _descend(columns: Columns, state: _State, n_active: int, enough: float, random: U64) -> int:
+def _descend(columns: Columns, state: _State, n_active: int, tolerance: float, random: U64) -> int:
     """Minimise the quadratic model by coordinate descent; return the number of passes.
 
     Each pass visits the first n_active columns of `order` in random order. Columns that are far
     from leaving 0 are skipped until the others are done.
 
-    enough  a pass is the last one if the sum of the violations is at most this
+    tolerance  a pass is the last one if the sum of the violations is at most this
     """
     n_rows = len(state.margin)
     n_live = n_active
     slack = np.inf
-    for turn in range(PASSES_MAX):
+    for pass_number in range(PASSES_MAX):
         worst = 0.0
         total = 0.0
         s = 0
@@ -209,9 +209,9 @@ def _descend(columns: Columns, state: _State, n_active: int, enough: float, rand
                     state.pull[i] += change * state.bend[i]
             s += 1
         slack = worst / n_rows
-        if total <= enough:
+        if total <= tolerance:
             if n_live == n_active:
-                return turn + 1
+                return pass_number + 1
             n_live = n_active
             slack = np.inf
     return PASSES_MAX
@@ -223,12 +223,12 @@ def _step(state: _State, side: U8, cost: F64) -> bool:
 
     Returns False if HALVINGS_MAX halvings do not give such a step.
     """
-    promised = 0.0
+    predicted = 0.0
     norm = 0.0
     for j in range(len(state.weight)):
         norm += abs(state.weight[j])
-        promised += state.gradient[j] * (state.target[j] - state.weight[j]) + abs(state.target[j])
-    promised -= norm
+        predicted += state.gradient[j] * (state.target[j] - state.weight[j]) + abs(state.target[j])
+    predicted -= norm
     share = 1.0
     for _ in range(HALVINGS_MAX):
         change = -norm
@@ -239,7 +239,7 @@ def _step(state: _State, side: U8, cost: F64) -> bool:
                 sign = 1.0 - 2.0 * side[i]
                 new_loss = _softplus(sign * (state.margin[i] + share * state.move[i]))
                 change += cost[side[i]] * (new_loss - _softplus(sign * state.margin[i]))
-        if change <= _DECREASE * share * promised:
+        if change <= _DECREASE * share * predicted:
             for j in range(len(state.weight)):
                 state.weight[j] += share * (state.target[j] - state.weight[j])
                 state.target[j] = state.weight[j]
@@ -284,7 +284,7 @@ def solve_separator(
     first_total = 0.0
     slack = np.inf
     inner = 1.0
-    for turn in range(steps_max):
+    for step_number in range(steps_max):
         for i in range(n_rows):  # computes the derivatives of its loss, and clears the last move
             share = 1.0 / (1.0 + math.exp(-state.margin[i]))
             state.slope[i] = cost[side[i]] * (share - side[i])
@@ -292,13 +292,13 @@ def solve_separator(
             state.move[i] = 0.0
             state.pull[i] = 0.0
         n_active, worst, total = _differentiate(columns, state, slack)
-        if turn == 0:
+        if step_number == 0:
             first_total = total
         if total <= eps * first_total or stop[0]:
-            return state.weight, turn
+            return state.weight, step_number
         passes = _descend(columns, state, n_active, inner * first_total, random)
         if not _step(state, side, cost):
-            return state.weight, turn + 1
+            return state.weight, step_number + 1
         if passes == 1:
             inner *= 0.25
         slack = worst / n_rows

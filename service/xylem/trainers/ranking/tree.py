@@ -149,7 +149,7 @@ class Growth(NamedTuple):
     prune: float
 
 
-class Grown(NamedTuple):
+class GrownTree(NamedTuple):
     """A tree of n nodes numbered breadth-first.
 
     child_ptr   int32[n + 1]  child_ptr[0] = 1; an inner node has two children
@@ -310,7 +310,7 @@ def _put(pairs: _Pairs, n: int, key: I32, value: NDArray[Any]) -> _Pairs:
 
 
 @kernel
-def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U8) -> Grown:
+def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U8) -> GrownTree:
     """Grow a tree on the rows of `order`.
 
     Source: Prabhu, Varma 2014, algorithms 1 and 2 with one update of w for each node, as in the
@@ -370,7 +370,7 @@ def grow_tree(data: TrainingRows, order: I32, growth: Growth, seed: int, stop: U
             leaf_ptr[node + 1] += len(label)
         node += 1
         child_ptr[node] = n_nodes
-    return Grown(
+    return GrownTree(
         child_ptr=child_ptr[: n_nodes + 1].copy(),
         n_rows=n_rows[:n_nodes].copy(),
         n_used=n_used[:n_nodes].copy(),

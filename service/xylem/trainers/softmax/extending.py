@@ -105,8 +105,8 @@ def _rows_of(data: TrainingSet, marked: Bools) -> TrainingSet:
 
     marked  bool[K]
     """
-    of_row = np.repeat(np.arange(data.n_rows), np.diff(data.labels.indptr))
-    return data.take(np.unique(of_row[marked[data.labels.indices]]))
+    entry_row = np.repeat(np.arange(data.n_rows), np.diff(data.labels.indptr))
+    return data.take(np.unique(entry_row[marked[data.labels.indices]]))
 
 
 def _nearest(

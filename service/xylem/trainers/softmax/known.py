@@ -86,16 +86,16 @@ def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
     measures = np.zeros((n_nodes, 4))
     mean = np.zeros((n_nodes, n_children))
     p = np.zeros(n_children, np.float32)
-    for turn in range(2):
+    for pass_number in range(2):
         for label in labels:
             node = tree.leaf_node[label]
             branch = tree.leaf_branch[label]
             while node >= 0:
                 if probabilities_of(label, node, branch, state, p) > 0:
-                    if turn == 0:
+                    if pass_number == 0:
                         measures[node, MASS] += share[label]
                     for j in range(n_children):
-                        if turn == 0:
+                        if pass_number == 0:
                             mean[node, j] += share[label] * p[j]
                         elif tree.child[node, j] != -1:
                             gap = abs(mean[node, j] / measures[node, MASS] - p[j])

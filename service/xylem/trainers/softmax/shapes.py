@@ -174,8 +174,8 @@ def children_of(shape: Shape, arity: int) -> I32:
     parents = parents_of(shape.child_ptr)[1:]
     nodes = np.arange(1, n_nodes)
     child = np.full((len(inner), arity), -1, np.int32)
-    of_node = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
-    child[number[parents], nodes - shape.child_ptr[parents]] = of_node
+    entries = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
+    child[number[parents], nodes - shape.child_ptr[parents]] = entries
     return child
 
 
@@ -222,9 +222,9 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
     for number in order:
         children = topology.child[number] if number >= 0 else np.empty(0, np.int32)
         branches = np.flatnonzero(children != -1)
-        of_children = children[branches].tolist()
-        order.extend(child if child >= 0 else -1 for child in of_children)
-        labels.extend(-2 - child if child < -1 else -1 for child in of_children)
+        child_ids = children[branches].tolist()
+        order.extend(child if child >= 0 else -1 for child in child_ids)
+        labels.extend(-2 - child if child < -1 else -1 for child in child_ids)
         n_nodes += len(branches)
         child_ptr.append(n_nodes)
         if not len(branches):

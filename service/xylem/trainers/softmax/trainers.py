@@ -40,7 +40,7 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     """
     census = source.census
     dim = parameters.dim
-    turned = parameters.transitions()[1]
+    transition_rows = parameters.transitions()[1]
     if census.n_features % parameters.transitions()[0]:
         message = (
             f"task: expected labels for rows that are no windows of words, found {parameters.task}"
@@ -51,7 +51,7 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     state, report, learner_state = descend(source, parameters, first, tools)
     embedding = Embedding(
         np.ascontiguousarray(state.network.embedding[:, :dim]),
-        np.ascontiguousarray(state.network.transition[:, :turned, :dim]),
+        np.ascontiguousarray(state.network.transition[:, :transition_rows, :dim]),
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
     fields = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": learner_state}
@@ -75,8 +75,8 @@ def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
             tools.progress("first embeddings", done, total)
 
         huffman = topology_of(first_shape("huffman", arity, source, tools), arity, len(counts))
-        at_first = replace(tools, progress=first_progress, passes=EVERY_PASS)
-        state, _, _ = descend(source, parameters, huffman, at_first)
+        first_tools = replace(tools, progress=first_progress, passes=EVERY_PASS)
+        state, _, _ = descend(source, parameters, huffman, first_tools)
         labels = np.flatnonzero(counts).astype(np.int32)
         embedding = np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
         vectors = label_vectors(source, labels, embedding, parameters.task == "text")

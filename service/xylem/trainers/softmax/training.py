@@ -17,11 +17,11 @@ from xylem.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
 from xylem.trainers.softmax.shapes import even_shape, topology_with
 from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
 from xylem.trainers.softmax.updates import (
-    bring_up_to_date,
-    deal_anew,
     levels_of,
     no_statistics,
+    reassign_labels,
     settle,
+    update_means,
 )
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
@@ -229,7 +229,7 @@ def descend(
         **_shape_report(state.tree, census.label_rows),
     }
     if updates:
-        bring_up_to_date(state, source, p.is_mean)
+        update_means(state, source, p.is_mean)
         report["levels"] = levels_of(state, census.label_rows)
         report["updates"] = updates
     return state, report, learner_state
@@ -246,9 +246,9 @@ def _update(
     The report has the quality of the old tree, and how many labels moved.
     """
     counts = source.census.label_rows
-    bring_up_to_date(state, source, is_mean)
+    update_means(state, source, is_mean)
     levels = levels_of(state, counts)
-    state, n_moved = deal_anew(state, counts, rule)
+    state, n_moved = reassign_labels(state, counts, rule)
     share = round(n_moved / int(np.count_nonzero(counts)), 5)
     return state, {"labels_moved": n_moved, "share_moved": share, "levels": levels}
 

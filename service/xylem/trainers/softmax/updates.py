@@ -37,7 +37,7 @@ def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) ->
     )
 
 
-def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> None:
+def update_means(state: LearningState, source: RowSource, is_mean: bool) -> None:
     """Compute the labels' mean representations from the current embeddings, if they are needed.
 
     Reads the rows once. Deviation from algorithm 1, whose statistics are collected over all steps
@@ -64,11 +64,11 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
     purity     alpha of definition 2: 0 is pure
     """
     labels = np.flatnonzero(counts).astype(np.int32)
-    of_node = measure_nodes(labels, counts / counts.sum(), state)
-    is_known = of_node[:, GREATEST] > 0  # not where there is a single child
-    lines = []
+    measures = measure_nodes(labels, counts / counts.sum(), state)
+    is_known = measures[:, GREATEST] > 0  # not where there is a single child
+    figures = []
     for level in range(min(LEVELS_MAX, int(state.tree.level.max()) + 1)):
-        level_nodes = of_node[is_known & (state.tree.level == level)]
+        level_nodes = measures[is_known & (state.tree.level == level)]
         if not len(level_nodes):
             break
         weight = level_nodes[:, MASS] / level_nodes[:, MASS].sum()
@@ -77,20 +77,20 @@ def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
             "share": weight @ (level_nodes[:, OBJECTIVE] / level_nodes[:, GREATEST]),
             "purity": weight @ level_nodes[:, PURITY],
         }
-        lines.append(
+        figures.append(
             {"level": level, **{name: round(float(mean), 5) for name, mean in means.items()}}
         )
-    return lines
+    return figures
 
 
-def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
+def reassign_labels(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
     """Reassign the labels to the nodes; return (the state on the new tree, how many labels moved).
 
     counts  int64[K]  rows of each label
     """
     tree, network, squares, statistics = state
-    carried = np.flatnonzero(counts)
-    labels = carried[np.argsort(-counts[carried], kind="stable")].astype(np.int32)
+    used_labels = np.flatnonzero(counts)
+    labels = used_labels[np.argsort(-counts[used_labels], kind="stable")].astype(np.int32)
     if len(labels) < 2:
         return state, 0
     arity = tree.child.shape[1]
@@ -108,10 +108,10 @@ def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningSt
             weights=_keep_old_rows(squares.weights, is_new),
             bias=_keep_old_rows(squares.bias, is_new),
         )
-    moved = (new_tree.leaf_node != tree.leaf_node) | (new_tree.leaf_branch != tree.leaf_branch)
+    has_moved = (new_tree.leaf_node != tree.leaf_node) | (new_tree.leaf_branch != tree.leaf_branch)
     if len(statistics.sums):
         statistics = _keep_path_sums(statistics, tree, new_tree, is_new)
-    return LearningState(new_tree, network, squares, statistics), int(moved.sum())
+    return LearningState(new_tree, network, squares, statistics), int(has_moved.sum())
 
 
 def _keep_old_rows(old: F32, is_new: Bools) -> F32:
