@@ -46,7 +46,7 @@ def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> N
         list(pool.map(answer, cuts[:-1], cuts[1:]))
 
 
-def places_for(n_rows: int, top_r: int) -> tuple[I64, I32, F32, U8]:
+def empty_answers(n_rows: int, top_r: int) -> tuple[I64, I32, F32, U8]:
     """Return empty arrays for n_rows answers: counts, labels, scores and exact.
 
     Shapes: [n_rows], [n_rows, top_r], [n_rows, top_r] and [n_rows].
@@ -57,7 +57,7 @@ def places_for(n_rows: int, top_r: int) -> tuple[I64, I32, F32, U8]:
 
 
 def gather(counts: I64, labels: I32, scores: F32, exact: U8, costs: I64) -> Predictions:
-    """Return the predictions, without the unused places of the arrays that `places_for` made."""
+    """Return the predictions, without the unused places of the arrays that `empty_answers` made."""
     ptr = offsets(counts)
     if ptr[-1] == labels.size:
         return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), exact, costs)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from xylem.engine.answering import NO_COSTS, places_for
+from xylem.engine.answering import NO_COSTS, empty_answers
 from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
 from xylem.engine.kernels.search.scorer_kernels import scorer_of
 from xylem.engine.kernels.search.workspace import Workspace, make_workspace
@@ -131,7 +131,7 @@ class BufferPool(Uncopyable):
             self._ensemble, n_features=room.n_features, maps_features=room.block_rows > 1
         )
         traversal_buffers = self._make_buffers(room)
-        row_answers = Answers(*places_for(1, room.top_r), NO_COSTS)
+        row_answers = Answers(*empty_answers(1, room.top_r), NO_COSTS)
         rows_at = empty_handle(Rows)
         search_at = empty_handle(Search)
         answers_at, work_at, buffers_at = map(handle_of, (row_answers, work, traversal_buffers))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xylem.base import SparseRows, offsets
-from xylem.engine.answering import places_for
+from xylem.engine.answering import empty_answers
 from xylem.engine.buffers import Need
 from xylem.engine.explain import CombinedExplanation, Explanation, MemberExplanation
 from xylem.engine.features.combined import CombinedFeaturizer, members_of
@@ -88,13 +88,15 @@ class CombinedPredictor(LabelSearcher):
             zip(self.members, self._parts.to_label, strict=True)
         ):
             member_labels = np.flatnonzero(to_label == label)
-            why = None
+            explanation = None
             if len(member_labels):
                 block = self._parts.featurizer.of_member_rows(rows, row, number)
-                why = _explained(member, block, int(member_labels[0]))
+                explanation = _explained(member, block, int(member_labels[0]))
             offset = len(MEMBER_FEATURES) * number
             members.append(
-                MemberExplanation(*self._parts.proposed_by(number, label_features, offset), why)
+                MemberExplanation(
+                    *self._parts.proposed_by(number, label_features, offset), explanation
+                )
             )
         first = len(MEMBER_FEATURES) * len(self.members)
         n_named = self._parts.proposing.name_features
@@ -256,7 +258,7 @@ def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> 
     block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
     options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
     address, buffers = member.row_buffers(options, n_features)
-    places = places_for(1, min(proposing.candidates, member.n_labels))
+    places = empty_answers(1, min(proposing.candidates, member.n_labels))
     answers = Answers(*places, np.zeros((1, 2), np.int64))
     set_answers(buffers.answers, *answers)
     record = Member(

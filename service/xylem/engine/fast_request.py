@@ -43,7 +43,7 @@ from xylem.engine.options import ALL_ALLOWED, NodeThresholds
 from xylem.engine.prediction_json import (
     Seal,
     Spans,
-    cut,
+    cut_texts,
     predictions_json,
     tensors_json,
     tensors_of,
@@ -184,7 +184,7 @@ def _take_predictions(
 ) -> FastAnswer:
     if n_rows == 1:
         return FastAnswer(1, bytes(text[: ends.item(0)]), is_tuned)
-    return FastAnswer(n_rows, b",".join(cut(text, ends[:n_rows])), is_tuned)
+    return FastAnswer(n_rows, b",".join(cut_texts(text, ends[:n_rows])), is_tuned)
 
 
 def _write_predictions(
@@ -287,7 +287,7 @@ class BeamRequests:
             if self._is_named and _FEATURES in message:
                 return None
             data = np.frombuffer(message + _BODY_END, np.uint8)
-        elif not self._give(read):
+        elif not self._copy_rows(read):
             return None
         start, end = span
         present, epoch, serial = signed
@@ -314,7 +314,7 @@ class BeamRequests:
             else with_identity(answer, message, form)
         )
 
-    def _give(self, read: RowsRead) -> bool:
+    def _copy_rows(self, read: RowsRead) -> bool:
         """Copy rows and their query to the kernel's buffers; return whether there is room."""
         rows = read.rows
         form = read.form

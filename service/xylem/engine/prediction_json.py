@@ -70,7 +70,7 @@ def predictions_json(
     while True:
         text = np.empty(room, np.uint8)
         if write_predictions(*arguments, token, text, ends):
-            return cut(text.data, ends)
+            return cut_texts(text.data, ends)
         room *= 4
 
 
@@ -79,7 +79,7 @@ def text_room(n_rows: int, n_labels: int) -> int:
     return _BYTES_A_ROW * n_rows + _BYTES_A_LABEL * n_labels
 
 
-def cut(text: memoryview, ends: I64) -> list[bytes]:
+def cut_texts(text: memoryview, ends: I64) -> list[bytes]:
     """Return the texts that follow each other in `text` and end at these places."""
     return [bytes(text[start:end]) for start, end in pairwise([0, *ends.tolist()])]
 

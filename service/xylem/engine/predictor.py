@@ -254,16 +254,16 @@ class EmbeddedPredictor(Predictor):
         of the node's margin, minus its share of the mean margin of the node and its siblings,
         weighted by their probabilities.
         """
-        alone = rows.cut(row, row + 1)
-        dense = self.embedding.rows(alone)
-        shares = self.embedding.shares(alone.indices, alone.values)
+        single_row = rows.cut(row, row + 1)
+        dense = self.embedding.rows(single_row)
+        shares = self.embedding.shares(single_row.indices, single_row.values)
         explanation = super().explain(dense, 0, label)
         trees = []
         for path in explanation.trees:
             nodes = []
             for node in path:
                 added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
-                features = top_features(alone.indices, added.astype(np.float32))
+                features = top_features(single_row.indices, added.astype(np.float32))
                 nodes.append(node._replace(features=features))
             trees.append(nodes)
         return Explanation(trees)
@@ -273,9 +273,9 @@ class EmbeddedPredictor(Predictor):
 
         The mean is weighted by the nodes' probabilities for the dense row `r`, float64[dim].
         """
-        above = int(self._ensemble.parent[node])
-        first, last = self._ensemble.child_ptr[above : above + 2].tolist()
-        weights = dense_weights(self._ensemble, above, self.embedding.dim)
+        parent = int(self._ensemble.parent[node])
+        first, last = self._ensemble.child_ptr[parent : parent + 2].tolist()
+        weights = dense_weights(self._ensemble, parent, self.embedding.dim)
         margins = weights @ r + self._ensemble.node_bias[first:last]
         p = np.exp(margins - margins.max())
         pull: F64 = weights[node - first] - (p / p.sum()) @ weights

@@ -11,7 +11,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from xylem.base import SparseRows, UnknownLabel, writeable
-from xylem.engine.answering import NO_COSTS, Predictions, gather, in_parts, places_for
+from xylem.engine.answering import NO_COSTS, Predictions, empty_answers, gather, in_parts
 from xylem.engine.buffers import FIRST, LAST, BufferPool, Buffers, MakeBuffers, Need
 from xylem.engine.explain import AnyExplanation
 from xylem.engine.kernels.search.calibrated import Knots
@@ -182,7 +182,7 @@ class Searcher(Uncopyable, ABC):
         n_together = -(-n_rows // threads)
         longest = int(np.diff(indptr).max(initial=0))
         costs = np.empty((n_rows, 2), np.int64) if options.costs else NO_COSTS
-        out = *places_for(n_rows, plan.top_r), costs
+        out = *empty_answers(n_rows, plan.top_r), costs
 
         def answer(first: int, last: int) -> None:
             buffers = self._take(plan, n_together, longest)
@@ -356,9 +356,9 @@ class LabelSearcher(Searcher):
         scores = np.zeros(len(labels), np.float32)
         of_label = np.zeros(self.n_labels, np.float32)
         for row in range(rows.n_rows):
-            alone = rows.cut(row, row + 1)
+            single_row = rows.cut(row, row + 1)
             row_span = slice(label_ptr[row], label_ptr[row + 1])
-            predictions = self.predict(alone, self._options_for(alone, labels[row_span]))
+            predictions = self.predict(single_row, self._options_for(single_row, labels[row_span]))
             of_label[predictions.labels] = predictions.scores
             scores[row_span] = of_label[labels[row_span]]
             of_label[predictions.labels] = 0

@@ -85,9 +85,9 @@ def classes(unicode: bool) -> U8:
     or UNSPACED. The first call takes about 15 milliseconds.
     """
     class_of = np.zeros(_N_CODES, np.uint8)
-    every = np.arange(_WORDS_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    characters = np.arange(_WORDS_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     for pattern, kind in ((r"\w+", WORD), (r"\s+", SPACE)):
-        for run in re.finditer(pattern, every):
+        for run in re.finditer(pattern, characters):
             class_of[run.start() : run.end()] |= kind
     class_of[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
     if unicode:
@@ -114,10 +114,10 @@ def ready_codes(reading: TextReading) -> I32:
     milliseconds.
     """
     codes = np.arange(_READY_CODES, dtype="<u4")
-    every = codes.tobytes().decode("utf-32-le", "surrogatepass")
+    characters = codes.tobytes().decode("utf-32-le", "surrogatepass")
     unready = [*range(0xD800, 0xE000)]  # the surrogates
     if reading.lowercase:
-        plain = every
+        plain = characters
         for capital in _ODD_CAPITALS:
             unready.append(ord(capital))
             plain = plain.replace(capital, "-")
@@ -130,7 +130,7 @@ def ready_codes(reading: TextReading) -> I32:
     if reading.unicode:
         ready[classes(reading.unicode)[:_READY_CODES] & MARK != 0] = -1
         ready[_JAMO[0] : _JAMO[1] + 1] = -1
-        ready[[not unicodedata.is_normalized("NFC", character) for character in every]] = -1
+        ready[[not unicodedata.is_normalized("NFC", character) for character in characters]] = -1
     ready.flags.writeable = False
     return ready
 

@@ -137,10 +137,10 @@ class CharsFeaturizer(TextFeaturizer):
                 "l2": np.sqrt((1.0 - share, share)),
             }
             scales = np.array(by_norm[norm], np.float32)
-            both = TextTable(
+            text_table = TextTable(
                 self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm]
             )
-            self.text_rows = TextRows(text_rows, both, features + per_character)
+            self.text_rows = TextRows(text_rows, text_table, features + per_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""

@@ -107,9 +107,10 @@ class ColumnBlock(NamedTuple):
         if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
             return False
         block_parameters = self.makes.parameters
-        names = WordParameters.model_fields.keys() - {"norm"}
+        option_names = WordParameters.model_fields.keys() - {"norm"}
         return all(
-            getattr(block_parameters, name, None) == getattr(parameters, name) for name in names
+            getattr(block_parameters, name, None) == getattr(parameters, name)
+            for name in option_names
         )
 
 
@@ -180,8 +181,8 @@ class CombinedFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         words = None if self.names is None else self.names.words(texts)
-        shared = zip(self.blocks, self._shares, strict=True)
-        parts = [block.rows(texts, words if shares else None) for block, shares in shared]
+        block_sharing = zip(self.blocks, self._shares, strict=True)
+        parts = [block.rows(texts, words if shares else None) for block, shares in block_sharing]
         if self.names is not None and words is not None:
             parts.append(self.names.rows_of_words(words))
         return side_by_side(parts)

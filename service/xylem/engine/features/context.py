@@ -126,7 +126,7 @@ def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> Cont
         raise BadData(
             f"expected at most {N_NAMES_MAX // parameters.window} words, found {len(frequent)}"
         )
-    frequent.sort(key=lambda item: (-item[1], item[0]))
+    frequent.sort(key=lambda pair: (-pair[1], pair[0]))
     return ContextFeaturizer(parameters, build_names([*_SPECIAL, *(word for word, _ in frequent)]))
 
 

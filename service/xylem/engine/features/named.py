@@ -38,14 +38,14 @@ class NamedFeaturizer(Featurizer):
         values = finite_values(instances)
         indptr = offsets(map(len, instances))
         ids = find_all(self.names, chain.from_iterable(instances))
-        n = _finish_known(NORM_CODES[self.parameters.norm], indptr, ids, values)
+        n = _finish_known_names(NORM_CODES[self.parameters.norm], indptr, ids, values)
         if n < 0:  # raises, also for unknown names: what is refused must not depend on the model
             tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
         return SparseRows(indptr, ids[:n], values[:n], self.n_features)
 
 
 @kernel
-def _finish_known(norm: int, indptr: I64, ids: I32, values: F32) -> int:
+def _finish_known_names(norm: int, indptr: I64, ids: I32, values: F32) -> int:
     """Remove unknown names, whose ids are < 0, from rows, then sort and normalise them, in place.
 
     Returns the number of values that are left. If a value is not finite, it returns -1 and changes

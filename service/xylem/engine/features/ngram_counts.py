@@ -189,16 +189,18 @@ class NgramSums:
                   one that is smaller by bytes; None: all
         n_texts   the number of texts that were counted
         """
-        old = np.flatnonzero(eligible)
-        names = self.vocabulary.names(old)
+        old_ids = np.flatnonzero(eligible)
+        names = self.vocabulary.names(old_ids)
         order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
         if n_max is not None and len(order) > n_max:
-            order = order[np.sort(np.argsort(-self._sums[1, old[order]], kind="stable")[:n_max])]
-        old = old[order]
+            order = order[
+                np.sort(np.argsort(-self._sums[1, old_ids[order]], kind="stable")[:n_max])
+            ]
+        old_ids = old_ids[order]
         idf = np.empty(0, np.float32)
         if parameters.use_idf:
-            idf = idf_of(self.frequency[old], n_texts, parameters.smooth_idf)
-        return build_names([names[i] for i in order.tolist()]), idf, old
+            idf = idf_of(self.frequency[old_ids], n_texts, parameters.smooth_idf)
+        return build_names([names[i] for i in order.tolist()]), idf, old_ids
 
     @property
     def frequency(self) -> I64:

@@ -63,8 +63,8 @@ def rows_of_csr(
         )
     starts = np.array(indptr, np.int64)
     features = np.empty(len(indices), np.int32)
-    wide = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
-    ascends, least, greatest = narrow_features(starts, wide, features)
+    wide_indices = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
+    ascends, least, greatest = narrow_features(starts, wide_indices, features)
     if not ascends:
         raise BadInstance(
             f"expected indptr to ascend from 0 to the {len(indices)} indices, found another"
@@ -73,8 +73,8 @@ def rows_of_csr(
         id_range = f"{least} to {greatest}"
         raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {id_range}")
     with np.errstate(over="ignore"):  # a number beyond 32 bits is infinite, and refused as such
-        narrow = values.astype(np.float32)
-    return tidied(starts, features, narrow, n_features)
+        narrow_values = values.astype(np.float32)
+    return tidied(starts, features, narrow_values, n_features)
 
 
 def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRows:

@@ -213,13 +213,15 @@ def fit_tfidf(
             f"{high:g} of the "
             f"{len(texts)} texts, found none"
         )
-    names, idf, old = sums.choose(is_common, parameters.max_features, len(texts), parameters)
+    names, idf, old_ids = sums.choose(is_common, parameters.max_features, len(texts), parameters)
     featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     counted = SparseRows.join(parts)
     # old[i] is the id that feature i had in `sums`; -1 stands for n-grams that are not chosen
-    ids = inverse(old, sums.vocabulary.n)[counted.indices]
+    ids = inverse(old_ids, sums.vocabulary.n)[counted.indices]
     has_id = ids >= 0
-    rows = tidied(offsets(has_id)[counted.indptr], ids[has_id], counted.values[has_id], len(old))
+    rows = tidied(
+        offsets(has_id)[counted.indptr], ids[has_id], counted.values[has_id], len(old_ids)
+    )
     weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
     return featurizer, featurizer.normalised(rows)
 

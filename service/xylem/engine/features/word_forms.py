@@ -132,8 +132,10 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
     words: list[str] = []
     if parameters.stop_words is not None:
         listed = split_words(stop_list(parameters.stop_words), parameters.reading)
-        short = listed.end - listed.start <= WORD_BYTES_MAX
-        words = sorted(set(texts_between(listed.utf8, listed.start[short], listed.end[short])))
+        is_short = listed.end - listed.start <= WORD_BYTES_MAX
+        words = sorted(
+            set(texts_between(listed.utf8, listed.start[is_short], listed.end[is_short]))
+        )
         if not words:
             raise BadData(f"{parameters.stop_words}: expected stop words, one a line, found none")
     return forms_of_list(parameters, words)

@@ -119,14 +119,14 @@ def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
     ensemble, scorer, _, search, _, work, beam = parts
     n_entries = enter_row(ensemble.child_ptr[0], row, beam)
     floor = np.float32(-np.inf)
-    k = until = 0
+    k = round_end = 0
     start_turns(work, 0)
     while k < n_entries and not work.stop[0]:
-        if k == until:
+        if k == round_end:
             floor = rank_leaves(parts, 0)
-            until = min(n_entries, end_of_round(search, until, n_entries))
+            round_end = min(n_entries, end_of_round(search, round_end, n_entries))
         end = k
-        end_max = last_at_once(work, k, until)
+        end_max = last_at_once(work, k, round_end)
         while end < end_max and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
             end += 1
         if end == k:
@@ -150,12 +150,12 @@ def _score_level_of_block(
     """
     _, _, rows, search, _, work, beam = parts
     row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
-    done = 0
-    while done < n_level and not work.stop[0]:
-        until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
-        n_entries = enter_round(parts, begin, end, done, until)
+    n_done = 0
+    while n_done < n_level and not work.stop[0]:
+        round_end = end_of_round(search, n_done, n_level) if beam.in_rounds[level] else n_level
+        n_entries = enter_round(parts, begin, end, n_done, round_end)
         _score_entries(parts, n_entries, row_features)
-        done = until
+        n_done = round_end
 
 
 @inlined
@@ -170,14 +170,14 @@ def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features
         node = beam.entry_node[k]
         end, is_mapped = begin_piece(ensemble, beam.entry_node, k, n_entries, row_features, work)
         while k < end and not work.stop[0]:
-            until = last_at_once(work, k, end)
+            call_end = last_at_once(work, k, end)
             if is_mapped:
-                call_scorer(scorer, MAPPED, k, until, 0)
+                call_scorer(scorer, MAPPED, k, call_end, 0)
             else:
-                call_scorer(scorer, IN_TURN, k, until, end)
-            for entry in range(k, until):
+                call_scorer(scorer, IN_TURN, k, call_end, end)
+            for entry in range(k, call_end):
                 _take_children(parts, entry, entry - k)
-            k = until
+            k = call_end
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
 

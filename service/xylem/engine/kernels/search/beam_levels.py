@@ -298,13 +298,13 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
 
 
 @inlined
-def end_of_round(search: Search, done: int, n_level: int) -> int:
-    """Return where the next round ends among a lane's n_level nodes, if `done` have been scored.
+def end_of_round(search: Search, n_done: int, n_level: int) -> int:
+    """Return where the next round ends among a lane's n_level nodes, if `n_done` have been scored.
 
     Rounds of one node each would score the fewest nodes; but a block reads its chunks once a round,
     so there are only two.
     """
-    return n_level if done > 0 else (search.top_r + _LABELS_A_NODE - 1) // _LABELS_A_NODE
+    return n_level if n_done > 0 else (search.top_r + _LABELS_A_NODE - 1) // _LABELS_A_NODE
 
 
 @inlined
@@ -360,7 +360,7 @@ def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
 
 @inlined
 def enter_round(
-    parts: CallParts[BeamWorkspace], begin: int, end: int, done: int, until: int
+    parts: CallParts[BeamWorkspace], begin: int, end: int, n_done: int, round_end: int
 ) -> int:
     """Make those of the lanes' nodes done .. until - 1 that must be scored the entries.
 
@@ -376,7 +376,7 @@ def enter_round(
     ends[:] = 0
     for lane in range(n_lanes):
         floor = rank_leaves(parts, lane)
-        for i in range(done, min(until, beam.level_size[lane])):
+        for i in range(n_done, min(round_end, beam.level_size[lane])):
             if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
                 ends[ensemble.node_chunk[beam.level_node[lane, i]] + 1] += 1
     for chunk in range(1, len(ends)):
@@ -385,7 +385,7 @@ def enter_round(
     for row in range(begin, end):
         for lane in range((row - begin) * n_trees, (row - begin + 1) * n_trees):
             floor = floor_of(search, lane, beam)
-            for i in range(done, min(until, beam.level_size[lane])):
+            for i in range(n_done, min(round_end, beam.level_size[lane])):
                 if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
                     chunk = ensemble.node_chunk[beam.level_node[lane, i]]
                     _enter(ends[chunk], lane, row, i, beam)

@@ -177,7 +177,7 @@ def combined_rows(call_at: NDArray[np.int64]) -> None:
             _describe(rows, row, first, last, workspace, near)
             _add_margins(last - first, workspace)
             n_best = _keep_best(first, last, n_best, search, workspace)
-        _forget(n, workspace)
+        _clear_slots(n, workspace)
         write_answer(
             answers,
             row,
@@ -208,7 +208,7 @@ def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.flo
         for i in range(last - first):
             for k in range(features_out.shape[1]):
                 features_out[first + i, k] = workspace.matrix[k, i]
-    _forget(n, workspace)
+    _clear_slots(n, workspace)
     return n
 
 
@@ -293,7 +293,7 @@ def _add_candidate(label: int, n: int, workspace: CombinedWorkspace) -> int:
 
 
 @inlined
-def _forget(n: int, workspace: CombinedWorkspace) -> None:
+def _clear_slots(n: int, workspace: CombinedWorkspace) -> None:
     """Clear the slots of the n candidates."""
     for i in range(n):
         workspace.slot[workspace.candidate[i]] = _NONE
@@ -306,24 +306,24 @@ def _describe(
     """Set the first columns of `matrix` to the features of candidates first .. last - 1."""
     end = rows.indptr[row + 1]
     for m in range(len(workspace.members)):
-        _describe_by(struct_at(Member, workspace.members[m]), m, first, last, workspace)
+        _describe_by_member(struct_at(Member, workspace.members[m]), m, first, last, workspace)
     k = _N_MEMBER_FEATURES * len(workspace.members)
     for i in range(first, last):
-        x = workspace.matrix[:, i - first]
+        features = workspace.matrix[:, i - first]
         label = workspace.candidate[i]
         for f in range(workspace.n_named):
-            x[k + f] = _ZERO
+            features[k + f] = _ZERO
         position = workspace.named_at[i]
         if position != _NONE:
             column = workspace.names_first + label * workspace.n_named
             while position < end and rows.indices[position] < column + workspace.n_named:
-                x[k + rows.indices[position] - column] = rows.values[position]
+                features[k + rows.indices[position] - column] = rows.values[position]
                 position += 1
-        x[k + workspace.n_named] = workspace.usage[label]
+        features[k + workspace.n_named] = workspace.usage[label]
         if near.n_columns > 0:
             # rankers of older releases have fewer of these features: no context
-            for f in range(len(x) - k - workspace.n_named - 1):
-                x[k + workspace.n_named + 1 + f] = near.features[i, f]
+            for f in range(len(features) - k - workspace.n_named - 1):
+                features[k + workspace.n_named + 1 + f] = near.features[i, f]
 
 
 @inlined
@@ -337,33 +337,33 @@ def _prepare_near(
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):
         near.best[i] = member.to_label[member.labels[0, i]]
-    n_met = measure_rows(rows, row, near)
+    n_blocks = measure_rows(rows, row, near)
     measure_candidates(n, workspace.candidate, near)
-    count_votes(n, keep_nearest(n_met, near), workspace.slot, near)
+    count_votes(n, keep_nearest(n_blocks, near), workspace.slot, near)
     expect_candidates(n, workspace.slot, member.scores[0], n_best, near)
     compare_candidates(n, near)
     describe_row(n, member.scores[0, : member.counts[0]], workspace.rank[:, 0], near)
 
 
 @inlined
-def _describe_by(
+def _describe_by_member(
     member: Member, m: int, first: int, last: int, workspace: CombinedWorkspace
 ) -> None:
     """Set the features of the candidates first .. last - 1 that depend on the m-th member."""
     n_places = member.labels.shape[1]
     k = _N_MEMBER_FEATURES * m
     for i in range(first, last):
-        x = workspace.matrix[:, i - first]
+        features = workspace.matrix[:, i - first]
         rank = workspace.rank[i, m]
-        x[k] = LOG_FLOOR
-        x[k + 1] = np.log(np.float32(1 + n_places))
-        x[k + 2] = _ZERO
-        x[k + 3] = workspace.has_label[m, workspace.candidate[i]]
+        features[k] = LOG_FLOOR
+        features[k + 1] = np.log(np.float32(1 + n_places))
+        features[k + 2] = _ZERO
+        features[k + 3] = workspace.has_label[m, workspace.candidate[i]]
         if rank != _NONE:
             score = member.scores[0, rank]
-            x[k] = max(LOG_FLOOR, log_of(score))
-            x[k + 1] = np.log(np.float32(1 + rank))
-            x[k + 2] = score / member.scores[0, 0] if score > _ZERO else _ZERO
+            features[k] = max(LOG_FLOOR, log_of(score))
+            features[k + 1] = np.log(np.float32(1 + rank))
+            features[k + 2] = score / member.scores[0, 0] if score > _ZERO else _ZERO
 
 
 @inlined
@@ -377,8 +377,8 @@ def _add_margins(n: int, workspace: CombinedWorkspace) -> None:
         margins = vbroadcast(workspace.linear[n_features])
         for k in range(n_features):
             if workspace.linear[k] != _ZERO:
-                x = vload(workspace.matrix, k * BLOCK + i)
-                margins = vadd(margins, vmul(vbroadcast(workspace.linear[k]), x))
+                values = vload(workspace.matrix, k * BLOCK + i)
+                margins = vadd(margins, vmul(vbroadcast(workspace.linear[k]), values))
         vstore(workspace.margin, i, margins)
     add_trees(n, struct_at(RankerTrees, workspace.trees), workspace.matrix, workspace.margin)
 

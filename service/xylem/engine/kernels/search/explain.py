@@ -92,21 +92,21 @@ def explain_leaf(
     depth = len(path_out)
     node = leaf
     for step in range(depth - 1, -1, -1):
-        above = ensemble.parent[node]
-        position = node - ensemble.child_ptr[above]
+        parent = ensemble.parent[node]
+        position = node - ensemble.child_ptr[parent]
         path_out[step] = node
-        call_scorer(scorer, ALONE, above, call.first, 0)
+        call_scorer(scorer, ALONE, parent, call.first, 0)
         if len(probability_out) > 0:
             log_links(
-                link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0]
+                link, ensemble.child_ptr[parent + 1] - ensemble.child_ptr[parent], work.margins[0]
             )
         score_out[step] = work.margins[0, position]
         features_out[step] = NO_FEATURE
         for i in range(rows.indptr[call.first + 1] - first):
-            call_scorer(scorer, FEATURE, above, i, 0)
+            call_scorer(scorer, FEATURE, parent, i, 0)
             share = work.margins[0, position]
             keep_share(rows.indices[first + i], share, features_out[step], shares_out[step])
-        node = above
+        node = parent
     total = np.float32(0.0)
     for step in range(len(probability_out)):
         probability_out[step] = np.exp(score_out[step])

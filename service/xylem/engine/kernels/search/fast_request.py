@@ -254,7 +254,7 @@ def _search_rows(
 
 
 @inlined
-def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
+def _set_spans(n_rows: int, top_r: int, call: FastCall) -> bool:
     """Set where the labels of each row begin and end; return whether all answers are exact."""
     is_exact = True
     for row in range(n_rows):
@@ -363,9 +363,16 @@ def answer_fast(
     present = struct_at(FastPresent, present_at)
     model = struct_at(FastModel, call.model)
     limits = struct_at(FastLimits, call.limits)
-    g = call.ready_query
+    ready_query = call.ready_query
     is_read = call.ready_query[0] == 0
-    query: _Query = g[0], g[1], g[2], g[3], g[4], g[5]
+    query: _Query = (
+        ready_query[0],
+        ready_query[1],
+        ready_query[2],
+        ready_query[3],
+        ready_query[4],
+        ready_query[5],
+    )
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
         query = _read_body(data, (start, end), kind, model, call)
@@ -391,7 +398,7 @@ def answer_fast(
         return GROW
     _search_rows(model, n_rows, top_r, n_chunks, log_threshold, call)
     call.times[SEARCHED] = clock_ns()
-    if not _spread(n_rows, top_r, call) and is_sure:
+    if not _set_spans(n_rows, top_r, call) and is_sure:
         return 0
     seal = present.keyed, present.model, present.version, epoch, present.expiry
     thresholds = present.thresholds[:0] if threshold == TUNED else present.thresholds

@@ -122,7 +122,7 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
         squares += rows.values[end] * rows.values[end]
         end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    n_met = 0 if len(near.is_listed) > 0 else len(near.block)
+    n_blocks = 0 if len(near.is_listed) > 0 else len(near.block)
     for position in range(low, end):
         column = rows.indices[position]
         value = rows.values[position] * length
@@ -131,33 +131,33 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
         for i in range(begin, end_of_list):
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
         if len(near.is_listed) > 0:
-            n_met = _meet(begin, end_of_list, n_met, near)
+            n_blocks = _list_blocks(begin, end_of_list, n_blocks, near)
     near.greatest[:] = _TINY
-    for k in range(n_met):
+    for k in range(n_blocks):
         first = near.block[k] * LANES
         group = k * LANES % GROUPS
         cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
         vstore(near.cosine, first, cosines)
         vstore(near.greatest, group, vmax(cosines, vload(near.greatest, group)))
-    return n_met
+    return n_blocks
 
 
 @inlined
-def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
+def _list_blocks(begin: int, end: int, n_blocks: int, near: NearSearch) -> int:
     """Add the blocks of the training rows row[begin : end] to the n_met blocks in `block`.
 
     Return how many there are then.
     """
     for i in range(begin, end):
         block = np.uint64(near.row[i]) >> _SHIFT
-        near.block[np.uint64(n_met)] = block
-        n_met += near.is_listed[block] == 0  # no branch: the processor could not predict it
+        near.block[np.uint64(n_blocks)] = block
+        n_blocks += near.is_listed[block] == 0  # no branch: the processor could not predict it
         near.is_listed[block] = 1
-    return n_met
+    return n_blocks
 
 
 @inlined
-def keep_nearest(n_met: int, near: NearSearch) -> int:
+def keep_nearest(n_blocks: int, near: NearSearch) -> int:
     """Put the nearest rows into the heap, and clear the cosines; return how many rows they are.
 
     At least NEAREST rows reach the NEAREST-th of the groups' greatest cosines. Rows below it are
@@ -165,7 +165,7 @@ def keep_nearest(n_met: int, near: NearSearch) -> int:
     """
     least = _least_of_nearest(near)
     n_near = 0
-    for k in range(n_met):
+    for k in range(n_blocks):
         first = near.block[k] * LANES
         lanes = vatleast(vload(near.cosine, first), vbroadcast(least))
         while lanes != 0:
@@ -176,7 +176,7 @@ def keep_nearest(n_met: int, near: NearSearch) -> int:
             )
         vstore(near.cosine, first, vbroadcast(_ZERO))
     if len(near.is_listed) > 0:
-        for k in range(n_met):
+        for k in range(n_blocks):
             near.is_listed[near.block[k]] = 0
     return n_near
 
@@ -232,9 +232,9 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
         vote = cosine * cosine * cosine
         total += vote
         for position in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
-            place = slot[near.row_label[position]]
-            if place >= 0:
-                features = near.features[place]
+            candidate = slot[near.row_label[position]]
+            if candidate >= 0:
+                features = near.features[candidate]
                 features[_VOTES] += vote
                 features[_VOTES + 2] = max(features[_VOTES + 2], cosine)
     for i in range(n):
@@ -257,9 +257,9 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
         if near.best[i] < 0:
             continue
         for position in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
-            place = slot[near.other_label[position]]
-            if place >= 0:
-                near.features[place, _EXPECTED] += scores[i] * near.other_share[position]
+            candidate = slot[near.other_label[position]]
+            if candidate >= 0:
+                near.features[candidate, _EXPECTED] += scores[i] * near.other_share[position]
     for i in range(n):
         near.features[i, _EXPECTED] = (
             near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO

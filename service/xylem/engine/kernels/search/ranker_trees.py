@@ -106,14 +106,14 @@ def add_trees(n: int, trees: RankerTrees, matrix: F32_2, margin: F32_1) -> None:
         last = trees.node_ptr[tree + 1]
         leaf = trees.leaf_ptr[tree]
         for i in range(0, n, 2 * LANES):
-            these = those = vall()
+            first_masks = second_masks = vall()
             for node in range(first, last):
                 index = place(node)
                 column = trees.column[index] + i
                 threshold = trees.threshold[index]
                 bits = trees.leaf_mask[index]
-                these = vkeep(these, vload(matrix, column), threshold, bits)
-                those = vkeep(those, vload(matrix, column + LANES), threshold, bits)
-            vstore(margin, i, vadd(vload(margin, i), vfirst(these, trees.value, leaf)))
+                first_masks = vkeep(first_masks, vload(matrix, column), threshold, bits)
+                second_masks = vkeep(second_masks, vload(matrix, column + LANES), threshold, bits)
+            vstore(margin, i, vadd(vload(margin, i), vfirst(first_masks, trees.value, leaf)))
             j = i + LANES
-            vstore(margin, j, vadd(vload(margin, j), vfirst(those, trees.value, leaf)))
+            vstore(margin, j, vadd(vload(margin, j), vfirst(second_masks, trees.value, leaf)))

@@ -87,21 +87,21 @@ def _score_level(
         end, is_mapped = begin_piece(ensemble, routing.entry_node, k, n_entries, row_features, work)
         is_in_one_pass = is_mapped and is_narrow(ensemble, node)
         while k < end and not work.stop[0] and n_next != NO_ROOM:
-            until = last_at_once(work, k, end)
+            call_end = last_at_once(work, k, end)
             if is_in_one_pass:
-                call_scorer(scorer, NARROW, k, until, 0)
+                call_scorer(scorer, NARROW, k, call_end, 0)
             elif is_mapped:
-                call_scorer(scorer, MAPPED, k, until, 0)
+                call_scorer(scorer, MAPPED, k, call_end, 0)
             else:
-                call_scorer(scorer, IN_TURN, k, until, end)
-            for entry in range(k, until):
+                call_scorer(scorer, IN_TURN, k, call_end, end)
+            for entry in range(k, call_end):
                 if not _is_room(ensemble, entry, n_next, n_leaves, routing):
                     n_next = NO_ROOM
                     break
                 charge(answers.costs, routing.entry_row[entry], work, entry - k)
                 margins = work.margins[entry - k]
                 n_next, n_leaves = _enter_children(parts, entry, n_next, n_leaves, margins)
-            k = until
+            k = call_end
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
         if n_next == NO_ROOM:

@@ -107,12 +107,12 @@ def find_blocks(
 
 
 @inlined
-def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
+def find_rows(parts: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
     """Find the dense rows, and the numbers of the sparse rows, of a row's features.
 
     It reads the blocks that `find_blocks` has found.
     """
-    ensemble, _, dense, _, _, work = scored
+    ensemble, _, dense, _, _, work = parts
     if _is_full(indices, work):
         _find_all_rows(ensemble, dense, node, values, work, stage)
         return
@@ -130,9 +130,9 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
     n_dense = np.int64(0)
     for block_hit in range(work.counts[stage, 0]):
         index = place(block_at[block_hit])
-        item = place(block_item[block_hit])
-        feature = np.uint32(indices[item])
-        value = values[item]
+        place_in_row = place(block_item[block_hit])
+        feature = np.uint32(indices[place_in_row])
+        value = values[place_in_row]
         rows = ensemble.blocks[index, 0]
         dense_rows = ensemble.blocks[index, 1]
         is_row = has(rows, feature)
@@ -206,22 +206,22 @@ def find_words(
 
 
 @inlined
-def score_children(scored: ScorerParts, node: int, stage: int, slot: int) -> None:
+def score_children(parts: ScorerParts, node: int, stage: int, slot: int) -> None:
     """Compute the margins of a node's children from the rows found, into margins[slot].
 
     They are padded with zeros.
     """
-    n_bytes = add_rows(scored, node, stage, slot)
-    finish_margins(scored.ensemble, node, n_bytes, scored.work, slot)
+    n_bytes = add_rows(parts, node, stage, slot)
+    finish_margins(parts.ensemble, node, n_bytes, parts.work, slot)
 
 
 @inlined
-def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
+def add_rows(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
     """Add up the rows found, into margins[slot]; return the bytes of their weights.
 
     The sums are padded with zeros.
     """
-    ensemble, sparse, dense, _, _, work = scored
+    ensemble, sparse, dense, _, _, work = parts
     width = children_width(ensemble, node)
     margins = work.margins[slot]
     for j in range(max(int(width), LANES)):
@@ -324,12 +324,12 @@ def place(index: int | np.integer[Any]) -> np.uint64:
 
 
 @inlined
-def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
+def score_next(parts: ScorerParts, k: int, n_entries: int, slot: int) -> None:
     """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot].
 
     The first three steps are done for the entries after it: for k + 3, k + 2 and k + 1.
     """
-    ensemble, sparse, _, rows, entries, work = scored
+    ensemble, sparse, _, rows, entries, work = parts
     turns = work.turns
     while turns[0] < min(n_entries, k + 4):
         low, high = _row_bounds(entries, turns[0], rows)
@@ -341,12 +341,12 @@ def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
         low, high = _row_bounds(entries, turns[1], rows)
         node = entries.node[turns[1]]
         stage = turns[1] % STAGES
-        find_rows(scored, node, rows.indices[low:high], rows.values[low:high], stage)
+        find_rows(parts, node, rows.indices[low:high], rows.values[low:high], stage)
         turns[1] += 1
     while turns[2] < min(n_entries, k + 2):
         find_words(ensemble, sparse, entries.node[turns[2]], work, turns[2] % STAGES)
         turns[2] += 1
-    score_children(scored, entries.node[k], k % STAGES, slot)
+    score_children(parts, entries.node[k], k % STAGES, slot)
 
 
 @inlined
@@ -357,15 +357,15 @@ def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
 
 
 @inlined
-def find_all(scored: ScorerParts, node: int, low: int, high: int) -> None:
+def find_all(parts: ScorerParts, node: int, low: int, high: int) -> None:
     """Find the rows and words in a node's chunk for elements low .. high - 1 of `rows`.
 
     The three steps are done at once, for this chunk only.
     """
-    ensemble, sparse, _, rows, _, work = scored
+    ensemble, sparse, _, rows, _, work = parts
     indices = rows.indices[low:high]
     find_blocks(ensemble, node, indices, work, 0)
-    find_rows(scored, node, indices, rows.values[low:high], 0)
+    find_rows(parts, node, indices, rows.values[low:high], 0)
     find_words(ensemble, sparse, node, work, 0)
 
 
@@ -384,12 +384,12 @@ def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
 
 
 @inlined
-def add_narrow_rows(scored: ScorerParts, node: int, row: int, slot: int) -> None:
+def add_narrow_rows(parts: ScorerParts, node: int, row: int, slot: int) -> None:
     """Score a node for one row as `scoring.NARROW` says, into margins[slot].
 
     The bits and the costs are the same as with MAPPED.
     """
-    ensemble, _, dense, rows, _, work = scored
+    ensemble, _, dense, rows, _, work = parts
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     feature_row = work.feature_row

@@ -32,21 +32,21 @@ _INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
 
 
 @kernel
-def score_float32(call_at: I64, way: int, first: int, second: int, n: int) -> None:
-    """Score in one of the ways of `scoring`, whose parameters these are; weights are float32."""
-    _score(call_at, way, first, second, n, _FLOAT32)
+def score_float32(call_at: I64, mode: int, first: int, second: int, n: int) -> None:
+    """Score in one of the modes of `scoring`, whose parameters these are; weights are float32."""
+    _score(call_at, mode, first, second, n, _FLOAT32)
 
 
 @kernel
-def score_bfloat16(call_at: I64, way: int, first: int, second: int, n: int) -> None:
+def score_bfloat16(call_at: I64, mode: int, first: int, second: int, n: int) -> None:
     """Do as `score_float32`."""
-    _score(call_at, way, first, second, n, _BFLOAT16)
+    _score(call_at, mode, first, second, n, _BFLOAT16)
 
 
 @kernel
-def score_int8(call_at: I64, way: int, first: int, second: int, n: int) -> None:
+def score_int8(call_at: I64, mode: int, first: int, second: int, n: int) -> None:
     """Do as `score_float32`."""
-    _score(call_at, way, first, second, n, _INT8)
+    _score(call_at, mode, first, second, n, _INT8)
 
 
 _KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes of a sparse word
@@ -58,34 +58,34 @@ def scorer_of(ensemble: TreeEnsemble) -> int:
 
 
 @inlined
-def _score(call_at: I64, way: int, first: int, second: int, n: int, samples: Samples) -> None:
-    """Call the function of a way.
+def _score(call_at: I64, mode: int, first: int, second: int, n: int, samples: Samples) -> None:
+    """Call the function of a mode.
 
     Each of them reads the fields of the structs that it needs, so that they stay in registers.
     """
-    if way == IN_TURN:
+    if mode == IN_TURN:
         _score_in_turn(call_at, first, second, n, samples)
-    elif way == MAPPED:
+    elif mode == MAPPED:
         _score_mapped(call_at, first, second, samples)
-    elif way == NARROW:
+    elif mode == NARROW:
         _score_narrow(call_at, first, second, samples)
-    elif way == ALONE:
+    elif mode == ALONE:
         _score_alone(call_at, first, second, samples)
     else:
         _score_feature(call_at, first, second, samples)
 
 
 @inlined
-def _scored(call_at: I64, samples: Samples) -> ScorerParts:
+def _scorer_parts(call_at: I64, samples: Samples) -> ScorerParts:
     call = struct_at(Call, call_at)
-    stored = struct_at(TreeEnsemble, call.ensemble, samples)
+    typed_ensemble = struct_at(TreeEnsemble, call.ensemble, samples)
     ensemble = struct_at(TreeEnsemble, call.ensemble)
     rows = struct_at(Rows, call.rows)
     entries = struct_at(Entries, call.entries)
     return ScorerParts(
         ensemble=ensemble,
-        sparse=stored.sparse,
-        dense=stored.dense,
+        sparse=typed_ensemble.sparse,
+        dense=typed_ensemble.dense,
         rows=rows,
         entries=entries,
         work=struct_at(Workspace, call.work),
@@ -94,43 +94,43 @@ def _scored(call_at: I64, samples: Samples) -> ScorerParts:
 
 @inlined
 def _score_in_turn(call_at: I64, k: int, end: int, n_entries: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
+    parts = _scorer_parts(call_at, samples)
     for entry in range(k, end):
-        score_next(scored, entry, n_entries, entry - k)
+        score_next(parts, entry, n_entries, entry - k)
 
 
 @inlined
 def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    ensemble, sparse, _, rows, entries, work = scored
+    parts = _scorer_parts(call_at, samples)
+    ensemble, sparse, _, rows, entries, work = parts
     node = entries.node[k]
     for entry in range(k, end):
         _find_mapped_rows(ensemble, node, entries.row[entry], rows, work)
         find_words(ensemble, sparse, node, work, 0)
-        score_children(scored, node, 0, entry - k)
+        score_children(parts, node, 0, entry - k)
 
 
 @inlined
 def _score_narrow(call_at: I64, k: int, end: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
+    parts = _scorer_parts(call_at, samples)
     for entry in range(k, end):
-        add_narrow_rows(scored, scored.entries.node[k], scored.entries.row[entry], entry - k)
+        add_narrow_rows(parts, parts.entries.node[k], parts.entries.row[entry], entry - k)
 
 
 @inlined
 def _score_alone(call_at: I64, node: int, row: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    find_all(scored, node, scored.rows.indptr[row], scored.rows.indptr[row + 1])
-    score_children(scored, node, 0, 0)
+    parts = _scorer_parts(call_at, samples)
+    find_all(parts, node, parts.rows.indptr[row], parts.rows.indptr[row + 1])
+    score_children(parts, node, 0, 0)
 
 
 @inlined
 def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    position = scored.rows.indptr[struct_at(Call, call_at).first] + place_in_row
-    find_all(scored, node, position, position + 1)
-    add_rows(scored, node, 0, 0)
-    scale_sums(scored.ensemble, node, scored.work, 0)
+    parts = _scorer_parts(call_at, samples)
+    position = parts.rows.indptr[struct_at(Call, call_at).first] + place_in_row
+    find_all(parts, node, position, position + 1)
+    add_rows(parts, node, 0, 0)
+    scale_sums(parts.ensemble, node, parts.work, 0)
 
 
 @inlined

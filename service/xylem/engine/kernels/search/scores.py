@@ -96,13 +96,13 @@ def log_links(link: int, n_children: int, margins: F32) -> None:
     for tile in range(0, n_children, LANES):
         margin = vload(margins, tile)
         if link == LOGISTIC:
-            fade = vexp(vmax(vmin(margin, vsub(zero, margin)), vbroadcast(_EXPONENT_MIN)))
-            log_p = vsub(vmin(zero, margin), vlog(vadd(ones, fade)))
+            decay = vexp(vmax(vmin(margin, vsub(zero, margin)), vbroadcast(_EXPONENT_MIN)))
+            log_p = vsub(vmin(zero, margin), vlog(vadd(ones, decay)))
         else:
-            short = vmax(zero, vsub(ones, margin))
-            log_p = vsub(zero, vmul(short, short))
+            shortfall = vmax(zero, vsub(ones, margin))
+            log_p = vsub(zero, vmul(shortfall, shortfall))
             if link == HINGE3:
-                log_p = vmul(log_p, short)
+                log_p = vmul(log_p, shortfall)
         vstore(margins, tile, log_p)
 
 

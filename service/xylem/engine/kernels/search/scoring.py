@@ -16,7 +16,7 @@ from xylem_store import I64, TreeEnsemble, caller, struct_at
 from xylem_store import nonallocating_inlined as inlined
 
 IN_TURN, MAPPED, NARROW, ALONE, FEATURE = range(5)
-"""The ways of scoring. Each takes two numbers, `first` and `second`; IN_TURN takes a third one, n.
+"""The modes of scoring. Each takes two numbers, `first` and `second`; IN_TURN takes a third one, n.
 
 IN_TURN  scores the children of the nodes of entries first .. second - 1 for their rows, into
          margins[0] and so on. Before the first call for a list of entries, start_turns(work, first)
@@ -100,6 +100,6 @@ def last_at_once(work: Workspace, k: int, end: int) -> int:
 
 
 @inlined
-def call_scorer(scorer: Scorer, way: int, first: int, second: int, n: int) -> None:
-    """Score in one of the ways above, with its numbers."""
-    _score(scorer.address, (scorer.call, way, np.int64(first), np.int64(second), np.int64(n)))
+def call_scorer(scorer: Scorer, mode: int, first: int, second: int, n: int) -> None:
+    """Score in one of the modes above, with its numbers."""
+    _score(scorer.address, (scorer.call, mode, np.int64(first), np.int64(second), np.int64(n)))

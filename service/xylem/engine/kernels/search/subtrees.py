@@ -31,9 +31,9 @@ def lift(node_label: I32, parent: I32, of_label: NDArray[Any], of_node: NDArray[
         if label >= 0:
             of_node[node] = of_label[label]
     for node in range(len(of_node) - 1, -1, -1):
-        above = parent[node]
-        if above >= 0 and of_node[node] > of_node[above]:
-            of_node[above] = of_node[node]
+        parent_node = parent[node]
+        if parent_node >= 0 and of_node[node] > of_node[parent_node]:
+            of_node[parent_node] = of_node[node]
 
 
 Paths: TypeAlias = tuple[I32, I32, I32]
@@ -119,34 +119,36 @@ def move_thresholds(
     """
     x, y = knots
     for i in range(len(labels)):
-        new = log_reaching(x, y, thresholds[labels[i]])
+        new_threshold = log_reaching(x, y, thresholds[labels[i]])
         if len(parent) == 0:
-            log_threshold[labels[i]] = new
+            log_threshold[labels[i]] = new_threshold
         for tree in range(len(label_leaf)):
             leaf = label_leaf[tree, labels[i]]
             if leaf >= 0:
-                _move_leaf(child_ptr, parent, leaf, new, log_threshold)
+                _move_leaf(child_ptr, parent, leaf, new_threshold, log_threshold)
 
 
 @inlined
-def _move_leaf(child_ptr: I32, parent: I32, node: int, new: np.float32, log_threshold: F32) -> None:
+def _move_leaf(
+    child_ptr: I32, parent: I32, node: int, new_threshold: np.float32, log_threshold: F32
+) -> None:
     """Set the threshold of a node, and update the minima above it."""
     while True:
-        old = log_threshold[node]
-        if new == old:
+        old_threshold = log_threshold[node]
+        if new_threshold == old_threshold:
             return
-        log_threshold[node] = new
+        log_threshold[node] = new_threshold
         node = parent[node]
         if node < 0:
             return
         least = log_threshold[node]
-        if new < old:
-            if new >= least:
+        if new_threshold < old_threshold:
+            if new_threshold >= least:
                 return
         else:
-            if old > least:
+            if old_threshold > least:
                 return
-            new = _least_child(child_ptr, node, least, log_threshold)
+            new_threshold = _least_child(child_ptr, node, least, log_threshold)
 
 
 @inlined

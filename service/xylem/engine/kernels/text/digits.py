@@ -83,8 +83,8 @@ def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
     if below_fits != above_fits:
         return digits + (1 if above_fits else 0), k
     middle = 4 * digits + 2
-    up = scaled > middle or (scaled == middle and digits & 1)
-    return digits + (1 if up else 0), k
+    rounds_up = scaled > middle or (scaled == middle and digits & 1)
+    return digits + (1 if rounds_up else 0), k
 
 
 @inlined
