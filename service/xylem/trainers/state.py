@@ -105,24 +105,24 @@ def read_state(model: Model) -> LearnerState:
     arrays = at_rest(model, STATE)
     if _FACTS not in arrays:
         raise BadParameter(
-            f"from: expected a version with its state, found {version} without: train it with "
-            "--keep-state"
+            f"from: expected a version with the state of its training, found {version} without "
+            "one: train it with --keep-state"
         )
     header = read_json_array(arrays, _FACTS)
     if header.get("format") != FORMAT:
         raise BadParameter(
-            f"from: expected a state of format {FORMAT}, found that of {version} of format "
-            f"{header.get('format')!r:.20}, of another release: train anew"
+            f"from: expected a state of format {FORMAT}, found format "
+            f"{header.get('format')!r:.20} of another release in {version}: train it again"
         )
     if header.get("trainer") != trainer:
         raise BadParameter(
-            f"from: expected a state of {trainer}, found that of {version} of "
-            f"{header.get('trainer')!r:.80}"
+            f"from: expected a state of {trainer}, found one of "
+            f"{header.get('trainer')!r:.80} in {version}"
         )
     passes = header.get("passes")
     facts = header.get("facts")
     if type(passes) is not int or passes < 0 or type(facts) is not dict:
-        raise Corrupt("state.json.npy", "passes that are done, and facts", f"{passes!r:.80}")
+        raise Corrupt("state.json.npy", "passes as a number, and facts", f"{passes!r:.80}")
     arrays_by_name = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
     return LearnerState(passes, facts, arrays_by_name, model.ensemble)
 
@@ -137,7 +137,9 @@ def restoring() -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise Corrupt(
-            STATE, "what this release keeps", f"{type(error).__name__}: {error}"
+            STATE,
+            "the facts and arrays that this release stores",
+            f"{type(error).__name__}: {error}",
         ) from error
 
 

@@ -267,7 +267,7 @@ def test_what_cannot_go_on_is_refused_in_a_sentence(
     home: Path, store: Any, command: Command
 ) -> None:
     for trainer, options, message in (
-        ("lomtree", ["--from", "lom@1"], "found lom@1 without: train it with --keep-state"),
+        ("lomtree", ["--from", "lom@1"], "found lom@1 without one: train it with --keep-state"),
         (
             "lomtree",
             ["--from", "plt@1"],

@@ -82,7 +82,7 @@ def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     n = int(tree.state[N_NODES])
     check_that(
         1 <= n <= len(tree.left) and n == 2 * tree.state[N_SPLITS] + 1,
-        "as many nodes as splits make",
+        "1 + 2 * splits nodes",
     )
     for name in _OF_NODES:
         array = getattr(tree, name)
@@ -101,7 +101,7 @@ def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     )
     for part in ("weights", "classes"):
         _restore_pool(state, part, getattr(tree, part), n)
-    check_that((state.arrays["classes/keys"] < n_labels).all(), "labels that there are")
+    check_that((state.arrays["classes/keys"] < n_labels).all(), "labels of the version")
 
 
 def _restore_pool(state: LearnerState, part: str, pool: Pool, n: int) -> None:
@@ -127,7 +127,7 @@ def _restore_pool(state: LearnerState, part: str, pool: Pool, n: int) -> None:
     ptr = offsets(used)
     check_that(ptr[-1] == len(keys) and (keys >= 0).all(), "keys of tables")
     same_table = np.diff(np.repeat(np.arange(n), used)) == 0
-    check_that((np.diff(keys.astype(np.int64))[same_table] > 0).all(), "keys in their order")
+    check_that((np.diff(keys.astype(np.int64))[same_table] > 0).all(), "ascending keys")
     pool.start[has] = starts[: len(has)]
     pool.bits[:n] = bits
     pool.key[: starts[-1]] = -1

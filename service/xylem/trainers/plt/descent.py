@@ -259,7 +259,7 @@ def _restore(growing: list[_TrainingTree], state: LearnerState, n_features: int)
     bias = state.take("bias", "float32", n_nodes)
     steps = state.take("steps", "int64", n_nodes)
     passed_over = state.facts["passed_over"]
-    check_that(len(passed_over) == n_shards, "a number for each shard")
+    check_that(len(passed_over) == n_shards, "passed_over of each shard")
     check_that(
         key_ptr[0] == 0 and key_ptr[-1] == len(keys) and (np.diff(key_ptr) >= 0).all(), "offsets"
     )
@@ -274,7 +274,7 @@ def _restore(growing: list[_TrainingTree], state: LearnerState, n_features: int)
             nodes = (shard_keys - np.uint64(1)) // np.uint64(n_features)
             check_that(
                 (shard_keys[1:] > shard_keys[:-1]).all() and (nodes < len(tree.shape.first)).all(),
-                "pairs by key",
+                "pairs sorted by key",
             )
             check_that((tree.topology.shard[nodes] == number).all(), "pairs of a shard's nodes")
             add_pairs(tree.topology, shard, shard_keys, n_features)
@@ -284,7 +284,7 @@ def _restore(growing: list[_TrainingTree], state: LearnerState, n_features: int)
             shard.used[2] = passed_over[shard_index]
             shard_index = shard_index + 1
             weight_start = weight_start + n_weights
-    check_that(weight_start == len(weights), "as many weights as pairs have")
+    check_that(weight_start == len(weights), "as many weights as the pairs need")
 
 
 def _harvest(tree: _TrainingTree, descent: Descent, n_features: int) -> Tree:

@@ -146,7 +146,7 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
     trees, report, state = train_trees(source, shapes, descent, bytes_max, tools)
     warnings = []
     if report["passed_over"]:
-        passed_over = f"features that nodes met late were passed over {report['passed_over']} times"
+        passed_over = f"features were left out {report['passed_over']} times"
         warnings.append(f"memory_mib: expected room for all weights, found less: {passed_over}")
     sizes = len(census.label_rows), census.n_features
     fields: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}

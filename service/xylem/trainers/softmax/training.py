@@ -59,7 +59,8 @@ def stored_tree(stored: LearnerState, n_labels: int) -> SoftmaxTree:
     child = stored.take("child", "int32", None, None)
     check_that(len(child) > 0, "a root")
     check_that(
-        ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels"
+        ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(),
+        "numbers of nodes and labels",
     )
     inner = child[child > 0]
     leaves = child[child < -1]
