@@ -113,10 +113,10 @@ class Regrowth(NamedTuple):
             for node, (group, joining) in joins.items():
                 if len(group) + len(joining) > self.group_most:
                     labels = np.sort(np.concatenate([group, joining]))
-                    alike = label_representations(
+                    vectors = label_representations(
                         weighed.rows, _restrict_labels(data.labels, labels), tools
                     )
-                    divided[node] = self.divide(alike, labels, tree_tools.seeded(node))
+                    divided[node] = self.divide(vectors, labels, tree_tools.seeded(node))
             n_divided += len(divided)
             return _add_leaves(
                 old, {node: joining for node, (_, joining) in joins.items()}, divided
@@ -348,11 +348,14 @@ def _sample_rows(
     for those of old labels in divided groups. If many rows carry new labels (ANEW), all classifiers
     are trained on all rows from 0.
     """
-    fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
-    if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
+    is_old_entry = ~np.repeat(
+        np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr)
+    )
+    if len(np.unique(members.rows[~is_old_entry])) > ANEW * n_rows:
         return {node: training._replace(old=None) for node, training in trained.items()}
     old_members, new_members = (
-        Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits)
+        Members(offsets(part)[members.ptr], members.rows[part])
+        for part in (is_old_entry, ~is_old_entry)
     )
     sampled = {}
     has_old = shape.below(~is_new) > 0

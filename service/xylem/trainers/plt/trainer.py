@@ -156,7 +156,7 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
     """Return a bound on the size of the model that `fit_plt` would train.
 
-    The limit `memory_mib` is not taken into account.
+    The limit `memory_mib`, which may make the model smaller, is not taken into account.
     """
     weighed = None
     if parameters.solver == "batch":
