@@ -26,7 +26,7 @@ FIRST = word_of(Call, "first")
 LAST = word_of(Call, "last")
 """The words of a call's handle that hold the first row to answer, and the end of the rows."""
 
-# buffers take rows of this many features at least, so that they seldom have to grow
+# buffers have room for at least so many features of a row, so that they rarely have to grow
 _FEATURES_AT_LEAST = 256
 
 

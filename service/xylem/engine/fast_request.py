@@ -230,7 +230,7 @@ class BeamRequests:
     """
 
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
-        """Take a version and its predictor."""
+        """Prepare to answer requests to a version; `predictor` is made of its model."""
         model, featurizer, forms, self._stages, mask = version
         ensemble = model.ensemble
         shape = predictor.shape

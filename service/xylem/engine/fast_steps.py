@@ -32,7 +32,10 @@ from xylem_store import I64, U8, Model
 
 
 class TwoSteps(ABC):
-    """Answers requests as `BeamRequests` does, in two steps. One call at a time."""
+    """Answers requests as `BeamRequests` does, but in two steps. One call at a time.
+
+    times  as of `BeamRequests`; subclasses set it
+    """
 
     times: I64
 

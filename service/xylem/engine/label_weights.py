@@ -116,7 +116,8 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     leaves = leaf_weights(model.ensemble, label_id)
     if not leaves:
         raise UnsupportedOption(
-            f"{where}: expected a label that has a leaf in a tree, found {label!r:.80} in none"
+            f"{where}: expected a label that has a leaf in a tree, "
+            f"found {label!r:.80}, which has none"
         )
     names = feature_names(manifest.features, model.arrays)
     return {
@@ -143,11 +144,12 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
 def _strongest(
     features: I32, weights: F32, names: FeatureNames | None, top: int
 ) -> list[dict[str, Any]]:
-    """Return the strongest weights with the names of their features."""
+    """Return the `top` strongest weights, with the names of their features."""
     return [
         {
             "feature": str(features[i]) if names is None else names.name(int(features[i])),
             "weight": float(weights[i]),
         }
-        for i in np.argsort(-np.abs(weights), kind="stable")[:top].tolist()  # of equals the first
+        # stable: of equal weights the one of the smaller feature id comes first
+        for i in np.argsort(-np.abs(weights), kind="stable")[:top].tolist()
     ]

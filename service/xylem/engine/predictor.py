@@ -131,15 +131,16 @@ class Predictor(Searcher):
         return self.shape.n_trees * min(beam_width, self._n_chunks) * self._widest
 
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes).
+        """Prepare one threshold for each label, float32[K] in [0, 1], for PredictOptions.
 
-        A node's threshold is the least of the labels' below it (Jasinska et al. 2016, appendix B).
+        A node's threshold is the least one of the labels below it (Jasinska et al. 2016, appendix
+        B). Cost: O(nodes).
         """
         least = -greatest_below(self._ensemble, -logs_of(thresholds, self._knots), -np.inf)
         return NodeThresholds(np.append(least, np.full(LANES, np.inf, np.float32)))
 
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
+        """Prepare one weight for each label, float32[K], finite and > 0, for PredictOptions.
 
         Cost: O(nodes).
         """
@@ -194,7 +195,7 @@ class Predictor(Searcher):
 
 
 def _traversal(options: PredictOptions) -> Callable[..., None]:
-    """Return the kernel for the options."""
+    """Return the kernel of the traversal for some options."""
     if options.threshold is None:
         return best_first_rows if options.exact else beam_rows
     is_one_for_all = not isinstance(options.threshold, np.ndarray)

@@ -107,7 +107,10 @@ class Searcher(Uncopyable, ABC):
 
     @abstractmethod
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that a search of this width scores for a row at once."""
+        """Return a bound on the children that a search of this beam width scores for a row.
+
+        It is a bound for a level, or for the whole search where it has no levels.
+        """
 
     @abstractmethod
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
@@ -122,11 +125,11 @@ class Searcher(Uncopyable, ABC):
 
     @abstractmethod
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions."""
+        """Prepare one threshold for each label, float32[K] in [0, 1], for PredictOptions."""
 
     @abstractmethod
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions."""
+        """Prepare one weight for each label, float32[K], finite and > 0, for PredictOptions."""
 
     @abstractmethod
     def warm_up(self) -> None:
@@ -141,7 +144,7 @@ class Searcher(Uncopyable, ABC):
         """Return the plan of the search for some options."""
 
     def _search(self, options: PredictOptions, beam_width: int, is_sure: bool) -> tuple[Any, ...]:
-        """Return the fields of a Search."""
+        """Return the fields of a Search, in their order, for some options."""
         mask = ALL_ALLOWED if options.mask is None else options.mask
         weight = ALL_EQUAL if options.weights is None else options.weights
         log_threshold = log_thresholds(options.threshold, self._knots)
@@ -365,18 +368,18 @@ class LabelSearcher(Searcher):
         return LabelScores(scores, logs_of(scores))
 
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions.
+        """Prepare one threshold for each label, float32[K] in [0, 1], for PredictOptions.
 
         Cost: O(labels).
         """
         return NodeThresholds(logs_of(thresholds, self._knots))
 
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Return one weight a label, float32[K], finite and > 0, for PredictOptions, unchanged."""
+        """Return the weights of labels, float32[K], finite and > 0, unchanged."""
         return NodeWeights(writeable(weights))
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering an empty row."""
+        """Compile or load every kernel that a request can need, by predicting an empty row."""
         nothing = np.empty(0, np.int32), np.empty(0, np.float32)
         row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
         self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))

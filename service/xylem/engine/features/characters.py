@@ -57,7 +57,7 @@ _ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTE
 _MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))  # all combining marks lie in these ranges
 _SOFT_HYPHEN = "\N{SOFT HYPHEN}"
 _HYPHENS = f"-\N{HYPHEN}{_SOFT_HYPHEN}"
-_LIGATURES = [*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)]  # latin and Armenian ones
+_LIGATURES = [*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)]  # Latin and Armenian ones
 _DIVIDED = re.compile(rf"[{_HYPHENS}][^\S\r\n]*+[\r\n]\s*+")
 _LIGATURE = re.compile(f"[{''.join(map(chr, _LIGATURES))}]")
 

@@ -216,7 +216,7 @@ def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
 
 
 def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
-    """Return the columns first .. end - 1 of one row, numbered from 0."""
+    """Return the columns first .. end - 1 of one row, numbered from 0, as the only row."""
     low, high = rows.indptr[row : row + 2].tolist()
     low, high = (low + np.searchsorted(rows.indices[low:high], (first, end))).tolist()
     indices = rows.indices[low:high] - np.int32(first)

@@ -78,7 +78,7 @@ class ContextFeaturizer(Featurizer):
             np.int32,
         )
         sizes = np.array([len(ids) + 1 for ids in coded])
-        first = np.cumsum(sizes + window) - sizes  # of each text, after its padding
+        first = np.cumsum(sizes + window) - sizes  # the first place of each text, after its padding
         positions = ranges(first, sizes)
         contexts = padded[positions[:, None] - np.arange(1, window + 1)]
         indptr = np.arange(len(positions) + 1, dtype=np.int64)

@@ -96,14 +96,12 @@ def _uses(option: str, value: str | None) -> bool:
 
 
 def _imported(option: str, name: str) -> ModuleType:
-    """Return a module of the extra `languages`. Raises BadParameter where it is not installed."""
+    """Return a module of the extra `languages`. Raises BadParameter if it is not installed."""
     try:
         return import_module(name)
     except ImportError:
         library = _LIBRARIES[option]
-        raise BadParameter(
-            f"features.{option}: expected {library} to be installed, found none: {EXTRA}"
-        ) from None
+        raise BadParameter(f"features.{option} needs {library}: {EXTRA}") from None
 
 
 def stemmer_of(code: str) -> Callable[[str], str]:

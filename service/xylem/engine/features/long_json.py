@@ -80,7 +80,7 @@ class _Pieces:
         cuts = _cuts_of(self._data, start, end, self._piece_bytes).tolist()
         is_list = first == b"["
         if not cuts or self._body[cuts[-1] : end].strip(b" \t\r\n") != (b"]" if is_list else b"}"):
-            raise self._fault("an array or an object that does not end as it began", start)
+            raise self._fault("an array or an object without its closing bracket", start)
         container: Any = [] if is_list else {}
         if _past_blanks(self._data, start + 1, end) == cuts[-1]:
             return container
@@ -89,7 +89,7 @@ class _Pieces:
         )
         for begin, stop in itertools.pairwise(cuts):
             if _past_blanks(self._data, begin + 1, stop) == stop:
-                raise self._fault("a comma behind which nothing stands", begin)
+                raise self._fault("a comma, or an opening bracket, that no item follows", begin)
             join(read(begin + 1, stop))
         return container
 

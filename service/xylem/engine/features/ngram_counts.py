@@ -26,7 +26,12 @@ from xylem_store import (
 
 
 class Vocabulary:
-    """Distinct byte strings, numbered by first appearance, in arrays that double as they fill."""
+    """Distinct byte strings, numbered in the order of their first appearance.
+
+    n  the number of strings
+
+    They are in arrays that grow to twice the size when they are full.
+    """
 
     def __init__(self) -> None:
         self.n = 0
@@ -156,7 +161,9 @@ def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
 
 
 class NgramSums:
-    """The n-grams of all texts, numbered by first appearance, and the sums of their counts."""
+    """The n-grams of all texts, numbered in the order of their first appearance, and the sums of
+    their counts.
+    """
 
     def __init__(self) -> None:
         self.vocabulary = Vocabulary()
@@ -168,7 +175,8 @@ class NgramSums:
         room = self._sums.shape[1]
         if self.vocabulary.n > room:
             self._sums = np.pad(self._sums, ((0, 0), (0, 2 * self.vocabulary.n - room)))
-        self._sums[0, ids] += counts.frequency  # each n-gram is there once
+        # the ids are distinct, so that no addition is lost
+        self._sums[0, ids] += counts.frequency
         self._sums[1, ids] += counts.totals
         return ids
 

@@ -62,11 +62,11 @@ RowsOrShare: TypeAlias = Annotated[
     ),
     Expected("a number of rows from 1, or a share of them from 0.0 to 1.0"),
 ]
-"""Integers count, floats are shares: 1 is one row, 1.0 is all of them."""
+"""A number of rows: an integer is a count, a float a share. 1 is one row, 1.0 is all rows."""
 
 
 class _FeatureParameters(Parameters):
-    """The base of the kinds: `kind` is part of a configuration, not a field."""
+    """The base of the kinds' parameters; `kind` is a key of configurations, but no field."""
 
     prefix: ClassVar[str] = PREFIX
     kind: ClassVar[str]
@@ -103,7 +103,7 @@ class _TextParameters(_FeatureParameters):
 
     @property
     def reading(self) -> TextReading:
-        """Return how the characters of texts are read."""
+        """Return how the characters of texts are normalised."""
         return TextReading(self.lowercase, self.unicode, self.clean)
 
 
@@ -137,9 +137,7 @@ class _NgramParameters(WordParameters):
 
 
 class TfidfParameters(_NgramParameters):
-    """Words and word n-grams of a text, counted and weighted as
-    scikit-learn's TfidfVectorizer does.
-    """
+    """Words and word n-grams of a text, weighted as by scikit-learn's TfidfVectorizer."""
 
     kind: ClassVar[str] = "tfidf"
 
@@ -159,8 +157,9 @@ class TfidfParameters(_NgramParameters):
 
 
 class _CharParameters(_FeatureParameters):
-    """Parameters of kinds that count character n-grams within
-    words, a blank at both ends of a word.
+    """Parameters of kinds that count character n-grams within words.
+
+    A word has a blank at both ends.
     """
 
     char_min: int = Field(
@@ -181,8 +180,8 @@ class _CharParameters(_FeatureParameters):
 
 
 class CharsParameters(_CharParameters, _TextParameters):
-    """Character n-grams within words, weighted as scikit-learn's
-    TfidfVectorizer(analyzer="char_wb") does.
+    """Character n-grams within words, weighted as by scikit-learn's
+    TfidfVectorizer(analyzer="char_wb").
     """
 
     kind: ClassVar[str] = "chars"
@@ -194,8 +193,8 @@ class CharsParameters(_CharParameters, _TextParameters):
 
 
 class WordsCharsParameters(_CharParameters, TfidfParameters):
-    """Words and word n-grams, and beside them character n-grams
-    within words; each part is scaled alone.
+    """Words and word n-grams, followed by character n-grams within words; each part is scaled
+    alone.
     """
 
     kind: ClassVar[str] = "words+chars"

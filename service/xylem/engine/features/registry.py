@@ -74,7 +74,7 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
         return Featurizer(parameters, dataset.rows.n_features)
     kind = default_kind(dataset)
     raise BadParameter(
-        f"features.kind: expected one for such data, as {kind}, found {parameters.kind}"
+        f"features.kind: expected a kind for this data, for example {kind}, found {parameters.kind}"
     )
 
 
@@ -96,7 +96,7 @@ class MakeRows:
         return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 
     def workspace(self) -> Featurizer:
-        """Return the featurizer."""
+        """Return the featurizer, which each worker makes once."""
         return load_featurizer(self.config, self.arrays, self.n_features)
 
     def run(self, texts: Sequence[str], featurizer: Featurizer, stop: U8) -> SparseRows:
@@ -122,7 +122,7 @@ def streaming_featurizer(
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return Featurizer(parameters, n_features)
     raise BadParameter(
-        f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}"
+        f"features.kind: expected {kind}, because this data is streamed, found {parameters.kind}"
     )
 
 

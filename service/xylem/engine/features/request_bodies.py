@@ -128,7 +128,7 @@ class RequestBodies(Uncopyable):
                 forms.characters_max, forms.values_max // text_rows.features_a_character
             )
             texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
-            sample = np.frombuffer(b"", np.uint8)  # as `encoded` returns it
+            sample = np.frombuffer(b"", np.uint8)  # read-only, as `encoded` returns it
             rows_by = address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
             self.texts = texts._replace(rows_by=rows_by)
         self.texts_at = handle_of(self.texts)

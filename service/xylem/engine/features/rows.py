@@ -72,7 +72,7 @@ def rows_of_csr(
     if len(indices) and (least < 0 or greatest >= n_features):
         id_range = f"{least} to {greatest}"
         raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {id_range}")
-    with np.errstate(over="ignore"):  # a number beyond 32 bits is infinite, and refused as such
+    with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
         narrow_values = values.astype(np.float32)
     return tidied(starts, features, narrow_values, n_features)
 
@@ -92,7 +92,7 @@ def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRow
 
 
 NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
-"""Norms as kernels take them."""
+"""The numbers of the norms, as kernels take them."""
 
 _L2, _L1, _NONE = range(3)
 

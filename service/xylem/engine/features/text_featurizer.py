@@ -112,6 +112,6 @@ class TextFeaturizer(Featurizer, ABC):
         """Return the rows of the first n texts that a kernel has read."""
         text_ptr = texts.text_ptr[: n + 1]
         utf8 = texts.utf8[: text_ptr[n]]
-        # as `encoded` returns it: else the kernel would be compiled once more
+        # read-only, as `encoded` returns it; otherwise the kernel would be compiled once more
         utf8.flags.writeable = False
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, texts.table), self.n_features)

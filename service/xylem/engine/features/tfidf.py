@@ -216,7 +216,7 @@ def fit_tfidf(
     names, idf, old_ids = sums.choose(is_common, parameters.max_features, len(texts), parameters)
     featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     counted = SparseRows.join(parts)
-    # old[i] is the id that feature i had in `sums`; -1 stands for n-grams that are not chosen
+    # old_ids[i] is the id that feature i had in `sums`; -1 stands for n-grams that are not chosen
     ids = inverse(old_ids, sums.vocabulary.n)[counted.indices]
     has_id = ids >= 0
     rows = tidied(

@@ -20,9 +20,10 @@ _SPACE = 32
 STOPS = "features/stops"
 """The group of arrays that holds the table of stop words."""
 
-FORMS_MAX = 1 << 16  # the forms of so many words are cached, those of the last used ones
+FORMS_MAX = 1 << 16  # the most words whose forms are cached; the least recently used are dropped
 WORD_BYTES_MAX = 100
-"""A longer word is its own form: stemmers take time that grows with its square."""
+"""A longer word is its own form, because the time of stemmers grows with the square of its length.
+"""
 
 STEM_ITEMS = 16
 LEMMA_ITEMS = 64
@@ -61,7 +62,7 @@ class WordForms:
         """Return the forms of words; two words that touch still touch, if neither is removed."""
         data = words.utf8.tobytes()
         form_of = self._cached_form
-        spellings = data.split(b" ")  # faster than slices, where a space stands between all words
+        spellings = data.split(b" ")  # faster than slices, if there is a space between all words
         if len(spellings) != len(words.start):
             spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
             spellings = [data[start:end] for start, end in spans]

@@ -18,7 +18,7 @@ from xylem.engine.features.characters import (
 from xylem_store import I64, U8, inlined, kernel
 
 _SPACE = 32
-# a word has at least so many characters, but a character of a script without blanks is a word
+# the least characters of a word, except that a character of a script without blanks is a word
 _SHORTEST = 2
 
 

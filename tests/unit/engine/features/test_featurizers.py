@@ -291,7 +291,9 @@ def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
     ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("raw", "hashing"), ("raw", "named")]
 )
 def test_parameters_for_other_data_are_refused(data: str, kind: str) -> None:
-    with pytest.raises(BadParameter, match=f"expected one for such data, as {data}, found {kind}"):
+    with pytest.raises(
+        BadParameter, match=f"expected a kind for this data, for example {data}, found {kind}"
+    ):
         fit_featurizer(DATA[data], parameters_of({"kind": kind}))
 
 

@@ -343,7 +343,7 @@ def nothing_is_missed(search: Search, first_lane: int, n_trees: int, beam: BeamW
 
 @inlined
 def reaches(search: Search, node: int, score: np.float32, floor: np.float32) -> bool:
-    """Return whether a label below a node of this score can have a key of at least `floor`."""
+    """Return whether a label below a node of this log-score can have a key >= `floor`."""
     return bool(key_of(search, node, score) >= floor)
 
 

@@ -294,7 +294,7 @@ def _add_candidate(label: int, n: int, workspace: CombinedWorkspace) -> int:
 
 @inlined
 def _clear_slots(n: int, workspace: CombinedWorkspace) -> None:
-    """Clear the slots of the n candidates."""
+    """Set the slots of the n candidates to _NONE."""
     for i in range(n):
         workspace.slot[workspace.candidate[i]] = _NONE
 
@@ -303,7 +303,7 @@ def _clear_slots(n: int, workspace: CombinedWorkspace) -> None:
 def _describe(
     rows: Rows, row: int, first: int, last: int, workspace: CombinedWorkspace, near: NearSearch
 ) -> None:
-    """Set the first columns of `matrix` to the features of candidates first .. last - 1."""
+    """Set the first columns of `matrix` to the features of the candidates first .. last - 1."""
     end = rows.indptr[row + 1]
     for m in range(len(workspace.members)):
         _describe_by_member(struct_at(Member, workspace.members[m]), m, first, last, workspace)

@@ -16,7 +16,7 @@ from xylem_store import nonallocating_inlined as inlined
 
 @inlined
 def better(score: float32, id_: int, other_score: float32, other_id: int) -> bool:
-    """Return whether (score, id_) comes before (other_score, other_id)."""
+    """Return whether (score, id_) is better than (other_score, other_id)."""
     return bool(score > other_score or (score == other_score and id_ < other_id))
 
 

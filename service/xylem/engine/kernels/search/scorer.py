@@ -229,7 +229,7 @@ def add_rows(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
     n_words = _add_sparse_rows(sparse, work, stage, margins)
     if work.counts[stage, 1] > 0:
         _add_dense_rows(dense, width, work, stage, margins)
-        for j in range(int(width), LANES):  # where vectors read the rows after a narrow one
+        for j in range(int(width), LANES):  # vectors also read the rows after a narrow row
             margins[j] = np.float32(0.0)
     return np.int64(n_words * sparse.itemsize + work.counts[stage, 1] * width * dense.itemsize)
 

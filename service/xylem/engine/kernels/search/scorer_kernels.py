@@ -49,7 +49,7 @@ def score_int8(call_at: I64, mode: int, first: int, second: int, n: int) -> None
     _score(call_at, mode, first, second, n, _INT8)
 
 
-_KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes of a sparse word
+_KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the size of a sparse word
 
 
 def scorer_of(ensemble: TreeEnsemble) -> int:

@@ -70,7 +70,7 @@ def _log_softmax(n_children: int, margins: F32) -> None:
             return
         margins[j] = min(max(margins[j], -bound), bound)
         greatest = max(greatest, margins[j])
-    total = 0.0  # in double precision: a flat tree adds up 65,536
+    total = 0.0  # in double precision: a node of a flat tree may have 65,536 children
     for j in range(n_children):
         margins[j] = max(margins[j] - greatest, _LEAST)
         total += np.exp(margins[j])

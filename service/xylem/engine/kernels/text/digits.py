@@ -131,7 +131,7 @@ def write_float32(bits: np.uint32, out: U8, position: int) -> int:
         digits //= 10
         exponent += 1
     n = _length(digits)
-    point = n + int(exponent)  # so many digits stand before the point
+    point = n + int(exponent)  # the number of digits before the point
     if 0 < point <= 13:
         n_whole_digits = max(n, point)
         for _ in range(exponent):
@@ -211,7 +211,7 @@ def _digits(data: U8, i: int, significand: np.uint64, n: int) -> tuple[np.uint64
     while is_digit(data[i]):
         if n < _DIGITS_MAX:
             significand = significand * np.uint64(10) + np.uint64(data[i] - _ZERO)
-            n += 1 if significand > np.uint64(0) else 0  # zeros in front do not count
+            n += 1 if significand > np.uint64(0) else 0  # leading zeros do not count
         else:
             dropped += 1
         i += 1
@@ -276,7 +276,7 @@ def parse_decimal(data: U8, i: int) -> tuple[np.float32, int, int]:
         power -= (i - start) - dropped
     if n_digits == 0:
         letter = data[start] | 32
-        code = NON_FINITE if letter == 105 or letter == 110 else MALFORMED  # i, n
+        code = NON_FINITE if letter == 105 or letter == 110 else MALFORMED  # "i" or "n"
         return np.float32(0.0), i, code
     if data[i] == _E or data[i] == _SMALL_E:
         exponent, i, present = _exponent(data, i + 1)

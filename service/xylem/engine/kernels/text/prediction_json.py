@@ -50,7 +50,7 @@ class Seal(NamedTuple):
 
 @inlined
 def copy_text(text: U8, out: U8, position: int) -> int:
-    """Write a text at out[at]; return where it ends."""
+    """Write a text at out[position]; return where it ends."""
     for i in range(len(text)):
         out[position + i] = text[i]
     return position + len(text)
@@ -83,8 +83,9 @@ def pack(number: int | np.int64, n_bytes: int, out: U8, position: int) -> int:
 
 @inlined
 def _write_base64(data: U8, n: int, out: U8, position: int) -> int:
-    """Write data[:n] in the URL-safe alphabet of RFC 4648, without
-    padding; return the place after it.
+    """Write data[:n] as base64, in the URL-safe alphabet of RFC 4648, without padding.
+
+    Return the place after it.
     """
     for i in range(0, n, 3):
         bits = np.int64(data[i]) << 16
