@@ -230,7 +230,7 @@ def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> st
     total = 0
     for i in range(n_rows):
         predictor.predict(rows.cut(i, i + 1), options)
-        queue = predictor.pool._idle[0][-1].own
+        queue = predictor.pool._idle[0][-1].traversal_buffers
         total += (
             np.count_nonzero(queue.node_stamp == queue.stamp[0]) - predictor._ensemble.child_ptr[0]
         )

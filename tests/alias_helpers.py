@@ -1,4 +1,4 @@
-"""Changes of aliases past the registry, as tests make them."""
+"""Change aliases in the store directly, not through the registry."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,18 +10,18 @@ from xylem_store.store import Store
 
 
 def deny(store: Store, model: str, labels: Iterable[str], alias: str = LATEST) -> None:
-    """Have an alias deny these labels and no other."""
+    """Set the labels that an alias denies; others are no longer denied."""
     names = list(labels)
     store.change_alias(model, alias, DENIED, denying(lambda _: names))
 
 
-Parts = tuple[int, int] | None  # a version and its parts
+Parts = tuple[int, int] | None  # (version, its parts of the traffic)
 
 
 def split(
     store: Store, model: str, canary: Parts = None, shadow: Parts = None, alias: str = LATEST
 ) -> None:
-    """Have these versions stand beside the one that an alias names, and no other."""
+    """Set the canary and the shadow version of an alias; None: the alias has none."""
 
     def change(now: Alias) -> Alias:
         return now._replace(canary=canary and Beside(*canary), shadow=shadow and Beside(*shadow))
@@ -30,7 +30,7 @@ def split(
 
 
 def file_of(store: Store, model: str, alias: str = LATEST) -> Path:
-    """Return the file of an alias's document, which may be written to."""
+    """Return the file of an alias's document, after it was made writable."""
     file = store.root / MODELS / model / ALIASES / alias_file(alias)
     file.chmod(0o644)
     return file

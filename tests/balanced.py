@@ -1,4 +1,4 @@
-"""The load balancers that a configuration is shipped for, before replicas on loopback."""
+"""Run the load balancers for which configurations are shipped, with replicas on loopback."""
 
 import re
 import shutil
@@ -27,11 +27,11 @@ UPGRADES = [
     "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     "Sec-WebSocket-Version: 13\r\nUser-Agent: Go-http-client/1.1\r\n",
 ]
-"""Headers by which clients of Java and Go ask for another protocol."""
+"""Headers with which clients of Java and Go ask for another protocol."""
 
 
 class Cluster(NamedTuple):
-    """The balancer's port for requests, that for streams, and the replicas behind it."""
+    """A balancer with its port for requests, its port for streams, and its replicas."""
 
     port: int
     stream_port: int
@@ -39,14 +39,14 @@ class Cluster(NamedTuple):
 
 
 def haproxy_command(conf: Path) -> list[object]:
-    """The command that runs haproxy; skips where there is none."""
+    """Return the command that runs haproxy; skip the test if it is not installed."""
     if not Path(HAPROXY).exists():
         pytest.skip("haproxy is not installed")
     return [HAPROXY, "-f", conf]
 
 
 def nginx_command(conf: Path) -> list[object]:
-    """The command that runs nginx; skips where there is none, or it cannot balance TCP."""
+    """Return the command that runs nginx; skip the test if it is missing or cannot balance TCP."""
     if not Path(NGINX).exists():
         pytest.skip("nginx is not installed")
     command = [NGINX, "-c", conf]
@@ -62,7 +62,7 @@ def nginx_command(conf: Path) -> list[object]:
 
 @contextmanager
 def running(command: list[object], port: int) -> Iterator[None]:
-    """Run a balancer until the block ends; it listens on the port."""
+    """Run a balancer while the block runs, from when it listens on the port."""
     with subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL) as process:
         try:
             wait_for(lambda: process.poll() is None and listens(port))
@@ -72,7 +72,7 @@ def running(command: list[object], port: int) -> Iterator[None]:
 
 
 def replaced(text: str, changes: dict[str, str]) -> str:
-    """A configuration with other words, each of which stands in it once."""
+    """Return a configuration with words replaced, each of which must occur exactly once."""
     for old, new in changes.items():
         assert text.count(old) == 1
         text = text.replace(old, new)
@@ -81,7 +81,7 @@ def replaced(text: str, changes: dict[str, str]) -> str:
 
 @contextmanager
 def haproxy(port: int, replicas: list[int], directory: Path) -> Iterator[None]:
-    """Run haproxy with the shipped file: only the port and the names of replicas differ."""
+    """Run haproxy with the shipped file; only the port and the names of replicas are changed."""
     names = {f"xylem-{i}:8080": f"127.0.0.1:{replica}" for i, replica in enumerate(replicas, 1)}
     conf = directory / "haproxy.cfg"
     conf.write_text(
@@ -93,8 +93,9 @@ def haproxy(port: int, replicas: list[int], directory: Path) -> Iterator[None]:
 
 @contextmanager
 def nginx(port: int, stream_port: int, replicas: list[int], directory: Path) -> Iterator[None]:
-    """Run nginx with the shipped file: only ports, names of replicas
-    and paths of temporary files differ.
+    """Run nginx with the shipped file.
+
+    Only the ports, the names of replicas and the paths of temporary files are changed.
     """
     text = NGINX_CONF.read_text().replace("/tmp/", f"{directory}/")
     ports = {"listen 8080": port, "listen 8081": stream_port}
@@ -109,8 +110,9 @@ def nginx(port: int, stream_port: int, replicas: list[int], directory: Path) -> 
 
 
 def ignore_upgrades(port: int) -> None:
-    """A request that asks for another protocol has one answer, and no request is
-    found in its body.
+    """Check that a request for another protocol gets one answer, whatever its body is.
+
+    A body that looks like a request must not be answered as one.
     """
     hidden = f"GET {PREDICT.removesuffix('/predict')} HTTP/1.1\r\nhost: x\r\n\r\n"
     for upgrade in UPGRADES:
@@ -124,5 +126,5 @@ def ignore_upgrades(port: int) -> None:
                 connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
                 time.sleep(0.02)  # the body comes in a packet of its own
                 connection.sendall(body.encode())
-                answered, found = answer_on(connection)
-                assert (answered, "predictions" in found) == (status, status == 200)
+                answered, answer = answer_on(connection)
+                assert (answered, "predictions" in answer) == (status, status == 200)

@@ -1,4 +1,4 @@
-"""A real browser, driven over its DevTools protocol through two pipes: it needs chromium alone."""
+"""Drive a real browser over its DevTools protocol, through two pipes; only chromium is needed."""
 
 import base64
 import json
@@ -23,22 +23,25 @@ _AS_3_AND_4 = (
     "import fcntl, os, sys; r, w = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]);"
     "os.dup2(r, 3); os.dup2(w, 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
-"""Where chromium reads commands, and where it writes answers and events."""
+"""A script that starts a command with two pipes as descriptors 3 and 4.
+
+Chromium reads commands from 3, and writes answers and events to 4.
+"""
 
 
 class Browser:
     """A page of a headless chromium.
 
-    console   what the page logged, its exceptions and what its policy refused
-    requests  the addresses it asked for
+    console   messages that the page logged, its exceptions, and violations of its policy
+    requests  the addresses that the page requested
     """
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
         (commands, self._out), (self._in, answers) = os.pipe(), os.pipe()
-        started = [sys.executable, "-c", _AS_3_AND_4, str(commands), str(answers), CHROMIUM]
+        relay_command = [sys.executable, "-c", _AS_3_AND_4, str(commands), str(answers), CHROMIUM]
         self._process = subprocess.Popen(
-            [*started, *FLAGS, *LOOKS, f"--user-data-dir={profile}"],
+            [*relay_command, *FLAGS, *LOOKS, f"--user-data-dir={profile}"],
             pass_fds=(commands, answers),
             stderr=subprocess.DEVNULL,
         )
@@ -70,7 +73,7 @@ class Browser:
         os.close(self._out)
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """The result of a command."""
+        """Send a command; return its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -87,7 +90,7 @@ class Browser:
             self._note(answer)
 
     def _read(self, deadline: float) -> Any:
-        """The next message."""
+        """Return the next message: an answer or an event."""
         while b"\0" not in self._buffer:
             readable, _, _ = select.select(
                 [self._in], [], [], max(0.0, deadline - time.monotonic())
@@ -100,27 +103,33 @@ class Browser:
         return json.loads(message)
 
     def _note(self, event: Any) -> None:
-        method, said = event.get("method"), event.get("params", {})
+        """Add an event to `console` or `requests`, if it belongs there."""
+        method, parameters = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
-            details = said["exceptionDetails"]
+            details = parameters["exceptionDetails"]
             self.console.append(
                 str(details.get("exception", {}).get("description", details["text"]))
             )
         elif method == "Log.entryAdded":
-            self.console.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+            self.console.append(
+                f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}"
+            )
         elif method == "Runtime.consoleAPICalled":
-            self.console.append(" ".join(str(one.get("value", "")) for one in said["args"]))
+            self.console.append(
+                " ".join(str(argument.get("value", "")) for argument in parameters["args"])
+            )
         elif method == "Network.requestWillBeSent":
-            self.requests.append(said["request"]["url"])
+            self.requests.append(parameters["request"]["url"])
 
     def open(self, url: str) -> None:
-        """Open a page from anew, also one that differs in its fragment only."""
+        """Load a page, also if its address differs from the current one in the fragment only."""
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page, of a promise what it brings; it may
-        use $ and $$.
+        """Return the value of an expression in the page, for a promise the value it resolves to.
+
+        The expression may use $ and $$.
         """
         options = {"awaitPromise": True, "returnByValue": True, "includeCommandLineAPI": True}
         done = self.call("Runtime.evaluate", expression=script, **options)
@@ -139,41 +148,39 @@ class Browser:
             time.sleep(0.02)
 
     def count(self, selector: str, n: int) -> None:
-        """Wait until there are so many elements."""
+        """Wait until the number of elements is n."""
         self.wait(f"$$({json.dumps(selector)}).length === {n}")
 
     def shows(self, selector: str, text: str) -> None:
-        """Wait until an element has a text in it."""
+        """Wait until an element contains a text."""
         self.wait(f"$({json.dumps(selector)}).textContent.includes({json.dumps(text)})")
 
     def text(self, selector: str) -> str:
-        """The text that an element shows, once it is there."""
-        self.wait(found := f"$({json.dumps(selector)})")
-        return str(self.run(f"{found}.innerText"))
+        """Wait for an element; return the text that it shows."""
+        self.wait(element := f"$({json.dumps(selector)})")
+        return str(self.run(f"{element}.innerText"))
 
     def click(self, selector: str) -> None:
-        """Click an element, once it is there."""
-        found = f"$({json.dumps(selector)})"
-        self.wait(f"{found} && !{found}.disabled")
-        self.run(f"{found}.click()")
+        """Wait for an element that is not disabled, and click it."""
+        element = f"$({json.dumps(selector)})"
+        self.wait(f"{element} && !{element}.disabled")
+        self.run(f"{element}.click()")
 
     def press(self, button: str) -> None:
-        """Click the first visible button or link of a text, once it is there."""
-        found = (
+        """Wait for a visible button or link with this text, and click the first one."""
+        element = (
             "$$('button, a, summary')"
             f".find(e => e.innerText.trim() === {json.dumps(button)} && e.checkVisibility() "
             "&& !e.disabled)"
         )
-        self.wait(found)
-        self.run(f"{found}.click()")
+        self.wait(element)
+        self.run(f"{element}.click()")
 
     def fill(self, selector: str, value: str) -> None:
-        """Put a value into a field, as its user would: it is told of the input, and
-        of the change.
-        """
-        self.wait(found := f"$({json.dumps(selector)})")
+        """Set the value of a field as a user would, with the events `input` and `change`."""
+        self.wait(element := f"$({json.dumps(selector)})")
         self.run(
-            f"(() => {{ const e = {found}; e.focus(); e.value = {json.dumps(value)};"
+            f"(() => {{ const e = {element}; e.focus(); e.value = {json.dumps(value)};"
             "for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind, "
             "{bubbles: true})); })()"
         )
@@ -185,13 +192,15 @@ class Browser:
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
 
     def look(self, width: int = 1200, height: int = 800, *, dark: bool = False) -> None:
-        """Be a screen of this size, light or dark."""
+        """Set the size of the screen, and whether its colours are light or dark."""
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    def picture(self, file: Path, *, whole: bool = False) -> None:
-        """Write what is seen, or the whole page, as PNG."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        file.write_bytes(base64.b64decode(found["data"]))
+    def picture(self, file: Path, *, beyond_viewport: bool = False) -> None:
+        """Write the visible part of the page as PNG, or the whole page."""
+        screenshot = self.call(
+            "Page.captureScreenshot", format="png", captureBeyondViewport=beyond_viewport
+        )
+        file.write_bytes(base64.b64decode(screenshot["data"]))

@@ -1,4 +1,4 @@
-"""Calls of traversals, put together by hand: what predictors do on pooled buffers."""
+"""Build calls of the traversal kernels by hand; predictors build them on pooled buffers."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from xylem_store.extras import NO_CALIBRATION, NO_RERANK, Rerank
 
 
 class HandMadeCall(NamedTuple):
-    """What a traversal takes; `parts` keeps what the handle leads to alive."""
+    """The argument of a traversal; `parts` keeps the objects alive that the handle refers to."""
 
     handle: Any
     parts: tuple[Any, ...]
@@ -24,14 +24,17 @@ def make_call(
     rows: Any,
     search: Search,
     work: Workspace,
-    own: Any,
+    queues: Any,
     answers: Answers,
     *,
     rerank: Rerank = NO_RERANK,
     stop: Any = None,
 ) -> HandMadeCall:
-    """Return a call for all of the rows (indptr, indices, values);
-    `stop`: the flag, if not work.stop.
+    """Return a call for all rows.
+
+    rows    (indptr, indices, values)
+    queues  the workspace of the traversal itself
+    stop    the flag that stops it; None: work.stop
     """
     structs = (
         ensemble,
@@ -41,8 +44,8 @@ def make_call(
         search,
         answers,
         work,
-        own.entries(),
-        own,
+        queues.entries(),
+        queues,
     )
     handles = [handle_of(struct) for struct in structs]
     if stop is not None:
@@ -52,7 +55,7 @@ def make_call(
 
 
 def no_answers(n_rows: int, top_r: int, costs: Any = None, exact: Any = None) -> Answers:
-    """Return answers that no row has yet; `costs` and `exact`: arrays that are to be filled."""
+    """Return answers that are not yet filled; `costs` and `exact` are used as arrays if given."""
     return Answers(
         np.full(n_rows, -1, np.int64),
         np.full((n_rows, top_r), -1, np.int32),
@@ -63,7 +66,7 @@ def no_answers(n_rows: int, top_r: int, costs: Any = None, exact: Any = None) ->
 
 
 def dicts_of(answers: Answers) -> list[dict[int, float]]:
-    """Return one {label: score} a row, in the order answered."""
+    """Return {label: score} for each row, with labels in the order of the answers."""
     return [
         dict(zip(labels[:n].tolist(), scores[:n].tolist(), strict=True))
         for n, labels, scores in zip(answers.counts, answers.labels, answers.scores, strict=True)

@@ -1,8 +1,8 @@
-"""pytest with every index of every kernel checked: python -m tests.checked [what pytest takes].
+"""Run pytest with all indices of kernels checked: python -m tests.checked [arguments of pytest].
 
-With NUMBA_BOUNDSCHECK=1 an index beyond an array is an IndexError, in vector loads too. Here a
-negative index is one as well: Python's reading of it, from the end, hides a place that was computed
-wrongly.
+With NUMBA_BOUNDSCHECK=1 an index beyond an array raises IndexError, in vector loads too. Here a
+negative index raises it as well: counted from the end, as Python does, it would hide an index that
+was computed wrongly.
 """
 
 import os
@@ -17,7 +17,7 @@ _fix_index: Any = arrayobj.fix_integer_index
 
 
 def _refuse_negative(context: Any, builder: Any, index_type: Any, index: Any, size: Any) -> Any:
-    """Leave an index that is no constant as it is, for the check to find it."""
+    """Do not add the size to a negative index that is no constant, so that the check refuses it."""
     if index_type.signed and not isinstance(index_type, types.IntegerLiteral):
         return context.cast(builder, index, index_type, types.intp)
     return _fix_index(context, builder, index_type, index, size)

@@ -1,6 +1,4 @@
-"""A clock for coroutines that wait for nothing but each other and
-time: it leaps instead of waiting.
-"""
+"""A clock for coroutines that wait only for each other and for time: it leaps, no test waits."""
 
 import asyncio
 import selectors
@@ -11,21 +9,21 @@ T = TypeVar("T")
 
 
 class LeapingClock:
-    """Stands still while there is work, so that no machine is too
-    slow, and leaps to what comes next.
+    """A clock that stands still while there is work, and then leaps to the next event.
 
-    It can take the place of the module `time` where a module asks only for `monotonic`.
+    So the tests do not depend on the speed of the machine. It can replace the module `time` in a
+    module that uses only `monotonic`.
     """
 
     def __init__(self) -> None:
         self._now = 0.0
 
     def monotonic(self) -> float:
-        """Return the seconds leapt so far."""
+        """Return the sum of all leaps so far, in seconds."""
         return self._now
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine in an event loop that goes by this clock."""
+        """Run a coroutine in an event loop that uses this clock."""
         with asyncio.Runner(loop_factory=self._loop) as runner:
             return runner.run(main())
 
@@ -36,14 +34,14 @@ class LeapingClock:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Lets the clock leap by what it should have waited."""
+    """A selector that does not wait, but lets the clock leap by the timeout."""
 
     def __init__(self, clock: LeapingClock) -> None:
         super().__init__()
         self._clock = clock
 
     def select(self, timeout: float | None = None) -> Any:
-        found = super().select(None if timeout is None else 0)
-        if not found and timeout:
+        events = super().select(None if timeout is None else 0)
+        if not events and timeout:
             self._clock._now += timeout
-        return found
+        return events

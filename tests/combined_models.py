@@ -1,6 +1,4 @@
-"""A combined version of two members and seven names, on texts that have the names of
-their labels.
-"""
+"""Combined versions of two members and seven names, trained on texts with the labels' names."""
 
 import random
 from dataclasses import replace
@@ -51,45 +49,47 @@ WORDS = [
 
 def documents(n: int, seed: int) -> list[dict[str, object]]:
     draw = random.Random(seed)
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for _ in range(n):
-        true = draw.sample(range(6), 2)
-        words = [word for label in true for word in NAMES[label].split()] + draw.sample(WORDS, 5)
+        labels = draw.sample(range(6), 2)
+        words = [word for label in labels for word in NAMES[label].split()] + draw.sample(WORDS, 5)
         draw.shuffle(words)
-        found.append({"text": " ".join(words), "labels": [f"l{label}" for label in true]})
-    return found
+        rows.append({"text": " ".join(words), "labels": [f"l{label}" for label in labels]})
+    return rows
 
 
 def publish_combined(home: Path) -> Store:
-    """Publish `both`, of two members and names, in a store below a
-    directory: the label l6 is in no row.
+    """Publish the combined model `both` and its two members in a store below a directory.
+
+    The label l6 is in no row.
     """
-    made = Store(home / "store")
+    store = Store(home / "store")
     data = write_lines(home / "train.jsonl", documents(150, 1))
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
         request = TrainRequest("label-tree", data, parameters=(f"features.kind={kind}",))
-        train_and_publish(made, model, request)
+        train_and_publish(store, model, request)
     names = home / "names.csv"
     names.write_text("uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES)))
     valid = write_lines(home / "valid.jsonl", documents(110, 2))
     combine_and_publish(
-        made, "both", CombineRequest([("words", 1), ("chars", 1)], valid, names, "en")
+        store, "both", CombineRequest([("words", 1), ("chars", 1)], valid, names, "en")
     )
-    return made
+    return store
 
 
 LONG_NAMES = ["red café", "blue", "red blue red", "red red", "ab cd ef gh ij kl red blue"]
 
 
 def full_draft() -> Draft:
-    """A combined version in which no array is empty: names with
-    brackets and neighbours, and near rows.
+    """Return a combined version in which no array is empty.
+
+    It has names with brackets, names with neighbours, and near rows.
     """
     draft = DRAFTS[6]["combined-clean"]
-    called = [*LONG_NAMES, "red (colour)", "red wine", "wine red", "wine"]
+    concept_names = [*LONG_NAMES, "red (colour)", "red wine", "wine red", "wine"]
     subjects = [
         Subject(f"l{i}", None, {"en": name}, broader=(f"l{i // 2}",), related=(f"l{8 - i}",))
-        for i, name in enumerate(called)
+        for i, name in enumerate(concept_names)
     ]
     words = NameParameters()
     arrays = build_names(concepts_of(subjects), words, count_words(SET_IN_LINES, words))
@@ -101,5 +101,7 @@ def full_draft() -> Draft:
         np.array([0, 2, 4, 5]), np.array([0, 1, 0, 2, 3], np.int32), draft.labels.n_names
     )
     near = group_of(NEAR, draw_near_rows(rows, labels, 0))
-    others = {name: array for name, array in draft.extra.items() if not name.startswith("names/")}
-    return replace(draft, extra={**others, **arrays, **near})
+    other_arrays = {
+        name: array for name, array in draft.extra.items() if not name.startswith("names/")
+    }
+    return replace(draft, extra={**other_arrays, **arrays, **near})

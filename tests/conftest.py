@@ -35,22 +35,22 @@ from xylem_store.store import Store
 
 READY_SECONDS = 240.0
 
-# No timing is asserted: a machine that is busy for a moment fails no example. Examples are the same
-# in each run, unless SEED=drawn: a test that fails now and then tells nothing.
+# Examples have no deadline, so that none fails because the machine is busy for a moment. They are
+# the same in each run, unless SEED=drawn: a failure that cannot be repeated tells nothing.
 DRAWN = os.environ.get("SEED") == "drawn"
 hypothesis.settings.register_profile("patient", deadline=None, derandomize=not DRAWN)
 hypothesis.settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
-    """Have our processes end at SIGINT and SIGHUP although a shell or nohup made us ignore them."""
+    """Make processes end at SIGINT and SIGHUP, also if a shell or nohup let them be ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the soak tests out unless marks are asked for: `-m soak`."""
+    """Leave out the soak tests unless `-m` selects marks, as `-m soak`."""
     if not config.option.markexpr:
         soak = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
@@ -66,30 +66,34 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """The seed of a test's random numbers, printed: its own by
-    default, drawn in a soak run, or $SEED.
+    """The seed of a test's random numbers, which is printed.
+
+    By default it depends on the name of the test; in a soak run it is drawn; or it is $SEED.
     """
-    given = os.environ.get("SEED", "")
+    variable = os.environ.get("SEED", "")
     is_drawn = DRAWN or request.node.get_closest_marker("soak") is not None
     drawn = (
         int.from_bytes(os.urandom(4), "little")
         if is_drawn
         else zlib.crc32(request.node.name.encode())
     )
-    number = int(given) if given.isdigit() else drawn
+    number = int(variable) if variable.isdigit() else drawn
     print(f"SEED={number}")
     return number
 
 
 @pytest.fixture(autouse=True)
 def level_of_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command that runs in this process logs is for that test only."""
+    """Restore the level of logs after a test, as a command in this process may change it."""
     monkeypatch.setattr(logs, "_level", logs._level)
 
 
 @pytest.fixture(scope="session")
 def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory of a store with a model of each kind. Not to be changed, nor its thresholds."""
+    """The directory of a store with a model of each kind.
+
+    Tests must not change it or its thresholds.
+    """
     root = tmp_path_factory.mktemp("store")
     publish_all(root)
     yield root
@@ -104,16 +108,17 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def own_store(shared_store: Path, tmp_path: Path) -> Store:
-    """A copy of the shared store to publish to, without the database
-    that servers over it may have made.
+    """A copy of the shared store for tests that publish to it.
+
+    The database that servers over the shared store may have made is not copied.
     """
-    others = shutil.ignore_patterns("xylem.db*")
-    return Store(Path(shutil.copytree(shared_store, tmp_path / "store", ignore=others)))
+    ignored_files = shutil.ignore_patterns("xylem.db*")
+    return Store(Path(shutil.copytree(shared_store, tmp_path / "store", ignore=ignored_files)))
 
 
 @contextlib.asynccontextmanager
 async def serving(settings: Settings) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
-    """The service in this process, ready, and a client of it."""
+    """Run the service in this process; yield it, when it is ready, and a client of it."""
     app = create_app(settings)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
@@ -131,7 +136,10 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run the command in this process, which saves its start; `input` is its standard input."""
+    """A function that runs the command in this process, without the time of a start.
+
+    `input` is the standard input.
+    """
 
     def run(*arguments: object, store: Path, input: str = "") -> subprocess.CompletedProcess[str]:
         monkeypatch.setenv("XYLEM_STORE", str(store))
@@ -151,8 +159,9 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def command(run_here: Run, tmp_path: Path) -> Command:
-    """As `run_here`, over the store beside a test; its exit
-    status, and what it said on both outputs.
+    """As `run_here`, with the store of the test.
+
+    The function returns (exit status, standard output, standard error).
     """
 
     def run(*arguments: object, store: Path = tmp_path / "store") -> tuple[int, str, str]:
@@ -163,8 +172,9 @@ def command(run_here: Run, tmp_path: Path) -> Command:
 
 
 def answer(done: tuple[int, str, str]) -> Any:
-    """The object on the last line of what a command said; it succeeded and complained
-    of nothing.
+    """Return the JSON on the last line of a command's output.
+
+    Fails unless the command succeeded and its standard error is empty.
     """
     status, out, err = done
     assert (status, err) == (0, "")
@@ -173,11 +183,11 @@ def answer(done: tuple[int, str, str]) -> Any:
 
 @pytest.fixture
 def versions_of_m(tmp_path: Path) -> Store:
-    """The store beside a test, with three versions of a small model `m`."""
-    made = Store(tmp_path / "store")
+    """The store of a test, with three versions of a small model `m`."""
+    store = Store(tmp_path / "store")
     for _ in range(3):
-        made.publish("m", small_draft(n_labels=3, n_features=40, n_trees=1))
-    return made
+        store.publish("m", small_draft(n_labels=3, n_features=40, n_trees=1))
+    return store
 
 
 Call = Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]
@@ -188,8 +198,9 @@ InProcess = Callable[..., Any]
 def shared_service(
     shared_store: Path,
 ) -> Iterator[tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]]:
-    """The service over the shared store in an event loop of its own,
-    for all tests that change nothing.
+    """The service over the shared store, for tests that change nothing.
+
+    Yields (the event loop of the service, in a thread of its own, and a client).
     """
     loop = asyncio.new_event_loop()
     started: Future[httpx.AsyncClient] = Future()
@@ -212,8 +223,9 @@ def shared_service(
 def in_process(
     shared_store: Path, shared_service: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]
 ) -> InProcess:
-    """Run a coroutine function with a client of the service; with
-    a store or limits, one of its own.
+    """A function that calls a coroutine function with a client of the service.
+
+    With a store or limits the service is a new one, else it is the shared one.
     """
 
     def run(call: Call, store: Path | None = None, **limits: Any) -> Any:
@@ -234,8 +246,9 @@ R = TypeVar("R")
 
 
 def together(*calls: Callable[[], R]) -> list[R]:
-    """Call all at the same moment, each in a thread of its own; return what they
-    return, or raise.
+    """Call all functions at the same moment, each in a thread; return their results.
+
+    Raises the error of the first function that raised one.
     """
     gate = threading.Barrier(len(calls), timeout=60)
 
@@ -248,22 +261,22 @@ def together(*calls: Callable[[], R]) -> list[R]:
 
 
 def get(path: str, **headers: str) -> Call:
-    """What asks for a path, for `in_process`; of the names of headers, _ is -."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda client: client.get(path, headers=named)
+    """Return a GET of a path, for `in_process`; _ in names of headers becomes -."""
+    request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda client: client.get(path, headers=request_headers)
 
 
 def post(path: str, content: Any, **headers: str) -> Call:
-    """What sends bytes, or a value as JSON, for `in_process`."""
+    """Return a POST of bytes, or of a value as JSON, for `in_process`."""
     data = json.dumps(content).encode() if isinstance(content, dict | list) else content
-    named = {"content-type": "application/json", **headers}
-    return lambda client: client.post(path, content=data, headers=named)
+    request_headers = {"content-type": "application/json", **headers}
+    return lambda client: client.post(path, content=data, headers=request_headers)
 
 
 def scope_of(
     method: str, path: str, headers: dict[str, str], raw_path: bytes | None = None
 ) -> dict[str, Any]:
-    """What a server calls an app with for a request of these headers."""
+    """Return the ASGI scope with which a server calls an app for a request."""
     return {
         "type": "http",
         "method": method,
@@ -280,11 +293,11 @@ def scope_of(
     }
 
 
-def whole_request(path: str, body: bytes, **more: str) -> tuple[bytes, dict[str, Any]]:
-    """A request to POST as its bytes, and what the server's parser makes of them."""
+def whole_request(path: str, body: bytes, **extra_headers: str) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of a POST, and the scope that the server's parser makes of them."""
     headers = {
         "host": "x",
-        **more,
+        **extra_headers,
         "content-type": "application/json",
         "content-length": str(len(body)),
     }
@@ -293,20 +306,20 @@ def whole_request(path: str, body: bytes, **more: str) -> tuple[bytes, dict[str,
 
 
 def settings_of(store: Path, **changes: Any) -> Settings:
-    """Settings of the environment over a store, with changed settings and limits."""
+    """Return the settings of the environment for a store, with some settings or limits changed."""
     settings = read_settings(store=store, access_log=False)
     limits = {
         name: value for name, value in changes.items() if name in type(settings.limits).model_fields
     }
-    others = {name: value for name, value in changes.items() if name not in limits}
+    other_changes = {name: value for name, value in changes.items() if name not in limits}
     return settings.model_copy(
-        update={"limits": settings.limits.model_copy(update=limits), **others}
+        update={"limits": settings.limits.model_copy(update=limits), **other_changes}
     )
 
 
 @pytest.fixture
 def hide_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """What makes a module, and all within it, fail to be imported."""
+    """A function that makes the import of a package, and of its modules, fail."""
 
     def hide(hidden: str) -> None:
         imported = builtins.__import__
@@ -322,8 +335,9 @@ def hide_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def answered_from_bytes(app: FastAPI, path: str, body: bytes, **headers: str) -> Any:
-    """What an app answers to the bytes of a request to POST whose head
-    it has seen; None: the route does.
+    """Return the answer of an app to the bytes of a POST whose head it knows.
+
+    Returns None if the request is left to the route.
     """
     message, scope = whole_request(path, body, **headers)
     app.state.whole_requests.learn(message, scope)

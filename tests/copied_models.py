@@ -1,7 +1,7 @@
-"""A process of its own for tests of copies: `python -m tests.copied_models WHAT FOLDER`.
+"""Check copies of models in a process of its own: `python -m tests.copied_models WHAT FOLDER`.
 
-It prints "same" when every answer of a copy is the one that was written beside it, with memory used
-and freed in between, where a copy that still led to its original's arrays would find other bytes.
+It prints "same" if all answers of the copies are as expected. Memory is used and freed in between:
+a copy that still referred to its original's arrays would find other bytes there.
 """
 
 import copy
@@ -24,11 +24,11 @@ TEXTS = ["first word1 one", "second word2 two", "third word1 word2"] * 10
 LABELS = [["a"], ["b", "c"], ["a", "c"]] * 10
 
 MODELS: dict[str, Any] = {}
-"""The models that a forked process has from its parent."""
+"""The models that a forked process inherits from its parent."""
 
 
 def estimator_data() -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix]:
-    """Return rows and an indicator matrix of labels: more than a page of memory holds."""
+    """Return rows and an indicator matrix of labels, both larger than a page of memory."""
     rng = np.random.default_rng(3)
     X = scipy.sparse.random(200, 300, 0.1, "csr", np.float32, random_state=3)
     Y = rng.random((200, 40)) < 0.05
@@ -37,7 +37,7 @@ def estimator_data() -> tuple[scipy.sparse.csr_matrix, scipy.sparse.csr_matrix]:
 
 
 def churn() -> None:
-    """Free what nobody holds, and write over it."""
+    """Free memory that is no longer referred to, and overwrite it."""
     gc.collect()
     for size in (1, 3, 10, 100, 1000) * 40:
         np.full(size * 64, -1, np.int64)
@@ -45,27 +45,27 @@ def churn() -> None:
 
 
 def answers_of(model: Any, rows: Any) -> Any:
-    """Return what a model says of rows, as plain values."""
+    """Return the predictions of a model for rows, as plain values."""
     if isinstance(model, xylem.Model):
         return [list(map(tuple, row)) for row in model.predict(rows, top_r=3, threads=2)]
     return [model.predict(rows).toarray().tolist(), model.predict_proba(rows).toarray().tolist()]
 
 
 def check(model: Any, rows: Any, expected: Any) -> None:
-    """Fail unless a model says what it should, twice, with memory used in between."""
+    """Fail unless the predictions are as expected, twice, with memory overwritten before each."""
     for _ in range(2):
         churn()
         assert answers_of(model, rows) == expected
 
 
 def check_all(models: dict[str, Any], rows: Any, expected: dict[str, Any]) -> None:
-    """Check models by name; where there are none, those that this process was forked with."""
+    """Check models by name; if there are none, those that this process has from its parent."""
     for name, model in (models or MODELS).items():
         check(model, rows, expected[name])
 
 
 def loaded(folder: Path) -> None:
-    """Every file here: (model, rows, what it says of them), pickled by pickle or by joblib."""
+    """Check the models in all files: (model, rows, expected), pickled by pickle or by joblib."""
     files = sorted(folder.iterdir())
     assert files
     for file in files:
@@ -73,24 +73,24 @@ def loaded(folder: Path) -> None:
 
 
 def copied(folder: Path) -> None:
-    """Deep and shallow copies that outlive their originals, and a clone."""
+    """Check deep and shallow copies that outlive their originals, and a clone."""
     X, Y = estimator_data()
     for copied_by in (copy.deepcopy, copy.copy, clone):
         original: Any = xylem.LabelTreeClassifier(trees=2).fit(X, Y)
         expected = answers_of(original, X)
-        one = copied_by(original)
+        model_copy = copied_by(original)
         del original
-        check(one.fit(X, Y) if copied_by is clone else one, X, expected)
+        check(model_copy.fit(X, Y) if copied_by is clone else model_copy, X, expected)
     trained = xylem.train(X, Y)
-    expected, one = answers_of(trained, X), copy.deepcopy(trained)
+    expected, model_copy = answers_of(trained, X), copy.deepcopy(trained)
     del trained
-    check(one, X, expected)
-    one.save(folder, "m")
+    check(model_copy, X, expected)
+    model_copy.save(folder, "m")
     check(xylem.load(folder, "m"), X, expected)
 
 
 def in_workers(folder: Path) -> None:
-    """Workers of joblib and of both kinds of pools."""
+    """Check models in workers of joblib, and of pools that fork and that spawn."""
     X, Y = estimator_data()
     dense = Y.toarray()
     alone = cross_val_predict(xylem.LabelTreeClassifier(), X, dense, cv=3)

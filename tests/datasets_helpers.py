@@ -1,4 +1,4 @@
-"""What the tests of data sets share."""
+"""Functions that the tests of data sets share."""
 
 import contextlib
 import gzip
@@ -27,17 +27,17 @@ def write_lines(path: Path, rows: Iterable[object]) -> Path:
 
 
 def as_rows(rows: SparseRows, labels: LabelRows) -> list[Row]:
-    """The rows as an oracle returns them."""
-    found = []
+    """Return rows in the form of the oracle: (label ids, {feature: value}) for each row."""
+    oracle_rows = []
     for i in range(labels.n_rows):
         pairs = slice(rows.indptr[i], rows.indptr[i + 1])
         row = dict(zip(rows.indices[pairs].tolist(), rows.values[pairs], strict=True))
-        found.append((labels.indices[labels.indptr[i] : labels.indptr[i + 1]].tolist(), row))
-    return found
+        oracle_rows.append((labels.indices[labels.indptr[i] : labels.indptr[i + 1]].tolist(), row))
+    return oracle_rows
 
 
 def check_sparse(rows: SparseRows) -> None:
-    """Everything that SparseRows promises."""
+    """Check all invariants of SparseRows."""
     assert [array.dtype for array in rows[:3]] == [np.int64, np.int32, np.float32]
     assert rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.indices) == len(rows.values)
     assert np.isfinite(rows.values).all()
@@ -45,14 +45,14 @@ def check_sparse(rows: SparseRows) -> None:
 
 
 def assert_same_bits(rows: SparseRows, expected: SparseRows) -> None:
-    """The arrays are the same, their types too."""
-    for mine, theirs in zip(rows[:3], expected[:3], strict=True):
-        assert isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray)
-        assert mine.dtype == theirs.dtype and mine.tobytes() == theirs.tobytes()
+    """Check that the arrays are equal bit by bit, and of the same types."""
+    for array, expected_array in zip(rows[:3], expected[:3], strict=True):
+        assert isinstance(array, np.ndarray) and isinstance(expected_array, np.ndarray)
+        assert array.dtype == expected_array.dtype and array.tobytes() == expected_array.tobytes()
 
 
 def texts_alone(texts: list[str]) -> Dataset:
-    """Texts without labels."""
+    """Return a data set of texts without labels."""
     labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
     return Dataset(
         "texts", "0" * 64, len(texts), labels, np.zeros(len(texts), np.int32), texts=texts
@@ -60,7 +60,7 @@ def texts_alone(texts: list[str]) -> Dataset:
 
 
 def assert_same_rows(rows: SparseRows, matrix: Any, rtol: float = 1e-6) -> None:
-    """The rows are those of a sparse matrix of scipy."""
+    """Check that rows are those of a sparse matrix of scipy."""
     expected = sp.csr_matrix(matrix)
     expected.sort_indices()
     check_sparse(rows)
@@ -72,14 +72,16 @@ def assert_same_rows(rows: SparseRows, matrix: Any, rtol: float = 1e-6) -> None:
 
 
 def check_dataset(dataset: Dataset) -> None:
-    """Everything that Dataset promises."""
-    given = [part for part in (dataset.rows, dataset.texts, dataset.named) if part is not None]
-    assert len(given) == 1 and dataset.n_rows >= 1
+    """Check all invariants of Dataset."""
+    instances = [
+        part for part in (dataset.rows, dataset.texts, dataset.named_rows) if part is not None
+    ]
+    assert len(instances) == 1 and dataset.n_rows >= 1
     if dataset.rows is not None:
         assert dataset.rows.n_rows == dataset.n_rows
         check_sparse(dataset.rows)
     else:
-        assert len(given[0]) == dataset.n_rows
+        assert len(instances[0]) == dataset.n_rows
     labels = dataset.labels
     assert labels.indptr.dtype == np.int64 and labels.indices.dtype == np.int32
     assert labels.n_rows == dataset.n_rows == len(dataset.unknown_labels)
@@ -99,7 +101,7 @@ def _check_ids(indptr: np.ndarray, indices: np.ndarray, n: int) -> None:
 
 
 def read(path: Path, content: bytes | str, **options: Any) -> Dataset:
-    """What a file of this content is read as; it is packed if its name ends in .gz."""
+    """Write a file, compressed if its name ends in .gz; return the data set read from it."""
     data = content if isinstance(content, bytes) else content.encode(errors="surrogatepass")
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     dataset = read_dataset(path, **options)
@@ -109,29 +111,34 @@ def read(path: Path, content: bytes | str, **options: Any) -> Dataset:
 
 @contextlib.contextmanager
 def refused(kind: Any, words: str, case: object = "") -> Iterator[SimpleNamespace]:
-    """Expect an error of a kind that says so; what did not come is named: a loop tells its case."""
-    told = SimpleNamespace(value=None)
+    """Expect an error of a class, whose message matches `words`; `value` is set to it.
+
+    case  the case of a loop, which is printed if the error is missing or has another message
+    """
+    error_info = SimpleNamespace(value=None)
     try:
-        yield told
+        yield error_info
     except kind as error:
-        told.value = error
+        error_info.value = error
         assert re.search(words, str(error), re.DOTALL), (case, str(error))
     else:
         pytest.fail(f"{case} was not refused: {words}")
 
 
 def refusal(path: Path, content: bytes | str, **options: Any) -> str:
-    """What is said when a file of this content is refused, after the name of the file."""
-    with refused(BadData, "", (path, content[:500])) as told:
+    """Return the message with which a file of this content is refused, without the file's name."""
+    with refused(BadData, "", (path, content[:500])) as error_info:
         read(path, content, **options)
-    said = str(told.value)
-    assert said.startswith(str(path)) and "\n" not in said and len(said) < 700 + len(str(path)), (
-        said
-    )
-    return said.removeprefix(str(path))
+    message = str(error_info.value)
+    assert (
+        message.startswith(str(path))
+        and "\n" not in message
+        and len(message) < 700 + len(str(path))
+    ), message
+    return message.removeprefix(str(path))
 
 
 def labels_of(dataset: Dataset) -> list[list[int]]:
-    """The ids of the labels of each row."""
+    """Return the label ids of each row."""
     ptr, ids = dataset.labels.indptr.tolist(), dataset.labels.indices.tolist()
     return [ids[first:last] for first, last in itertools.pairwise(ptr)]

@@ -1,6 +1,4 @@
-"""File systems that fail: the n-th call raises, or the power goes and what was not
-synced is lost.
-"""
+"""File systems that fail: the n-th call raises, or data that were not synced are lost."""
 
 import errno
 import os
@@ -30,7 +28,7 @@ OPERATIONS = (
 
 
 class QuickFileSystem(FileSystem):
-    """Syncs nothing: as good as the real one as long as the power stays, and much faster."""
+    """A file system that syncs nothing: much faster, and only a power cut shows the difference."""
 
     def fsync(self, fd: int) -> None:
         pass
@@ -40,7 +38,7 @@ class QuickFileSystem(FileSystem):
 
 
 class FaultyFileSystem(QuickFileSystem):
-    """Logs every call; the call number `fail_at`, counted from 0, raises OSError of `error`."""
+    """A file system that logs every call; call `fail_at`, from 0, raises OSError of `error`."""
 
     def __init__(self, fail_at: int | None = None, error: int = errno.EIO) -> None:
         self.log: list[tuple[str, tuple[Any, ...], Any]] = []
@@ -50,7 +48,7 @@ class FaultyFileSystem(QuickFileSystem):
     def _call(self, name: str, *arguments: Any) -> Any:
         number = len(self.log)
         fails = number == self.fail_at
-        if fails and name != "close":  # a close that fails has closed
+        if fails and name != "close":  # a close that fails has closed the file all the same
             self.log.append((name, arguments, None))
             raise OSError(self.error, os.strerror(self.error))
         data = [bytes(a) if isinstance(a, memoryview) else a for a in arguments]
@@ -82,11 +80,11 @@ class _Directory:
 
 
 class Disk:
-    """What is on the medium and what is only in memory, after some of the calls of a log.
+    """A disk after some calls of a log: the data that are synced, and those only in memory.
 
-    A stricter medium than any real one: each change of a directory that was not synced is lost or
-    kept on its own, even the two halves of a rename, and a file's unsynced bytes may be lost, cut,
-    or zeros.
+    It is stricter than any real one: each change of a directory that was not synced is lost or kept
+    independently, even the two halves of a rename, and the unsynced bytes of a file may be lost,
+    cut, or zeros.
     """
 
     def __init__(self, root: Path, template: Path) -> None:
@@ -96,13 +94,13 @@ class Disk:
         self._open: dict[int, _File] = {}
 
     def _load(self, path: Path) -> _Directory:
-        found = {
+        entries = {
             child.name: self._load(child)
             if child.is_dir()
             else _File(child.read_bytes(), child.read_bytes())
             for child in path.iterdir()
         }
-        return _Directory(dict(found), dict(found))
+        return _Directory(dict(entries), dict(entries))
 
     def _at(self, path: Path) -> Any:
         node = self._top
@@ -111,7 +109,7 @@ class Disk:
         return node
 
     def apply(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
-        """Do one call of a log."""
+        """Apply one call of a log."""
         match name, arguments:
             case "create", (path,):
                 self._open[result] = self._at(path.parent).entries[path.name] = _File()
@@ -133,35 +131,35 @@ class Disk:
             case "lock", (path,) if result is not None:
                 self._at(path.parent).entries.setdefault(path.name, _File())
 
-    def lose_power(self, target: Path, how: str, rng: random.Random) -> None:
-        """Write to `target` what is found after the power came back.
+    def lose_power(self, target: Path, fate: str, rng: random.Random) -> None:
+        """Write to `target` the files that are on the disk after a power cut.
 
-        how  "lost": nothing that was not synced; "kept": everything; "mixed": each change by chance
+        fate  of data that were not synced: "lost", "kept", or "mixed", each change by chance
         """
-        self._write(self._top, target, how, rng)
+        self._write(self._top, target, fate, rng)
 
-    def _write(self, node: Any, target: Path, how: str, rng: random.Random) -> None:
-        def kept() -> bool:
-            return how == "kept" or (how == "mixed" and rng.random() < 0.5)
+    def _write(self, node: Any, target: Path, fate: str, rng: random.Random) -> None:
+        def survives() -> bool:
+            return fate == "kept" or (fate == "mixed" and rng.random() < 0.5)
 
         if isinstance(node, _File):
-            data = node.data if node.data == node.synced or kept() else node.synced
+            data = node.data if node.data == node.synced or survives() else node.synced
             if (
-                how == "mixed"
+                fate == "mixed"
                 and data is node.data
                 and node.data != node.synced
                 and rng.random() < 0.7
             ):
-                kept_bytes = (
+                n_bytes_kept = (
                     len(node.synced) if data.startswith(node.synced) else 0
                 )  # of one appended to
-                cut = data[: rng.randrange(kept_bytes, len(data))]
-                data = rng.choice([cut, data[:kept_bytes] + bytes(len(data) - kept_bytes)])
+                cut = data[: rng.randrange(n_bytes_kept, len(data))]
+                data = rng.choice([cut, data[:n_bytes_kept] + bytes(len(data) - n_bytes_kept)])
             target.write_bytes(data)
             return
         target.mkdir()
         for name in sorted(node.entries.keys() | node.synced.keys()):
             new, old = node.entries.get(name), node.synced.get(name)
-            found = new if new is old or kept() else old
-            if found is not None:
-                self._write(found, target / name, how, rng)
+            entry = new if new is old or survives() else old
+            if entry is not None:
+                self._write(entry, target / name, fate, rng)

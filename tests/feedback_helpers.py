@@ -1,4 +1,4 @@
-"""Feedback for the tests: replicas over one database, requests, and what thresholds they move."""
+"""Feedback for the tests: replicas over one database, events and requests."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +34,7 @@ N_LABELS, N_FEATURES = 12, 40
 
 @cache
 def predictor() -> Predictor:
-    """The predictor of a small label tree."""
+    """Return the predictor of a small label tree."""
     store = Store(Path(mkdtemp()) / "store")
     store.publish("m", small_draft(3, n_labels=N_LABELS, n_features=N_FEATURES))
     return Predictor(store.open("m"))
@@ -44,11 +44,12 @@ class Event(NamedTuple):
     """One event of feedback that can be counted.
 
     key        `event_keys` of its identity
-    labels     int32[..]: the true labels, ascending, without repeats
-    row        the instance, one row; None: `predicted` has what it was predicted to have
-    predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
-    epoch      the epoch of the prediction, when it was made before; else None
-    line       what is kept of it as a row to train on; None: nothing is
+    labels     int32[..], the true labels, ascending, without repeats
+    row        the instance, one row; None if `predicted` is given
+    predicted  int32[..], the predicted labels, as `labels`; None: predicted for `row` with the
+               current thresholds
+    epoch      the epoch of a prediction that was made before; else None
+    line       the line that is stored as a row for training; None: nothing is stored
     """
 
     key: bytes
@@ -83,7 +84,7 @@ def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> count
 
 
 class Replica:
-    """One process's view of the thresholds of model m, version 1."""
+    """The thresholds of model m, version 1, as one process has them."""
 
     def __init__(self, url: str, halve_events: int | None = None) -> None:
         self.database = Database(url)
@@ -97,13 +98,14 @@ class Replica:
         return self.writer.submit(self.live, columns(*events), may_wait=False).result(300)
 
     def catch_up(self) -> None:
-        """Read what others wrote."""
+        """Read the changes that other replicas wrote."""
         with self.live.lock, self.database.read() as connection:
             self.live.catch_up(connection)
 
     def bits(self) -> tuple[bytes, bytes, bytes, int]:
-        """Everything that replicas must agree on, and that the nodes'
-        thresholds are those of the labels.
+        """Return all that must be equal in replicas: thresholds, hits, marks and the epoch.
+
+        Fails unless the thresholds of nodes belong to those of the labels.
         """
         state = self.live.snapshot()
         expected = predictor().node_thresholds(state.thresholds)
@@ -123,7 +125,7 @@ def put_candidate(database: Database, version: int, tuned: Tuned) -> int:
 
 
 def columns(*events: Event) -> counters.Events:
-    """Events of the small model as columns."""
+    """Return events of the small model as columns."""
     return as_columns(events, N_FEATURES, N_LABELS)
 
 
@@ -132,14 +134,14 @@ def labels_of(*labels: int) -> np.ndarray:
 
 
 def token_event(name: str, true: list[int], predicted: list[int], epoch: int = 0) -> Event:
-    """An event whose prediction was made before."""
+    """Return an event whose prediction was made before."""
     return Event(
         counters.event_keys("m", [name])[0], labels_of(*true), None, labels_of(*predicted), epoch
     )
 
 
 def instance_event(name: str, true: list[int], seed: int) -> Event:
-    """An event with an instance of random features."""
+    """Return an event with an instance of random features."""
     rng = np.random.default_rng(seed)
     features = np.flatnonzero(rng.random(N_FEATURES) < 0.3).astype(np.int32)
     values = rng.standard_normal(len(features)).astype(np.float32)
@@ -161,8 +163,9 @@ def event(name: str, labels: list[str], **fields: Any) -> dict[str, Any]:
 async def client_of(
     store: Store, as_admin: bool = False, **changes: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client, an admin's or anybody's, of the service, which reads
-    thresholds that others moved at once.
+    """Run the service, which reads changed thresholds every 50 ms; yield a client of it.
+
+    as_admin  whether the client has the admin key
     """
     changes = {"threshold_refresh_ms": 50, **changes}
     if as_admin:
@@ -187,20 +190,21 @@ async def send(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> lis
 
 
 def fault(response: httpx.Response) -> tuple[int, str]:
-    """The status and the code of a refusal."""
+    """Return the status and the error code of a response."""
     return response.status_code, response.json()["code"]
 
 
 async def outcomes(client: httpx.AsyncClient, *events: Any, path: str = PATH) -> list[str]:
-    """What became of events: `applied`, or with a reason as `rejected: bad-request`."""
+    """Send events; return the outcome of each: `applied`, or as `rejected: bad-request`."""
     results = await send(client, *events, path=path)
     return [
-        f"{one['result']}: {one['reason']}" if "reason" in one else one["result"] for one in results
+        f"{outcome['result']}: {outcome['reason']}" if "reason" in outcome else outcome["result"]
+        for outcome in results
     ]
 
 
 def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequence[int]) -> str:
-    """Return an id of a prediction of these labels."""
+    """Return a signed id of a prediction of these labels."""
     names = build_names([f"l{i}" for i in range(max(labels, default=0) + 1)])
     scores = np.ones(len(labels), np.float32)
     spans = Spans(

@@ -1,8 +1,8 @@
 """R10: processes that send feedback and are killed at random moments, by a process that forks them.
 
 python -m tests.feeders URL ROUNDS SEED prints one JSON object. A feeder writes to a pipe when a
-block of events is acknowledged. The next one begins with the block that was not, whose fate nobody
-knows.
+block of events is acknowledged. The next feeder begins with the first block that was not: it may or
+may not have been counted.
 """
 
 import json
@@ -29,7 +29,7 @@ def true_of(i: int) -> list[int]:
 
 
 def feed(url: str, first: int, acknowledged: int) -> None:
-    """Send blocks of events from `first` on, for ever."""
+    """Send blocks of events, from number `first` on, for ever."""
     replica = Replica(url)
     while True:
         block = range(first, first + BLOCK)
@@ -60,7 +60,7 @@ def run(url: str, rounds: int, seed: int) -> dict[str, Any]:
         os.close(read_end)
         database = Database(url)
         tuned = ThresholdDatabase(database).load("m", 1)
-        database.close()  # a connection to SQLite is not to be carried into a fork
+        database.close()  # a connection to SQLite must not be used in a forked process
         marks = int(tuned.counters.marks.sum()) if tuned else 0
         in_doubt += marks > sum(map(marks_of, range(first)))
     replica = Replica(url)
@@ -72,12 +72,12 @@ def run(url: str, rounds: int, seed: int) -> dict[str, Any]:
         for label in set(true_of(i)):
             expected[label] += 1
         expected[i % N_LABELS] += 1
-    found = replica.live.snapshot().counters.marks
+    marks_counted = replica.live.snapshot().counters.marks
     replica.close()
     return {
         "acknowledged": first,
         "lost": outcome[:first].count("applied"),
-        "wrong": int((found != expected).sum()),
+        "wrong": int((marks_counted != expected).sum()),
         "in_doubt": in_doubt,
     }
 

@@ -1,4 +1,4 @@
-"""A command as the first process of a container: PID 1 of a namespace of its own."""
+"""Run a command as the first process of a container: PID 1 of a namespace of its own."""
 
 import shutil
 import signal
@@ -16,15 +16,15 @@ UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 _XYLEM = (sys.executable, "-m", "xylem")
 
 
-def can_be_had() -> bool:
-    """Whether this machine lets us have such a process."""
+def is_available() -> bool:
+    """Return whether this machine allows such a process."""
     if shutil.which(UNSHARE[0]) is None:
         return False
     return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
 
 
 class FirstProcess:
-    """A process that is PID 1, whose end is the end of all that it started."""
+    """A process that is PID 1; when it ends, all processes that it started end."""
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         """Start `command`; `options` are those of Popen."""
@@ -37,7 +37,7 @@ class FirstProcess:
 
     @classmethod
     def of_xylem(cls, *arguments: str, **options: Any) -> Self:
-        """The command `xylem` with these arguments."""
+        """Start the command `xylem` with these arguments."""
         return cls((*_XYLEM, *arguments), **options)
 
     def __enter__(self) -> Self:
@@ -49,8 +49,9 @@ class FirstProcess:
         self._process.communicate()
 
     def wait_for_handler(self) -> None:
-        """Wait until it has a handler for SIGTERM: earlier ones are lost, before any
-        line of ours.
+        """Wait until the process has a handler for SIGTERM.
+
+        A signal that comes earlier, before any line of xylem runs, is lost.
         """
         self._wait_for(self._handles_sigterm)
 

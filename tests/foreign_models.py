@@ -1,6 +1,4 @@
-"""One small model in the files of each library whose models are
-imported, and its scores by definition.
-"""
+"""A small model in the files of each library whose models are imported, and its exact scores."""
 
 import io
 import json
@@ -18,16 +16,16 @@ import scipy.sparse as sp
 
 N_FEATURES = 7
 BELOW = (np.array([0, 2, 4]), np.array([1, 3]))
-"""The labels below each of the two nodes, which are below the root."""
+"""The labels below each of the two nodes; the nodes are the children of the root."""
 
 PARENTS = np.array([0, 1, 0, 1, 0])
-"""The node above each label."""
+"""The node that is the parent of each label."""
 
 _RNG = np.random.default_rng(5)
 
 
 def _matrix(n_columns: int) -> sp.csc_matrix:
-    """Weights as multiples of 1/8, half of them zero; the last row is the bias's."""
+    """Return weights that are multiples of 1/8, half of them zero; the last row is the bias."""
     weights = _RNG.integers(-12, 13, (N_FEATURES + 1, n_columns)) / 8
     weights *= _RNG.random(weights.shape) < 0.5
     weights[N_FEATURES] = _RNG.integers(1, 9, n_columns) / 16
@@ -35,7 +33,7 @@ def _matrix(n_columns: int) -> sp.csc_matrix:
 
 
 def npy(array: Any) -> bytes:
-    """The bytes of a file of numpy."""
+    """Return the bytes of a .npy file."""
     data = io.BytesIO()
     np.save(data, array, allow_pickle=True)
     return data.getvalue()
@@ -47,7 +45,7 @@ ROWS.sort_indices()
 
 
 def scores(link: Callable[[Any], Any], norm: bool = False) -> np.ndarray:
-    """The probability of every label for every row of ROWS."""
+    """Return the probability of each label for each row of ROWS, by the definition."""
     rows = ROWS.toarray().astype(np.float64)
     if norm:
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
@@ -64,17 +62,17 @@ def logistic(margin: Any) -> Any:
 
 
 def save_pecos(path: Path, post_processor: str = "l3-hinge") -> None:
-    tops = [sp.csc_matrix(np.ones((2, 1))), sp.csc_matrix(np.eye(2)[PARENTS])]
-    for i, (weights, above) in enumerate(zip([NODES, LABELS], tops, strict=True)):
+    parent_matrices = [sp.csc_matrix(np.ones((2, 1))), sp.csc_matrix(np.eye(2)[PARENTS])]
+    for i, (weights, parents) in enumerate(zip([NODES, LABELS], parent_matrices, strict=True)):
         folder = path / "ranker" / f"{i}.model"
         folder.mkdir(parents=True)
         sp.save_npz(folder / "W.npz", weights, compressed=False)
-        sp.save_npz(folder / "C.npz", above.astype(np.float32), compressed=False)
+        sp.save_npz(folder / "C.npz", parents.astype(np.float32), compressed=False)
         settings = {
             "model": "MLModel",
             "nr_labels": weights.shape[1],
             "nr_features": N_FEATURES,
-            "nr_codes": above.shape[1],
+            "nr_codes": parents.shape[1],
             "bias": 1.0,
             "pred_kwargs": {"only_topk": 20, "post_processor": post_processor},
         }
@@ -87,7 +85,7 @@ def save_pecos(path: Path, post_processor: str = "l3-hinge") -> None:
 
 
 def to_cbor(item: Any) -> bytes:
-    """CBOR as omikuji writes it: the shortest heads, floats of 16 bits where that loses nothing."""
+    """Return CBOR as omikuji writes it: shortest heads, floats of 16 bits if that is exact."""
     if isinstance(item, float):
         short = np.float16(item)
         return (
@@ -97,11 +95,11 @@ def to_cbor(item: Any) -> bytes:
         )
     size = item if isinstance(item, int) else len(item.encode() if isinstance(item, str) else item)
     major = {int: 0, str: 3, list: 4, dict: 5}[type(item)] << 5
-    for code, form, most in ((24, "B", 0xFF), (25, "H", 0xFFFF), (26, "I", 0xFFFFFFFF)):
+    for code, form, size_max in ((24, "B", 0xFF), (25, "H", 0xFFFF), (26, "I", 0xFFFFFFFF)):
         if size < 24:
             head = bytes([major | size])
             break
-        if size <= most:
+        if size <= size_max:
             head = struct.pack(f">B{form}", major | code, size)
             break
     if isinstance(item, str):
@@ -160,7 +158,10 @@ def napkinxc_settings(
 
 
 def _napkinxc_scorer(column: np.ndarray, first_class: int, sparse: bool, loss: int) -> bytes:
-    """Weights of index 0 (none), the bias, and the features; those of class 0 are kept negated."""
+    """Return a scorer: weights of index 0 (unused), bias and features.
+
+    If the first class is 0, the weights are stored negated.
+    """
     dense = np.concatenate([[0], column[-1:], column[:-1], [0]]).astype("<f4")
     dense = dense if first_class else -dense
     used = np.flatnonzero(dense)
@@ -185,7 +186,7 @@ def save_napkinxc(path: Path, loss: int = 0, root: bytes = struct.pack("<iii", 1
 
 
 def _libmultilabel_classes() -> dict[str, types.ModuleType]:
-    """Modules of the names that libmultilabel's pickles have in them."""
+    """Return modules with the classes whose names are in pickles of libmultilabel."""
     tree, linear = "libmultilabel.linear.tree", "libmultilabel.linear.linear"
     names = ("libmultilabel", "libmultilabel.linear", tree, linear)
     modules = {name: types.ModuleType(name) for name in names}
@@ -198,29 +199,33 @@ def _libmultilabel_classes() -> dict[str, types.ModuleType]:
     return modules
 
 
-def _made(module: types.ModuleType, kind: str, /, **attributes: Any) -> Any:
-    made = getattr(module, kind)()
-    made.__dict__.update(attributes)
-    return made
+def _instance_of(module: types.ModuleType, kind: str, /, **attributes: Any) -> Any:
+    instance = getattr(module, kind)()
+    instance.__dict__.update(attributes)
+    return instance
 
 
 def libmultilabel_pickle(n_trees: int = 1, bias: float = 1.0, **changes: Any) -> bytes:
-    """The pickle of a model; `changes` replace attributes of its trees."""
+    """Return the pickle of a model; `changes` replace attributes of its trees."""
     modules = _libmultilabel_classes()
     tree, linear = modules["libmultilabel.linear.tree"], modules["libmultilabel.linear.linear"]
     leaves = [
-        _made(tree, "Node", label_map=labels, children=[], index=1 + i)
+        _instance_of(tree, "Node", label_map=labels, children=[], index=1 + i)
         for i, labels in enumerate(BELOW)
     ]
-    root = _made(tree, "Node", label_map=np.arange(5), children=leaves, index=0, is_root=True)
+    root = _instance_of(
+        tree, "Node", label_map=np.arange(5), children=leaves, index=0, is_root=True
+    )
     weights = sp.hstack([NODES, *(LABELS[:, labels] for labels in BELOW)], "csc").astype(np.float64)
-    flat = _made(
+    flat = _instance_of(
         linear, "FlatModel", name="f", weights=weights, bias=bias, thresholds=0, multiclass=False
     )
     pointers = np.cumsum([0, 2, *map(len, BELOW)])
     attributes = {"name": "tree", "root": root, "flat_model": flat, "node_ptr": pointers, **changes}
-    models = [_made(tree, "TreeModel", **attributes) for _ in range(n_trees)]
-    model = models[0] if n_trees == 1 else _made(tree, "EnsembleTreeModel", tree_models=models)
+    models = [_instance_of(tree, "TreeModel", **attributes) for _ in range(n_trees)]
+    model = (
+        models[0] if n_trees == 1 else _instance_of(tree, "EnsembleTreeModel", tree_models=models)
+    )
     with mock.patch.dict(sys.modules, modules):
         return pickle.dumps({"preprocessor": None, "model": model}, protocol=5)
 

@@ -1,26 +1,28 @@
-"""Hides inner parts of numba from our kernels while they are
-imported; numba itself goes on with them.
+"""Hide inner parts of numba from the decorators of kernels, while these are imported.
+
+Numba itself still has these parts.
 """
 
 IMPORT_WITHOUT = '''
 import importlib, sys, types
 
 def import_without(*parts):
-    """Import the decorators of kernels where each `module:name` or `module:Class.name` is gone."""
-    before = dict(sys.modules)
+    """Import the decorators of kernels without each `module:name` or `module:Class.name`."""
+    modules = dict(sys.modules)
     for part in parts:
         module_name, _, path = part.partition(":")
         module = importlib.import_module(module_name)
-        before[module_name] = before.get(module_name, module)
+        modules[module_name] = modules.get(module_name, module)
         copied = types.ModuleType(module_name)
         vars(copied).update(vars(module))
         name, _, member = path.partition(".")
-        whole = vars(copied).pop(name, None)
+        hidden = vars(copied).pop(name, None)
         if member:
-            names = [n for n in dir(whole) if n != member and not n.startswith("__")]
-            kept = {n: getattr(whole, n) for n in names}
-            setattr(copied, name, type(name, (), kept))
+            names = [n for n in dir(hidden) if n != member and not n.startswith("__")]
+            attributes = {n: getattr(hidden, n) for n in names}
+            setattr(copied, name, type(name, (), attributes))
         sys.modules[module_name] = copied
     import xylem_store.compiled.decorators
-    sys.modules.update({name: before[name] for name, _ in map(lambda part: part.split(":"), parts)})
+    pairs = map(lambda part: part.split(":"), parts)
+    sys.modules.update({name: modules[name] for name, _ in pairs})
 '''

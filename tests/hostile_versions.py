@@ -1,11 +1,11 @@
 """R4: versions that are wrong but have right checksums are refused, or served without harm.
 
-Of every kind: label trees, decision trees, re-ranked, calibrated and embedded ones, texts, combined
-ones with names and near rows, versions that keep rows, learners that keep their state; and label
-info.
+There are versions of each kind: label trees, decision trees, re-ranked, calibrated and embedded
+ones, versions for texts, combined ones with names and near rows, versions that store rows, learners
+that store their state; and label info.
 
-python -m tests.hostile_versions ROUNDS SEED prints one JSON object; its caller sees when a signal
-killed it.
+python -m tests.hostile_versions ROUNDS SEED prints one JSON object; its caller checks whether a
+signal killed it.
 """
 
 import contextlib
@@ -67,11 +67,11 @@ RERANKED = {**random_rerank(7, 12, 70), REPORT: json_array(REPORT, {"splits": [1
 
 
 def with_rows(draft: Draft) -> Draft:
-    """The draft of a version that keeps two training rows."""
+    """Return the draft with two training rows stored in it."""
     labels = LabelRows(np.arange(3), np.array([0, 1], np.int32), draft.labels.n_names)
-    kept = kept_rows(TrainingSet(rows_of(draft.n_features), labels))
+    stored_rows = kept_rows(TrainingSet(rows_of(draft.n_features), labels))
     trainer = TrainerInfo("label-tree", {"leaf_size": 100})
-    return dataclasses.replace(draft, trainer=trainer, extra={**draft.extra, **kept})
+    return dataclasses.replace(draft, trainer=trainer, extra={**draft.extra, **stored_rows})
 
 
 DRAFTS = [
@@ -103,11 +103,11 @@ LEARNERS = {
     "huffman-tree": ("epochs=2", "dim=5", "optimiser=adagrad"),
     "lomtree": ("passes=2", "leaves=4", "swap_resistance=1", "memory_mb=1"),
 }
-"""Trainers whose versions keep a state, and their parameters."""
+"""Trainers whose versions store a state, and their parameters."""
 
 LEARNER_ROUNDS, INFO_ROUNDS = 97, 31
-"""Each so many rounds a training goes on, which takes as long as
-30 others; and label info is opened.
+"""After how many rounds a training is continued, which takes as long as 30 other rounds; and after
+how many label info is opened.
 """
 
 TEXTS = [
@@ -124,16 +124,14 @@ INFO = build_label_info(
     ]
 )
 N_FEATURES_SERVED_MAX = 1 << 20
-"""A workspace grows with the features a model claims: past this,
-that is a limit's matter and not ours.
+"""Versions with more features are checked but not served: the size of a workspace grows with the
+number of features, and limits of the service, which are not tested here, bound it.
 """
 
 
 @contextlib.contextmanager
 def refused_overflows() -> Iterator[None]:
-    """Take for refused what becomes of values that are finite, and greater than those
-    of any rows.
-    """
+    """Count it as refused if finite values that are larger than in any real rows overflow."""
     try:
         yield
     except ValueError as error:
@@ -143,23 +141,23 @@ def refused_overflows() -> Iterator[None]:
 
 
 def serve(model: Model, rng: np.random.Generator) -> None:
-    """Open a version as servers do; answer texts, and a full and some random rows, in every way."""
+    """Open a version as servers do; predict for texts, a full row and random rows, in each way."""
     served = open_version(model)
     predictor = served.predictor
     predictor.warm_up()
     n = predictor.n_features
     if served.featurizer.kind not in ("raw", "named"):
         rows = served.featurizer.transform_texts(TEXTS)
-        found = predictor.predict(rows, PredictOptions(top_r=5))
-        for row, label in enumerate(found.labels[: len(TEXTS)].tolist()):
+        predictions = predictor.predict(rows, PredictOptions(top_r=5))
+        for row, label in enumerate(predictions.labels[: len(TEXTS)].tolist()):
             predictor.explain(rows, row, label)
     if model.manifest.kind == COMBINED and (matcher := matcher_of(model)) is not None:
         for concept in range(matcher.n_concepts):
             matcher.explain(TEXTS[0], concept)
-    kept = read_kept(model)
-    if kept is not None:
+    training_rows = read_kept(model)
+    if training_rows is not None:
         with refused_overflows():
-            grow_on(model, kept, "from", Crew(1))
+            grow_on(model, training_rows, "from", Crew(1))
     tuned = predictor.node_thresholds(rng.random(predictor.n_labels, np.float32))
     for density in (1.0, 0.3, 0.0):
         indices = np.flatnonzero(rng.random(min(n, 5000)) <= density).astype(np.int32)
@@ -180,7 +178,7 @@ def serve(model: Model, rng: np.random.Generator) -> None:
 
 
 def through_files(root: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> Model:
-    """Write a version as a hostile writer would, checksums and all, and open it."""
+    """Write a version with right checksums, as a hostile writer would, and open it."""
     fs = QuickFileSystem()
     directory = root / "models" / "m" / "versions" / "1"
     directory.mkdir(parents=True)
@@ -190,7 +188,7 @@ def through_files(root: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> 
 
 
 class Learners:
-    """Versions of learners after the first of two passes, and the rows that they go on with."""
+    """Versions of learners after the first of two passes, and the rows for the second pass."""
 
     def __init__(self, root: Path) -> None:
         self.rows = write_lines(root / "rows.jsonl", documents(30, 1))
@@ -209,7 +207,7 @@ class Learners:
             train_and_publish(Store(Path(root), fs=QuickFileSystem()), "next", request)
 
     def try_one(self, rng: random.Random) -> None:
-        """Change the state of a learner, and go on from it."""
+        """Change the state of a learner, and continue its training."""
         manifest, arrays = rng.choice(self.versions)
         state = {name: array for name, array in arrays.items() if name.startswith(f"{STATE}/")}
         _, changed = mutated(rng, manifest, state)
@@ -217,7 +215,7 @@ class Learners:
 
 
 def try_info(rng: random.Random) -> None:
-    """Write label info with other numbers and the right digest, and serve it."""
+    """Write label info with changed numbers and the right digest, and serve it."""
     parts = {name: getattr(INFO, name) for name in ("offsets", "utf8", "broader_ptr", "broader")}
     _, changed = mutated(rng, manifest_of(DRAFTS[0]), {**parts, "slots": INFO.keys.slots})
     keys = INFO.keys._replace(slots=changed.pop("slots"))
@@ -248,7 +246,7 @@ def try_version(
         check_version(manifest, arrays)
         model = Model(manifest, *assemble(manifest, arrays), arrays)
         if any(name.startswith("rows/") for name in arrays):
-            model = unpack(pack(model))  # as a store has them: of one kind, read-only
+            model = unpack(pack(model))  # makes the arrays read-only, as those of a store
     if manifest.n_features <= N_FEATURES_SERVED_MAX:
         serve(model, numbers)
 
@@ -259,14 +257,14 @@ def main(rounds: int, seed: int, home: Path) -> dict[str, Any]:
     for version in learners.versions:
         learners.go_on(*version)
     sources = [(manifest_of(draft), draft.arrays()) for draft in DRAFTS]
-    for manifest, arrays in sources:  # so that nothing is compiled while the clock runs
+    for manifest, arrays in sources:  # compile all kernels before times are measured
         with tempfile.TemporaryDirectory() as root:
             model = through_files(Path(root), manifest, arrays)
         serve(model, numbers)
     counts = {"refused": 0, "served": 0}
     slowest = 0.0
     for number in range(rounds):
-        started = time.process_time()  # of the machine, others may have the rest
+        started = time.process_time()  # not the wall clock: other processes may use the machine
         try:
             if number % LEARNER_ROUNDS == 0:
                 learners.try_one(rng)
@@ -275,7 +273,7 @@ def main(rounds: int, seed: int, home: Path) -> dict[str, Any]:
             else:
                 try_version(rng, numbers, sources, files=number % 20 == 0)
             counts["served"] += 1
-        except (Corrupt, BadParameter):  # of a state that names another format or trainer
+        except (Corrupt, BadParameter):  # BadParameter: the state names another format or trainer
             counts["refused"] += 1
         slowest = max(slowest, time.process_time() - started)
     return {**counts, "slowest_seconds": round(slowest, 3)}

@@ -1,5 +1,6 @@
-"""Processes of jobs that misbehave, each in its way: the job's `model` says which. Run
-as `python -m tests.job_children`.
+"""Processes of jobs that misbehave; the job's `model` is the name of a function here.
+
+They are run as `python -m tests.job_children`.
 """
 
 import json
@@ -19,52 +20,50 @@ PIECE = 8 << 20
 
 
 def eat() -> None:
-    """Ask for memory and touch it, until there is no more."""
-    kept = []
+    """Allocate memory and write to it, until there is no more."""
+    pieces = []
     while True:
-        kept.append(bytearray(os.urandom(1) * PIECE))
+        pieces.append(bytearray(os.urandom(1) * PIECE))
 
 
 def eat_slowly() -> None:
-    """Touch memory that was asked for within the limit of what may be
-    asked for: only who watches sees it.
-    """
-    kept = []
+    """Allocate memory slowly and write to it; only a process that watches this one notices."""
+    pieces = []
     while True:
-        kept.append(bytearray(b"x" * (1 << 20)))
+        pieces.append(bytearray(b"x" * (1 << 20)))
         time.sleep(0.002)
 
 
 def eat_shared() -> None:
-    """Touch 256 MiB of shared memory, which counts for nobody's data, and keep it.
+    """Write to 256 MiB of shared memory, which no process's data include, and keep it.
 
-    It ends there: eating on, this process could meet its limit of processor time first.
+    With more, this process could reach its limit of processor time first.
     """
-    kept = []
+    maps = []
     for _ in range((256 << 20) // PIECE):
         shared = mmap.mmap(-1, PIECE)
         for place in range(0, PIECE, 4096):
             shared[place] = 1
-        kept.append(shared)
+        maps.append(shared)
         time.sleep(0.005)
     sleep()
 
 
 def eat_in_a_child() -> None:
-    """Have a child of one's own touch the memory."""
+    """Let a child process allocate the shared memory."""
     subprocess.run(
         [sys.executable, "-c", "import tests.job_children as c; c.eat_shared()"], check=True
     )
 
 
 def map_a_file() -> None:
-    """Touch more bytes of a mapped file than there may be memory."""
+    """Read more bytes of a mapped file than the limit of memory."""
     path = Path(os.environ["TMPDIR"]) / "large"
     with path.open("w+b") as file:
         file.truncate(128 << 20)
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        found = sum(mapped[place] for place in range(0, len(mapped), 4096))
-    print(found)
+        total = sum(mapped[place] for place in range(0, len(mapped), 4096))
+    print(total)
 
 
 def spin() -> None:
@@ -77,7 +76,7 @@ def sleep() -> None:
 
 
 def crash() -> None:
-    """Die as a fault of memory makes a process die."""
+    """Die as of a segmentation fault."""
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
@@ -92,9 +91,7 @@ def fill_a_disk() -> None:
 
 
 def fill_a_store() -> None:
-    """Publish a version that is larger than a file may be, into the
-    store that the work directory is in.
-    """
+    """Publish a version that exceeds the limit of a file, in the store of the work directory."""
     from tests.small_models import small_draft
     from xylem_store.errors import StoreUnwritable
     from xylem_store.store import Store
@@ -108,15 +105,15 @@ def fill_a_store() -> None:
 
 
 def wait_for_a_word() -> None:
-    """Go on until somebody makes a file."""
+    """Run until the file `go-on` exists."""
     while not (Path(os.environ["TMPDIR"]) / "go-on").exists():
         time.sleep(0.05)
 
 
 def open_files() -> None:
-    kept = []
+    descriptors = []
     while True:
-        kept.append(os.open(os.devnull, os.O_RDONLY))
+        descriptors.append(os.open(os.devnull, os.O_RDONLY))
 
 
 def write_a_long_log() -> None:
@@ -125,19 +122,19 @@ def write_a_long_log() -> None:
 
 
 def leave_a_child() -> None:
-    """End, and leave a process of one's own behind, its number on standard output."""
+    """Print the number of a child process, and end without ending the child."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     print(f"left {child.pid}", flush=True)
 
 
 def tell_number_and_sleep() -> None:
-    """Say which process one is, and go on for ever."""
+    """Print the number of this process, and run for ever."""
     print(f"left {os.getpid()}", flush=True)
     sleep()
 
 
 def look_around() -> None:
-    """Say what one was started with."""
+    """Print the environment, the process group, the session and the priority."""
     ours = {name: value for name, value in os.environ.items() if name.startswith("XYLEM_")}
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     group, session, nice = (int(stat[place]) for place in (2, 3, 16))

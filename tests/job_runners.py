@@ -1,11 +1,11 @@
 """Runs of a training job that are killed at random moments, by a process that forks them.
 
-A moment is a number of calls of the file system, as in `tests.publishers`, and of phases. A run
-that is killed is followed by another one of the same job, as after its lease, until one comes
-through.
+A run is killed after a number of calls of the file system, as in `tests.publishers`, and of
+progress. Then another run of the same job follows, as after the end of its lease, until one
+succeeds.
 
-python -m tests.job_runners DIRECTORY JOBS SEED: print one JSON object. The parent has loaded
-everything before it forks, so a run takes a part of a second.
+python -m tests.job_runners DIRECTORY JOBS SEED prints one JSON object. The parent has loaded
+everything before it forks, so that a run takes a fraction of a second.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.jobs_helpers import TRAINING, Desk, settings_for
-from tests.publishers import ToldFileSystem
+from tests.publishers import SignallingFileSystem
 from xylem.admin.jobs.kinds import run_job
 from xylem_store.store import Store
 
@@ -27,21 +27,21 @@ REQUEST: dict[str, Any] = {
     "promotion": {"alias": "stable", "if": [{"metric": "P@5", "least_change": -100.0}]},
 }
 ATTEMPTS = 4
-"""A job's first runs are killed; the last one is left alone."""
+"""The number of runs of a job: the last one is not killed."""
 
 
 def run_once(directory: Path, calls: int) -> None:
-    """Run the job that waits as a worker would; tell of each call through `calls`."""
+    """Run the waiting job as a worker would; write a byte to descriptor `calls` for each call."""
     desk = Desk(settings_for(directory, job_attempts_max=100))
     claim = desk.claim()
-    store = Store(desk.settings.store, fs=ToldFileSystem(calls))
+    store = Store(desk.settings.store, fs=SignallingFileSystem(calls))
     context = desk.context(claim, store, lambda *_: os.write(calls, b"!"))
     desk.leases.succeed(claim, run_job(context))
     desk.database.close()
 
 
 def calls_of(directory: Path) -> int:
-    """How many calls a whole run takes, about."""
+    """Return how many calls a complete run makes, approximately."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     run_once(directory, write_end)
@@ -51,7 +51,7 @@ def calls_of(directory: Path) -> int:
 
 
 def main(directory: Path, n_jobs: int, seed: int) -> dict[str, Any]:
-    """Run jobs, each killed a few times; count what was lost, and what was published twice."""
+    """Run jobs, each killed a few times; count lost versions, and those published twice."""
     rng = random.Random(seed)
     desk = Desk(settings_for(directory, job_attempts_max=100))
     desk.jobs.submit("training", REQUEST)
@@ -69,10 +69,10 @@ def main(directory: Path, n_jobs: int, seed: int) -> dict[str, Any]:
                 run_once(directory, write_end)
                 os._exit(0)
             os.close(write_end)
-            left = rng.randint(1, calls_max) if attempt < ATTEMPTS - 1 else -1
-            while left and os.read(read_end, 1):
-                left -= 1
-            if left == 0:
+            n_calls_left = rng.randint(1, calls_max) if attempt < ATTEMPTS - 1 else -1
+            while n_calls_left and os.read(read_end, 1):
+                n_calls_left -= 1
+            if n_calls_left == 0:
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             os.close(read_end)
@@ -96,8 +96,8 @@ def main(directory: Path, n_jobs: int, seed: int) -> dict[str, Any]:
         "versions": len(versions),
         "distinct": len({job.version for job in jobs}),
         "of_their_jobs": sum(
-            made is not None and made.version == job.version
-            for job, made in zip(jobs, published, strict=True)
+            manifest is not None and manifest.version == job.version
+            for job, manifest in zip(jobs, published, strict=True)
         ),
         "tuned_once": epochs.count(1),
         "stable": store.resolve("m", "stable"),

@@ -36,7 +36,7 @@ TRAINING: dict[str, Any] = {
 
 
 def write_data(path: Path, n_rows: int, seed: int = 0, noise: float = 0.0) -> Path:
-    """Texts whose first word tells the label; of a share of them, `noise`, it tells another one."""
+    """Write texts whose first word tells the label; in a share `noise` of them it is random."""
     rng = random.Random(seed)
     with path.open("w") as file:
         for _ in range(n_rows):
@@ -48,7 +48,7 @@ def write_data(path: Path, n_rows: int, seed: int = 0, noise: float = 0.0) -> Pa
 
 
 def settings_for(directory: Path, **changes: Any) -> Settings:
-    """Settings over a store and a data directory, which are made, with data to train on."""
+    """Make a store and a data directory with data to train on; return settings for them."""
     store, data = directory / "store", directory / "data"
     store.mkdir(exist_ok=True)
     if not data.exists():
@@ -60,7 +60,7 @@ def settings_for(directory: Path, **changes: Any) -> Settings:
 
 
 class Desk:
-    """The jobs of a store and all that works with them."""
+    """The jobs of a store, with the database, the queue and the leases."""
 
     def __init__(
         self, settings: Settings, url: str | None = None, database: Database | None = None
@@ -73,42 +73,45 @@ class Desk:
         self.leases = Leases(self.database, self.settings.limits)
 
     def limited(self, **limits: Any) -> Desk:
-        """The same with other limits, over the same connections."""
+        """Return a desk with other limits that shares the database connections."""
         changed = self.settings.limits.model_copy(update=limits)
         return Desk(self.settings.model_copy(update={"limits": changed}), database=self.database)
 
     def add(self, model: str = "m", **request: Any) -> str:
-        """Add a job to the queue, its request not checked; return its id."""
+        """Add a job to the queue without checking its request; return its id."""
         return self.jobs.add("training", model, request).id
 
     def claim(self) -> Claim:
-        """Claim the oldest job that waits: there is one."""
+        """Claim the oldest waiting job, which must exist."""
         claim = self.leases.claim("w")
         assert claim is not None
         return claim
 
     def finish(self, result: dict[str, Any] | None = None) -> None:
-        """Let the oldest job that waits have succeeded."""
+        """Claim the oldest waiting job, and mark it as succeeded."""
         self.leases.succeed(self.claim(), result)
 
     def context(
-        self, claim: Claim, store: Store, told: Callable[[str, int, int], None]
+        self, claim: Claim, store: Store, on_progress: Callable[[str, int, int], None]
     ) -> JobContext:
-        """What a process of the job that was claimed works with: its directory is made."""
+        """Make the directory of a claimed job; return the context of its process."""
         home = make_directory(self.settings.store, claim.job.id)
         (home / WORK).mkdir(exist_ok=True)
-        mine = self.database, self.leases, self.jobs.data
-        return JobContext(claim, self.settings, store, *mine, home, told)
+        services = self.database, self.leases, self.jobs.data
+        return JobContext(claim, self.settings, store, *services, home, on_progress)
 
     def end_lease(self, job_id: str) -> None:
-        """Let the lease of a job have run out, as when its worker has died."""
+        """End the lease of a job, as if its worker had died."""
         with self.database.write() as connection:
             connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(lease_until=0.0))
 
 
 @contextlib.contextmanager
 def working(settings: Settings, database: Database, *module: str) -> Iterator[None]:
-    """A worker in this process; a module in the place of that of the jobs' processes."""
+    """Run a worker in this process while the block runs.
+
+    module  the module of the jobs' processes, in place of the usual one
+    """
     stopping = threading.Event()
     thread = threading.Thread(
         target=Worker(settings, database, "here", *module).run, args=(stopping,)

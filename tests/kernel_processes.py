@@ -36,7 +36,7 @@ class Recorder(event.Listener):
 recorder = Recorder()
 event.register("numba:compile", recorder)
 """
-"""Keeps the functions that a process compiles from here on."""
+"""Code that records the functions that a process compiles after it."""
 
 COMPILE = f"""
 import sys
@@ -52,16 +52,18 @@ print(sum(function in (plus.py_func, total.py_func) for function in recorder.com
 def compiler(
     tmp_path: Path, script: str = COMPILE, *, stderr: int | None = None, **changes: str
 ) -> subprocess.Popen[str]:
-    """A process that compiles two kernels when a line is written to
-    it, and says how many it compiled.
+    """Start a process that reads a line, compiles two kernels, and prints how many it compiled.
 
-    Its cache is beside the test, unless `changes` of its environment say otherwise.
+    Its cache is in the directory of the test, unless `changes` of its environment differ.
     """
     (tmp_path / "kernels.py").write_text(KERNELS)
-    own = {"PYTHONPATH": f"{PYTHONPATH}:{tmp_path}", "XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
+    environment = {
+        "PYTHONPATH": f"{PYTHONPATH}:{tmp_path}",
+        "XYLEM_KERNEL_CACHE": str(tmp_path / "cache"),
+    }
     return subprocess.Popen(
         [sys.executable, "-c", script],
-        env={**os.environ, **own, **changes},
+        env={**os.environ, **environment, **changes},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,
@@ -69,17 +71,18 @@ def compiler(
     )
 
 
-def said_by(tmp_path: Path, script: str, **changes: str) -> tuple[str, str]:
-    """What such a process of a script says on both outputs; it succeeds."""
+def outputs_of(tmp_path: Path, script: str, **changes: str) -> tuple[str, str]:
+    """Run a script in such a process, which must succeed; return its output and its errors."""
     process = compiler(tmp_path, script, stderr=subprocess.PIPE, **changes)
-    said, complaints = process.communicate("\n")
+    output, complaints = process.communicate("\n")
     assert process.returncode == 0, complaints
-    return said, complaints
+    return output, complaints
 
 
 def compiled(tmp_path: Path, script: str = COMPILE, **changes: str) -> tuple[int, str]:
-    """How many of the two kernels a process compiles, and what it
-    complains of; their result is checked.
+    """Return how many of the two kernels a process compiles, and its standard error.
+
+    The script checks the result of the kernels.
     """
-    said, complaints = said_by(tmp_path, script, **changes)
-    return int(said), complaints
+    output, complaints = outputs_of(tmp_path, script, **changes)
+    return int(output), complaints

@@ -1,6 +1,4 @@
-"""Print the lowest version of all that pyproject.toml depends on,
-for pip to install: `make lowest`.
-"""
+"""Print the lowest version of each dependency in pyproject.toml, for pip: `make lowest`."""
 
 import re
 import sys
@@ -18,17 +16,15 @@ NEEDED = (
     "scikit-learn",
     "snowballstemmer",
 )
-"""Of the development dependencies, what the short suite needs, as
-requirements-dev.txt pins them.
-"""
+"""The development dependencies of the short suite, in the versions of requirements-dev.txt."""
 
 
 def lowest(line: str) -> str:
-    """Return a requirement of exactly the lower bound of another one."""
-    wanted = Requirement(line)
-    (bound,) = [part.version for part in wanted.specifier if part.operator == ">="]
-    marker = f"; {wanted.marker}" if wanted.marker else ""
-    return f"{wanted.name}=={bound}{marker}"
+    """Return a requirement of exactly the version that is the lower bound of a requirement."""
+    requirement = Requirement(line)
+    (bound,) = [part.version for part in requirement.specifier if part.operator == ">="]
+    marker = f"; {requirement.marker}" if requirement.marker else ""
+    return f"{requirement.name}=={bound}{marker}"
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""R5: a model that is open reads the same bytes, whatever is done to its store, and by whom.
+"""R5: an open model reads the same bytes, whatever other processes do to its store.
 
-python -m tests.mappers churn ROOT ROUNDS SEED: random operations, by processes that are killed at
-random. python -m tests.mappers truncate ROOT 0 0: cut a mapped file by hand, as nothing of ours
-does. The parent maps versions and reads them again after every round: bytes that changed are
-counted, and a mapped file that was cut ends it by SIGBUS. It prints one JSON object.
+python -m tests.mappers churn ROOT ROUNDS SEED: processes that are killed at random moments do
+random operations. python -m tests.mappers truncate ROOT 0 0: cut mapped files, as no operation of a
+store does. The parent process maps versions and reads them again after each round: it counts those
+whose bytes changed, and dies of SIGBUS if a mapped file was cut. It prints one JSON object.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def digest(model: Model) -> str:
 
 
 def change_one_thing(store: Store, rng: random.Random) -> None:
-    """Do one random operation; one that is refused does nothing."""
+    """Do one random operation; if it is refused, nothing is done."""
     name, other = rng.choice(NAMES), rng.choice(NAMES)
     with contextlib.suppress(StoreError):
         match rng.randrange(7):
@@ -61,9 +61,7 @@ def change_one_thing(store: Store, rng: random.Random) -> None:
 
 
 def watch_writes(root: Path) -> None:
-    """End this process when it opens a file of a version that is
-    there already for writing, or cuts one.
-    """
+    """End this process if it opens an existing file of a version for writing, or cuts a file."""
 
     def look(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "os.truncate" or (event == "open" and (arguments[2] or 0) & OPENED_FOR_WRITING):
@@ -88,13 +86,13 @@ def churn(root: Path, rounds: int, seed: int) -> dict[str, Any]:
     store = Store(root)
     for name in NAMES:
         store.publish(name, DRAFTS[0])
-    held: list[tuple[Model, str]] = []
+    open_models: list[tuple[Model, str]] = []
     counts = {"changed": 0, "forbidden": 0, "outlived": 0, "opened": 0}
     for number in range(rounds):
         for name in NAMES:
             with contextlib.suppress(StoreError):
                 model = store.open(name, rng.choice(store.versions(name)))
-                held.append((model, digest(model)))
+                open_models.append((model, digest(model)))
                 counts["opened"] += 1
         read_end, write_end = os.pipe()
         child = os.fork()
@@ -105,17 +103,19 @@ def churn(root: Path, rounds: int, seed: int) -> dict[str, Any]:
             if not os.read(read_end, 1):  # it has ended itself
                 break
         counts["changed"] += sum(
-            digest(model) != before for model, before in held
+            digest(model) != digest_when_opened for model, digest_when_opened in open_models
         )  # while it goes on
         os.kill(child, signal.SIGKILL)
         counts["forbidden"] += os.waitpid(child, 0)[1] != signal.SIGKILL
         os.close(read_end)
-        counts["changed"] += sum(digest(model) != before for model, before in held)
-        there = {(name, version) for name in NAMES for version in store.versions(name)}
-        counts["outlived"] += sum(
-            (m.manifest.model, m.manifest.version) not in there for m, _ in held
+        counts["changed"] += sum(
+            digest(model) != digest_when_opened for model, digest_when_opened in open_models
         )
-        held = held[-OPEN_MAX:]
+        present = {(name, version) for name in NAMES for version in store.versions(name)}
+        counts["outlived"] += sum(
+            (m.manifest.model, m.manifest.version) not in present for m, _ in open_models
+        )
+        open_models = open_models[-OPEN_MAX:]
     return counts
 
 

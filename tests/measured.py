@@ -1,4 +1,4 @@
-"""A version measured on a file, as `xylem evaluate` does."""
+"""Evaluate a version on a file, as `xylem evaluate` does."""
 
 from pathlib import Path
 from typing import Any
@@ -9,5 +9,5 @@ from xylem_store.version import Model
 
 
 def evaluate(model: Model, data: Path, threads: int = 1, **options: Any) -> dict[str, Any]:
-    """Return the keys of `xylem evaluate --json`; options as `evaluate_rows` has them."""
+    """Return the object of `xylem evaluate --json`; the options are those of `evaluate_rows`."""
     return evaluate_rows(model, read_labelled(model, data, no_progress), threads, **options).report

@@ -1,4 +1,4 @@
-"""Modules of the tests, run in processes of their own."""
+"""Run modules of the tests in processes of their own."""
 
 import json
 import os
@@ -21,8 +21,8 @@ def run_module(
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
 
 
-def found_by(name: str, *arguments: object, **environment: str) -> Any:
-    """The JSON that a module has written in the end, having succeeded."""
+def json_from(name: str, *arguments: object, **environment: str) -> Any:
+    """Run a module, which must succeed; return the JSON that it prints."""
     done = run_module(name, *arguments, **environment)
     assert done.returncode == 0, f"{arguments}: {done.stderr[-3000:]}"
     print(name, *arguments, done.stdout)

@@ -1,6 +1,4 @@
-"""Versions made wrong on purpose: arrays and counts changed as a careless or hostile
-writer might.
-"""
+"""Make versions wrong on purpose, with changes of arrays and counts as by a hostile writer."""
 
 import dataclasses
 import random
@@ -17,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 def mutated(
     rng: random.Random, manifest: Manifest, arrays: Mapping[str, Any]
 ) -> tuple[Manifest, Arrays]:
-    """Return a version with one to three changes; it may by chance still be a good one."""
+    """Return a version with one to three changes; by chance it may still be valid."""
     changed = dict(arrays)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         if rng.random() < 0.06:

@@ -1,6 +1,4 @@
-"""Requests and answers of the Open Inference Protocol, made and
-read here by hand, without our code.
-"""
+"""Make requests and read answers of the Open Inference Protocol, independently of xylem."""
 
 import json
 import struct
@@ -18,7 +16,7 @@ HEADER = "Inference-Header-Content-Length"
 
 
 def tensor(name: str, data: Sequence[Any], **changes: Any) -> dict[str, Any]:
-    """A tensor whose data are in the JSON."""
+    """Return a tensor whose data are in the JSON."""
     return {
         "name": name,
         "shape": [len(data)],
@@ -31,41 +29,41 @@ def tensor(name: str, data: Sequence[Any], **changes: Any) -> dict[str, Any]:
 def changed(
     data: st.DataObject, body: bytes, n_json: int | None, letters: bytes
 ) -> tuple[bytes, int | None]:
-    """A body with some bytes put in and cut out, and where its JSON ends now."""
+    """Insert and remove some bytes of a body; return it, and the new length of its JSON."""
     for _ in range(data.draw(st.integers(1, 4))):
-        at, more = data.draw(st.integers(0, len(body))), data.draw(st.sampled_from(letters))
+        offset, new_byte = data.draw(st.integers(0, len(body))), data.draw(st.sampled_from(letters))
         cut = data.draw(st.integers(0, 2))
-        if n_json is not None and at < n_json:
-            n_json += 1 - min(cut, n_json - at)
-        body = body[:at] + bytes([more]) + body[at + cut :]
+        if n_json is not None and offset < n_json:
+            n_json += 1 - min(cut, n_json - offset)
+        body = body[:offset] + bytes([new_byte]) + body[offset + cut :]
     return body, n_json
 
 
 def csr(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The three tensors of sparse rows."""
+    """Return the three tensors of sparse rows."""
     indptr = np.cumsum([0, *(len(row["indices"]) for row in rows)]).tolist()
     indices = [i for row in rows for i in row["indices"]]
     values = [value for row in rows for value in row["values"]]
     return [tensor("indptr", indptr), tensor("indices", indices), tensor("values", values)]
 
 
-def packed(given: dict[str, Any]) -> bytes:
-    """The data of a tensor as binary data."""
-    if given["datatype"] == "BYTES":
-        texts = [text.encode() for text in given["data"]]
+def packed(tensor_json: dict[str, Any]) -> bytes:
+    """Return the data of a tensor as binary data."""
+    if tensor_json["datatype"] == "BYTES":
+        texts = [text.encode() for text in tensor_json["data"]]
         return b"".join(struct.pack("<I", len(text)) + text for text in texts)
-    return np.array(given["data"], DTYPES[given["datatype"]]).tobytes()
+    return np.array(tensor_json["data"], DTYPES[tensor_json["datatype"]]).tobytes()
 
 
 def binary_body(request: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
-    """A request with all its tensors as binary data, and the headers that say so."""
-    data = [packed(given) for given in request["inputs"]]
+    """Return the body of a request with all tensors as binary data, and its headers."""
+    data = [packed(tensor_json) for tensor_json in request["inputs"]]
     inputs = [
         {
-            **{key: given[key] for key in given if key != "data"},
+            **{key: tensor_json[key] for key in tensor_json if key != "data"},
             "parameters": {"binary_data_size": len(part)},
         }
-        for given, part in zip(request["inputs"], data, strict=True)
+        for tensor_json, part in zip(request["inputs"], data, strict=True)
     ]
     head = json.dumps({**request, "inputs": inputs}).encode()
     return b"".join([head, *data]), {
@@ -75,25 +73,29 @@ def binary_body(request: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
 
 
 def unpacked(content: bytes | dict[str, Any], n_json: int | None) -> dict[str, Any]:
-    """The outputs of an answer by name, in the shapes that it says, and its other members."""
-    rest = b""
+    """Return the outputs of an answer by name, in their shapes, and its other members."""
+    binary = b""
     if isinstance(content, bytes):
-        content, rest = json.loads(content[:n_json]), content[n_json:]
-    found = {key: value for key, value in content.items() if key != "outputs"}
+        content, binary = json.loads(content[:n_json]), content[n_json:]
+    outputs = {key: value for key, value in content.items() if key != "outputs"}
     for output in content["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
         if size is None:
             data = output["data"]
         else:
-            part, rest = rest[:size], rest[size:]
+            part, binary = binary[:size], binary[size:]
             assert len(part) == size
             data = _elements(part, output["datatype"])
-        n_rows, *more = output["shape"]
-        assert len(data) == n_rows * (more[0] if more else 1)
-        rows = [data[i * more[0] : (i + 1) * more[0]] for i in range(n_rows)] if more else data
-        found[output["name"]] = rows
-    assert not rest
-    return found
+        n_rows, *columns = output["shape"]
+        assert len(data) == n_rows * (columns[0] if columns else 1)
+        rows = (
+            [data[i * columns[0] : (i + 1) * columns[0]] for i in range(n_rows)]
+            if columns
+            else data
+        )
+        outputs[output["name"]] = rows
+    assert not binary
+    return outputs
 
 
 def _elements(part: bytes, datatype: str) -> list[Any]:
@@ -107,9 +109,9 @@ def _elements(part: bytes, datatype: str) -> list[Any]:
     return texts
 
 
-def predictions_of(found: dict[str, Any]) -> list[list[tuple[str, int, np.float32]]]:
-    """The labels of each row as (name, id, score); what fills up a row has been checked."""
-    rows, columns = [], (found[name] for name in ("labels", "label_ids", "scores", "lengths"))
+def predictions_of(outputs: dict[str, Any]) -> list[list[tuple[str, int, np.float32]]]:
+    """Return the labels of each row as (name, id, score); check the values that pad the rows."""
+    rows, columns = [], (outputs[name] for name in ("labels", "label_ids", "scores", "lengths"))
     for names, ids, scores, n in zip(*columns, strict=True):
         assert {*zip(names[n:], ids[n:], scores[n:], strict=True)} <= {("", -1, 0.0)}
         rows.append(
@@ -121,9 +123,9 @@ def predictions_of(found: dict[str, Any]) -> list[list[tuple[str, int, np.float3
 def infer(
     server: ServerProcess, path: str, request: dict[str, Any], *, binary: bool
 ) -> dict[str, Any]:
-    """What a model answers, which must be 200."""
+    """Send a request, whose status must be 200; return the outputs."""
     body, headers = binary_body(request) if binary else (json.dumps(request).encode(), {})
-    status, given, content = server.exchange("POST", path, body, **headers)
+    status, response_headers, content = server.exchange("POST", path, body, **headers)
     assert status == 200, content
-    n_json = given.get(HEADER.lower())
+    n_json = response_headers.get(HEADER.lower())
     return unpacked(content if n_json else json.loads(content), int(n_json) if n_json else None)

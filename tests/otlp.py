@@ -1,6 +1,4 @@
-"""A receiver of OpenTelemetry's protocol over HTTP, on loopback: what it was sent, as
-plain values.
-"""
+"""A receiver of OpenTelemetry's protocol over HTTP, on loopback, with spans as plain values."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 
 class ReceivedSpan(NamedTuple):
-    """A span as it came. Ids are hexadecimal; an empty parent: it has none."""
+    """A received span; ids are hexadecimal, and the parent's is empty if there is none."""
 
     trace_id: str
     span_id: str
@@ -24,12 +22,15 @@ class ReceivedSpan(NamedTuple):
 
 
 def values_of(attributes: Any) -> dict[str, Any]:
-    """Attributes as a dictionary."""
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
+    """Return attributes as a dictionary."""
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in attributes
+    }
 
 
 class Receiver:
-    """Receives spans, in a thread of its own."""
+    """A server that receives spans, in a thread of its own."""
 
     def __init__(self) -> None:
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -67,7 +68,7 @@ class Receiver:
         self._thread.join()
 
     def take(self, request: Any) -> None:
-        """Keep the spans of a request."""
+        """Store the spans of a request."""
         self.n_requests += 1
         for group in request.resource_spans:
             resource = values_of(group.resource.attributes)
@@ -75,7 +76,7 @@ class Receiver:
                 self.spans += [_received(span, resource) for span in scope.spans]
 
     def of_trace(self, trace_id: str) -> list[ReceivedSpan]:
-        """The spans of a trace so far."""
+        """Return the spans of a trace that came so far."""
         return [span for span in list(self.spans) if span.trace_id == trace_id]
 
 

@@ -1,12 +1,12 @@
 """R1: publishers that are killed at random moments, by a process that forks them.
 
-A moment is a number of calls of the file system, not a time: so it is within a publication on any
-machine.
+A publisher is killed after a number of calls of the file system, not after a time, so that it is
+within a publication on any machine.
 
-python -m tests.publishers kill ROOT ROUNDS SEED: kill -9 one publisher a round, and look at the
-store. python -m tests.publishers race ROOT PROCESSES EACH: several publish the same model at once.
-Each prints one JSON object. The parent has loaded everything before it forks, so a round takes
-milliseconds.
+python -m tests.publishers kill ROOT ROUNDS SEED: kill -9 one publisher in each round, and check the
+store. python -m tests.publishers race ROOT PROCESSES PUBLICATIONS: several processes publish the
+same model at the same time, each that often. Each prints one JSON object. The parent has loaded
+everything before it forks, so that a round takes milliseconds.
 """
 
 import json
@@ -27,13 +27,11 @@ from xylem_store.store import Store
 from xylem_store.version import Draft
 
 PUBLICATIONS_MAX = 2
-"""A publisher is killed before it has published and promoted more often than this, or
-soon after.
-"""
+"""A publisher is killed when it has published and promoted about this often, or before."""
 
 
-class ToldFileSystem(FaultyFileSystem):
-    """Writes a byte to a pipe before each call."""
+class SignallingFileSystem(FaultyFileSystem):
+    """A file system that writes a byte to a pipe before each call."""
 
     def __init__(self, calls: int) -> None:
         super().__init__()
@@ -45,15 +43,16 @@ class ToldFileSystem(FaultyFileSystem):
 
 
 def publish_for_ever(root: Path, draft: Draft, calls: int) -> None:
-    store = Store(root, fs=ToldFileSystem(calls))
+    store = Store(root, fs=SignallingFileSystem(calls))
     while True:
         store.publish("m", draft)
         store.promote("m", store.resolve("m"), "stable")
 
 
-def killed_after(calls: int, run: Callable[[int], object]) -> None:
-    """Run in a fork with a pipe that tells of calls; kill it after so
-    many of them, or when it has ended.
+def kill_after(calls: int, run: Callable[[int], object]) -> None:
+    """Call a function in a forked process; kill the process after `calls` calls or at its end.
+
+    run  the function; it gets the descriptor of a pipe, and writes a byte for each call
     """
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -77,7 +76,7 @@ def latest(store: Store) -> int:
 
 
 def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
-    """Kill publishers; count versions lost, unservable, and steps backwards."""
+    """Kill publishers; count stores that cannot be served, and steps back to older versions."""
     draft, rng = small_draft(n_labels=3, n_features=40, n_trees=1), random.Random(seed)
     Store(root).publish("warm", draft)
     Store(root).open("warm")
@@ -85,40 +84,40 @@ def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
     counted.publish("counted", draft)
     counted.promote("counted", 1, "stable")
     calls_max = PUBLICATIONS_MAX * len(counting.log)
-    found = {"published": 0, "unservable": 0, "backwards": 0, "abandoned": 0, "left": 0}
+    counts = {"published": 0, "unservable": 0, "backwards": 0, "abandoned": 0, "left": 0}
     for _ in range(rounds):
-        killed_after(rng.randint(1, calls_max), partial(publish_for_ever, root, draft))
+        kill_after(rng.randint(1, calls_max), partial(publish_for_ever, root, draft))
         store = Store(root)
-        found["abandoned"] += len(list((root / "staging").iterdir()))
+        counts["abandoned"] += len(list((root / "staging").iterdir()))
         try:
             now = latest(store)
             for version in store.versions("m")[-2:]:
                 store.verify("m", version)
         except Exception as error:
-            found["unservable"] += 1
+            counts["unservable"] += 1
             print(error, file=sys.stderr)
             continue
-        found["backwards"] += now < found["published"]
-        found["published"] = now
+        counts["backwards"] += now < counts["published"]
+        counts["published"] = now
         if now > 40:
             for version in store.versions("m")[:-3]:
                 if version not in [store.resolve("m"), store.resolve("m", "stable")]:
                     store.delete("m", version)
     store = Store(root)
     store.collect()
-    found["left"] = len(list((root / "staging").iterdir()))
-    return found
+    counts["left"] = len(list((root / "staging").iterdir()))
+    return counts
 
 
-def race(root: Path, processes: int, each: int) -> dict[str, Any]:
-    """Publish from several processes at once, with a collector among them."""
+def race(root: Path, processes: int, n_publications: int) -> dict[str, Any]:
+    """Publish from several processes at the same time, while another one collects garbage."""
     draft = small_draft(n_labels=3, n_features=40, n_trees=1)
     Store(root).publish("warm", draft)
     children = []
     for number in range(processes + 1):
         child = os.fork()
         if child == 0:
-            for _ in range(each):
+            for _ in range(n_publications):
                 Store(root).collect() if number == processes else Store(root).publish("m", draft)
             os._exit(0)
         children.append(child)

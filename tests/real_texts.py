@@ -1,4 +1,4 @@
-"""Texts of the shipped data set, for tests that want real language."""
+"""Texts of the shipped data set, for tests that need real language."""
 
 import gzip
 import itertools

@@ -1,6 +1,4 @@
-"""`xylem serve` on ports of their own, stopped and started again,
-and clients that ask without a pause.
-"""
+"""Processes of `xylem serve` that are stopped and started, and clients that send requests."""
 
 import http.client
 import json
@@ -27,19 +25,18 @@ INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 BODY = json.dumps({"instances": [INSTANCE], "top_r": 3})
 N_CLIENTS = 4
 BROKEN = 0
-"""Counted in the place of a status: no answer, or one that broke off."""
+"""In place of a status: there was no answer, or an incomplete one."""
 
 FAILURES = (BROKEN, 502, 503, 504)
 REFUSED_TWICE = -1
-"""Counted when a request that failed is asked once more and fails again."""
+"""In place of a status: a request failed, was sent again, and failed again."""
 
 
 @contextmanager
 def reserved_ports(n: int) -> Iterator[list[int]]:
-    """Ports that only who asks for them by number can listen on: no
-    other process is given one meanwhile.
+    """Reserve ports: the system gives them to no other process, but servers can listen on them.
 
-    Servers set SO_REUSEADDR, and so does who reserves, who does not listen.
+    This works because servers set SO_REUSEADDR, and so do the sockets here, which do not listen.
     """
     with ExitStack() as stack:
         holders = [stack.enter_context(socket.socket()) for _ in range(n)]
@@ -66,13 +63,13 @@ class Replica:
     ) -> None:
         self.port = port
         self._command = [XYLEM, "serve", "--store", store, "--port", str(port)]
-        told = {"jobs": 0, "admin_key": KEY, **settings}
-        variables = {f"XYLEM_{name.upper()}": str(value) for name, value in told.items()}
+        all_settings = {"jobs": 0, "admin_key": KEY, **settings}
+        variables = {f"XYLEM_{name.upper()}": str(value) for name, value in all_settings.items()}
         self._environment = {**os.environ, **(environment or {}), **variables}
         self._output = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
 
     def start(self) -> None:
-        """Start it, and wait until it is ready."""
+        """Start the process, and wait until it is ready."""
         out = self._output
         self.process = subprocess.Popen(
             self._command, stderr=out, stdout=out, env=self._environment
@@ -94,18 +91,18 @@ class Replica:
         except OSError:
             return False
 
-    def stop(self, how: signal.Signals) -> int:
-        """Send a signal that ends it, if it runs; return its exit status."""
+    def stop(self, signal_number: signal.Signals) -> int:
+        """Send a signal that ends the process, if it runs; return its exit status."""
         if self.process.poll() is None:
-            self.process.send_signal(how)
+            self.process.send_signal(signal_number)
         return self.process.wait(120)
 
     def log(self) -> str:
-        """The end of what it has written."""
+        """Return the end of its output."""
         return Path(self._output.name).read_text()[-3000:]
 
     def answered(self) -> int:
-        """How many predict requests it has answered with 200."""
+        """Return how many predict requests it has answered with 200."""
         text = exchange(self.port, "GET", "/metrics")[2].decode()
         counts = re.findall(
             r"^xylem_requests_total\{.*predict.*200.*\} ([0-9.]+)$", text, re.MULTILINE
@@ -114,7 +111,7 @@ class Replica:
 
 
 def try_once(connection: Connection, path: str, body: object) -> tuple[int, Any]:
-    """The status and the answer to a POST; BROKEN where none came whole."""
+    """Send a POST; return its status and the answer, or BROKEN if no complete answer came."""
     try:
         return connection.ask("POST", path, body)
     except (OSError, http.client.HTTPException):
@@ -124,9 +121,9 @@ def try_once(connection: Connection, path: str, body: object) -> tuple[int, Any]
 
 @contextmanager
 def load(port: int) -> Iterator[Counter[int]]:
-    """Ask for predictions from some clients while the block runs; count the answers by status.
+    """Send predict requests from several clients while the block runs; count answers by status.
 
-    A request that fails is asked once more at once, as clients do.
+    A request that fails is sent once more, immediately, as clients do.
     """
     counts: Counter[int] = Counter()
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, and what it says of a value; an integer is one only when written as one."""
+"""The OpenAPI document, and checks of values with it; 1.0 is no integer, unlike in JSON schema."""
 
 from functools import cache
 from typing import Any
@@ -15,18 +15,18 @@ _VALIDATOR = validators.extend(Draft202012Validator, type_checker=_TYPES)
 
 @cache
 def openapi() -> dict[str, Any]:
-    """The document of the service under its usual limits."""
+    """Return the document of the service with its default limits."""
     return openapi_under(Limits())
 
 
 def openapi_under(limits: Limits) -> dict[str, Any]:
-    """The document of the service under some limits."""
+    """Return the document of the service with other limits."""
     document: dict[str, Any] = create_app(read_settings(limits=limits)).openapi()
     return document
 
 
 def fault_of(document: dict[str, Any], schema: dict[str, Any], value: Any) -> str | None:
-    """What is wrong with a value, None when the schema allows it."""
+    """Return the fault of a value, or None if the schema allows it."""
     validator = _VALIDATOR({**schema, "components": document["components"]})
     fault = best_match(validator.iter_errors(value))
     return None if fault is None else f"{fault.json_path}: {fault.message}"

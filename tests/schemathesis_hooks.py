@@ -1,6 +1,6 @@
-"""How schemathesis writes our bodies.
+"""Functions by which schemathesis writes bodies of the content types of xylem.
 
-It loads this (SCHEMATHESIS_HOOKS), in an environment without us.
+schemathesis loads this module (SCHEMATHESIS_HOOKS), in an environment without xylem.
 """
 
 import json

@@ -1,6 +1,4 @@
-"""A server on loopback that answers each connection as its script
-says: for what a real one does rarely.
-"""
+"""A server on loopback that answers by scripts, for answers that a real server gives rarely."""
 
 import contextlib
 import socket
@@ -10,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 Script = Callable[[socket.socket], None]
-"""Answers a request that has been read, if it was to be; the connection is closed then."""
+"""A function that answers one request on a connection, which is closed afterwards."""
 
 
 class SeenRequest(NamedTuple):
-    """A request that came: its head, with names in lower case, and its body."""
+    """A received request: its first line, its headers by name in lower case, and its body."""
 
     line: str
     headers: dict[str, str]
@@ -22,7 +20,7 @@ class SeenRequest(NamedTuple):
 
 
 def answer(status: int, body: bytes = b"{}", **headers: str) -> Script:
-    """A whole answer; underscores in names of headers are hyphens."""
+    """Return the script of a complete answer; underscores in names of headers become hyphens."""
     lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}", "connection: close"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     head = "\r\n".join([*lines, "", ""]).encode()
@@ -30,18 +28,21 @@ def answer(status: int, body: bytes = b"{}", **headers: str) -> Script:
 
 
 def raw(data: bytes) -> Script:
-    """These bytes."""
+    """Return a script that sends these bytes."""
     return lambda connection: connection.sendall(data)
 
 
 def reset(connection: socket.socket) -> None:
-    """No answer: the connection is reset."""
+    """Reset the connection without an answer."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class ScriptedServer:
-    """Serves one connection after the other, one request each;
-    after the last script it closes them.
+    """A server that serves one connection after the other, with one request and one script each.
+
+    After the last script it closes connections without an answer.
+
+    reads_body  whether the bodies of requests are read before the script answers
     """
 
     def __init__(self, scripts: Sequence[Script], *, reads_body: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Small models of every kind of features in a store, for the tests of what serves them."""
+"""Publish small models of each kind of features in a store, for the tests of serving."""
 
 import json
 from pathlib import Path
@@ -30,8 +30,10 @@ NAMED = [{"red": 1.0, "green": 0.5}, {"blue": 2.0}, {"green": 1.0, "blue": 0.25,
 
 
 def publish_model(store: Store, name: str, kind: str, seed: int = 0, **shape: Any) -> Manifest:
-    """Publish random label trees, of n_labels and n_trees, over
-    features: raw, named, or a kind of texts.
+    """Publish random label trees.
+
+    kind   the kind of features: raw, named, or a kind of features of texts
+    shape  n_labels and n_trees
     """
     shape = {"n_labels": 11, "n_trees": 2, **shape}
     if kind == "raw":
@@ -49,12 +51,12 @@ def publish_model(store: Store, name: str, kind: str, seed: int = 0, **shape: An
         dataset = read_dataset(file)
     chosen = parameters_of({"kind": kind, **({"n_features": 256} if kind == "hashing" else {})})
     featurizer, _ = fit_featurizer(dataset, chosen)
-    own = {
+    featurizer_fields = {
         "n_features": featurizer.n_features,
         "features": featurizer.config(),
         "extra": featurizer.arrays(),
     }
-    return store.publish(name, small_draft(seed, **shape, **own))
+    return store.publish(name, small_draft(seed, **shape, **featurizer_fields))
 
 
 def publish_all(root: Path) -> Store:
@@ -70,16 +72,16 @@ def publish_all(root: Path) -> Store:
 
 
 def reply_of(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> Reply:
-    """The answer of a thread."""
+    """Return the answer that is computed in a thread."""
     return dialect.answer_fully(dialect.read(Body(body), Limits()), served)
 
 
 def in_thread(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> bytes:
-    """The bytes of the answer of a thread."""
+    """Return the bytes of the answer that is computed in a thread."""
     return b"".join(reply_of(body, served, dialect).parts)
 
 
 def at_once(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> bytes | None:
-    """The bytes of the answer of the event loop; None: it leaves the request to a thread."""
-    found = dialect.answer(Body(body), served, Limits(), StageTimings())
-    return b"".join(found.parts) if isinstance(found, Reply) else None
+    """Return the bytes of the answer in the event loop; None if a thread must compute it."""
+    reply = dialect.answer(Body(body), served, Limits(), StageTimings())
+    return b"".join(reply.parts) if isinstance(reply, Reply) else None

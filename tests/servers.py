@@ -21,7 +21,7 @@ from typing import Any, Self
 START_SECONDS = 240.0
 STOP_SECONDS = 60.0
 KEY = "correct-horse-battery-staple"
-"""An admin key: what `ServerProcess.admin` asks with, where it is the server's."""
+"""An admin key, with which `ServerProcess.admin` sends requests."""
 
 _RUN = (
     "import sys; from pathlib import Path;"
@@ -31,7 +31,7 @@ _RUN = (
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, for as long as the slowest machine may need."""
+    """Wait until a condition holds, at most START_SECONDS, enough for the slowest machine."""
     deadline = time.monotonic() + START_SECONDS
     while not condition():
         assert time.monotonic() < deadline
@@ -40,10 +40,9 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def busy(*calls: Callable[[], object]) -> Iterator[list[Future[None]]]:
-    """Call each again and again in a thread while the block runs; raise
-    in the end what one of them raised.
+    """Call each function again and again, in a thread of its own, while the block runs.
 
-    One that has raised is done.
+    A function that raises is not called again, and its error is raised after the block.
     """
     stopping = threading.Event()
 
@@ -57,16 +56,19 @@ def busy(*calls: Callable[[], object]) -> Iterator[list[Future[None]]]:
             yield running
         finally:
             stopping.set()
-            for each in running:
-                each.result()
+            for thread in running:
+                thread.result()
 
 
 Answer = tuple[int, dict[str, str], bytes]
-"""Its status, the headers by their names in lower case, and its bytes."""
+"""(status, headers by name in lower case, body)."""
 
 
 class Connection:
-    """A connection that is kept, so that heads are remembered; of names of headers, _ is -."""
+    """A connection that stays open, so that the server remembers heads of requests.
+
+    In names of headers, _ becomes -.
+    """
 
     def __init__(self, port: int, seconds: float = STOP_SECONDS) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
@@ -78,46 +80,50 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close it; the next request opens another."""
+        """Close the connection; the next request opens another one."""
         self._connection.close()
 
     def begin(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> http.client.HTTPResponse:
-        """The head of an answer, of which the body is still to be read."""
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request(method, path, body, {"content-type": "application/json", **given})
+        """Send a request; return its answer, whose body is not yet read."""
+        request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._connection.request(
+            method, path, body, {"content-type": "application/json", **request_headers}
+        )
         return self._connection.getresponse()
 
     def exchange(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
         """Send a request; return its answer."""
         response = self.begin(method, path, body, **headers)
-        given = {name.lower(): value for name, value in response.getheaders()}
-        return response.status, given, response.read()
+        response_headers = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, response_headers, response.read()
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """The status and the JSON (else the bytes) of an answer."""
+        """Send a request; return its status, and the answer as a value of JSON or as bytes."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        status, given, content = self.exchange(method, path, data, **headers)
-        return status, json.loads(content) if "json" in given.get("content-type", "") else content
+        status, response_headers, content = self.exchange(method, path, data, **headers)
+        return status, json.loads(content) if "json" in response_headers.get(
+            "content-type", ""
+        ) else content
 
 
 def exchange(
     port: int, method: str, path: str, body: bytes | None = None, **headers: str
 ) -> Answer:
-    """As `Connection.exchange`, on a new connection."""
+    """Do the same as `Connection.exchange`, on a new connection."""
     with Connection(port) as connection:
         return connection.exchange(method, path, body, **headers)
 
 
 class ServerProcess:
-    """A server over a store, on a port of its own; keywords are settings, as in XYLEM_ variables.
+    """A server for a store, on a port of its own; keywords are settings, as in XYLEM_ variables.
 
-    before         what its process does first
-    start_seconds  how long it may take until it is ready
-    until_ready    whether the block begins when it is ready, or when it listens
-    command        what is started instead; the settings are in its environment
-    more           further variables of its environment
+    prelude              code that its process runs first
+    start_seconds        how long it may take until it is ready
+    until_ready          whether the block begins when the server is ready, or when it listens
+    command              a command that is run instead; the settings are in its environment
+    environment_changes  further variables of its environment
     """
 
     def __init__(
@@ -125,11 +131,11 @@ class ServerProcess:
         store: Path,
         workers: int = 1,
         *,
-        before: str = "",
+        prelude: str = "",
         start_seconds: float = START_SECONDS,
         until_ready: bool = True,
         command: Sequence[str] = (),
-        more: Mapping[str, str] = MappingProxyType({}),
+        environment_changes: Mapping[str, str] = MappingProxyType({}),
         **settings: object,
     ) -> None:
         self._start_seconds = start_seconds
@@ -139,14 +145,14 @@ class ServerProcess:
         }
         if "XYLEM_KERNEL_CACHE" in os.environ:
             environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
-        environment["XYLEM_JOBS"] = "0"  # but for the tests of jobs: a process more, and a database
+        environment["XYLEM_JOBS"] = "0"  # jobs need another process and a database
         environment |= {f"XYLEM_{name.upper()}": str(value) for name, value in settings.items()}
-        environment |= more
-        # written and read through two descriptors: one would have one
-        # place, which to read it moves back
+        environment |= environment_changes
+        # the log is read through another descriptor: reading through this one would move the
+        # position at which the process writes
         self._log = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
         self.process = subprocess.Popen(
-            command or [sys.executable, "-c", before + _RUN, str(store), str(workers)],
+            command or [sys.executable, "-c", prelude + _RUN, str(store), str(workers)],
             stderr=self._log,
             env=environment,
         )
@@ -176,30 +182,30 @@ class ServerProcess:
         time.sleep(0.02)
 
     def log(self) -> str:
-        """What it has written to standard error."""
+        """Return what the process has written to standard error."""
         return Path(self._log.name).read_text()
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The logged events of a name."""
-        whole = (line for line in self.log().splitlines(keepends=True) if line.endswith("\n"))
+        """Return the logged events of a name."""
+        complete_lines = (
+            line for line in self.log().splitlines(keepends=True) if line.endswith("\n")
+        )
         lines = [
-            line for line in whole if line.startswith("{")
-        ]  # a first admin key is told in words
+            line for line in complete_lines if line.startswith("{")
+        ]  # the line with a first admin key is no JSON
         return [event for line in lines if (event := json.loads(line))["event"] == name]
 
     def requests(self, ids: Collection[str]) -> list[dict[str, Any]]:
-        """The logged requests of these ids, each of which is waited
-        for: logs come a moment after answers.
-        """
+        """Wait for the log entries of these requests, which come shortly after the answers."""
         deadline = time.monotonic() + START_SECONDS
         while True:
-            found = [event for event in self.events("request") if event["request_id"] in ids]
-            if {event["request_id"] for event in found} >= set(ids):
-                return found
+            logged = [event for event in self.events("request") if event["request_id"] in ids]
+            if {event["request_id"] for event in logged} >= set(ids):
+                return logged
             self._wait(deadline)
 
     def status(self, path: str) -> int:
-        """The status of a GET; 0 when nobody listens."""
+        """Return the status of a GET, or 0 if the port refuses connections."""
         try:
             return self.ask("GET", path)[0]
         except OSError:
@@ -210,20 +216,20 @@ class ServerProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """As `Connection.ask`, on a new connection."""
+        """Do the same as `Connection.ask`, on a new connection."""
         with Connection(self.port) as connection:
             return connection.ask(method, path, body, **headers)
 
     def admin(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
-        """As `ask`, with the admin key KEY; the path is below /v1/admin."""
+        """Do the same as `ask`, with the admin key KEY and a path below /v1/admin."""
         return self.ask(method, f"/v1/admin{path}", body, authorization=f"Bearer {KEY}", **headers)
 
     def exchange(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        """As `Connection.exchange`, on a new connection."""
+        """Do the same as `Connection.exchange`, on a new connection."""
         return exchange(self.port, method, path, body, **headers)
 
     def raw(self, data: bytes, seconds: float = STOP_SECONDS) -> bytes:
-        """Everything that comes back for these bytes until the server closes the connection."""
+        """Send bytes; return all bytes that come until the server closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
             connection.sendall(data)
             received = b""
@@ -233,7 +239,7 @@ class ServerProcess:
             return received
 
     def stream(self, path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """The lines of a batch's answer while its lines are sent by another thread."""
+        """Yield the lines of a batch's answer, while another thread sends the batch's lines."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
             connection.sendall(head.encode() + b"transfer-encoding: chunked\r\n\r\n")
@@ -252,7 +258,7 @@ class ServerProcess:
             writer.join()
 
     def memory_bytes(self, field: str = "VmRSS") -> int:
-        """The resident memory of the process; of `VmHWM` the most that it had."""
+        """Return the resident memory of the process; with `VmHWM` the most that it ever had."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return 1024 * int(re.findall(rf"{field}:\s+(\d+) kB", status)[0])
 
@@ -263,7 +269,7 @@ class ServerProcess:
 
 
 def answer_on(connection: socket.socket) -> tuple[int, Any]:
-    """The status and the JSON of the answer that comes next on a connection."""
+    """Read the next answer on a connection; return its status and its JSON."""
     response = http.client.HTTPResponse(connection)
     response.begin()
     return response.status, json.loads(response.read())

@@ -1,4 +1,4 @@
-"""Vectorizers that skops 0.16 wrote: `python -m tests.skops_files` writes tests/golden/skops anew.
+"""Vectorizers that skops 0.16 wrote: `python -m tests.skops_files` rewrites tests/golden/skops.
 
 Tests read the files without skops, and fit the same vectorizers again to compare.
 """
@@ -20,7 +20,7 @@ TEXTS = [
     "collectors' coins",
 ]
 
-TAKEN: dict[str, Callable[[], Any]] = {
+ACCEPTED: dict[str, Callable[[], Any]] = {
     "plain": TfidfVectorizer,
     "cut": lambda: TfidfVectorizer(max_features=9, sublinear_tf=True),
     "english": lambda: TfidfVectorizer(stop_words="english", norm="l1", smooth_idf=False),
@@ -32,7 +32,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
         analyzer="char_wb", ngram_range=(3, 3), lowercase=False, max_features=30
     ),
 }
-"""Vectorizers that we read, by the names of their files."""
+"""Vectorizers that can be read, by the names of their files."""
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "tokenizer": (
@@ -41,10 +41,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "pairs": (
         lambda: TfidfVectorizer(stop_words="english", ngram_range=(1, 2), max_features=3),
-        "stop_words to be a list where they part n-grams or a vocabulary was given",
+        "stop_words to be a list, as n-grams or a given vocabulary depend on them",
     ),
 }
-"""Vectorizers that we refuse, and what is said."""
+"""Vectorizers that are refused, and the message."""
 
 
 def write_all() -> None:
@@ -52,7 +52,7 @@ def write_all() -> None:
     import skops.io
 
     FOLDER.mkdir(parents=True, exist_ok=True)
-    makers = {**TAKEN, **{name: make for name, (make, _) in REFUSED.items()}}
+    makers = {**ACCEPTED, **{name: make for name, (make, _) in REFUSED.items()}}
     for name, make in makers.items():
         packed = (
             {} if name == "plain" else {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 9}

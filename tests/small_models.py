@@ -1,4 +1,4 @@
-"""Small models to publish: random trees through `build_ensemble`, the same for the same seed."""
+"""Small models to publish, with random trees that depend on the seed only."""
 
 import itertools
 from dataclasses import replace
@@ -16,7 +16,7 @@ from xylem_store.version import Draft
 
 
 def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, share: float) -> Chunk:
-    """A chunk with both kinds of rows: sparse ones, and a few that every child has a weight for."""
+    """Return a chunk with sparse rows, and a few rows with a weight for each child."""
     used = rng.random((n_features, n_children)) < share
     used[rng.random(n_features) < 0.2] = True
     features = np.flatnonzero(used.any(axis=1))
@@ -38,7 +38,7 @@ def random_tree(
     share: float,
     is_label_tree: bool,
 ) -> Tree:
-    """A complete tree of `n_labels` leaves, numbered breadth-first."""
+    """Return a complete tree of `n_labels` leaves, numbered breadth-first."""
     levels = [n_labels]
     while levels[-1] > 1 or len(levels) == 1:
         levels.append(-(-levels[-1] // arity))
@@ -65,7 +65,7 @@ def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.
 def random_rerank(
     seed: int, n_labels: int, n_features: int, gamma: float = 30.0
 ) -> dict[str, np.ndarray]:
-    """Re-ranking arrays with random mean rows; some labels have none."""
+    """Return the arrays of re-ranking with random mean rows; some labels have no features."""
     rng = np.random.default_rng(seed)
     used = rng.random((n_labels, n_features)) < rng.choice([0.0, 0.2, 0.5], (n_labels, 1))
     mean = np.where(used, rng.random(used.shape) / np.sqrt(n_features), 0).astype(np.float32)
@@ -79,14 +79,14 @@ def random_rerank(
 
 
 def random_calibration(seed: int, n_knots: int = 6) -> Calibration:
-    """A strictly rising map whose last probability is below 1."""
+    """Return a strictly increasing calibration whose last probability is below 1."""
     rng = np.random.default_rng(seed)
     x, y = (np.cumsum(np.append(0.0, rng.uniform(0.1, 1.0, n_knots - 1))) for _ in range(2))
     return Calibration((x / x[-1]).astype(np.float32), (0.9 * y / y[-1]).astype(np.float32))
 
 
 def calibrated_draft(seed: int = 0, n_knots: int = 6, **changes: Any) -> Draft:
-    """A draft as `small_draft` makes it, whose scores are calibrated at random."""
+    """Return the draft of `small_draft` with a random calibration of scores."""
     draft = small_draft(seed, **changes)
     return replace(
         draft, extra={**draft.extra, **group_of(CALIBRATION, random_calibration(seed, n_knots))}
@@ -105,7 +105,7 @@ def small_draft(
     share: float = 0.05,
     **changes: Any,
 ) -> Draft:
-    """A draft ready to publish; `changes` replace its fields."""
+    """Return a draft that can be published; `changes` replace its fields."""
     rng = np.random.default_rng(seed)
     is_label_tree = kind == "label-tree"
     trees = [
@@ -143,9 +143,9 @@ def softmax_draft(
     is_half: bool = False,
     **changes: Any,
 ) -> Draft:
-    """A draft of one random tree with softmax nodes over random embeddings; of schema 2.
+    """Return a draft of schema 2: a random tree with softmax nodes and random embeddings.
 
-    is_half  embeddings are bfloat16
+    is_half  whether embeddings are bfloat16
     """
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, n_labels, dim, arity, 1.0, is_label_tree=True)

@@ -1,6 +1,4 @@
-"""Steps and rows for the tests of executors: in a module, where
-the processes of a cluster find them.
-"""
+"""Steps and rows for the tests of executors, in a module that processes of a cluster can import."""
 
 import os
 import time
@@ -16,7 +14,7 @@ from xylem.base.errors import BadData
 from xylem.trainers.source import MemorySource, Reads, TrainingSet
 
 
-class Found(NamedTuple):
+class RowOutput(NamedTuple):
     number: int
     share: float
     arrays: list[NDArray[np.float32] | None]
@@ -24,7 +22,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaled:
-    """The rows of a matrix times a number; works in a row of its own. Row `bad` is refused."""
+    """A step that multiplies a row of a matrix by a number in a workspace; it refuses row `bad`."""
 
     matrix: NDArray[np.float32]
     factor: float
@@ -33,48 +31,48 @@ class Scaled:
     def workspace(self) -> NDArray[np.float32]:
         return np.zeros(self.matrix.shape[1], np.float32)
 
-    def run(self, row: int, workspace: NDArray[np.float32], stop: NDArray[np.uint8]) -> Found:
+    def run(self, row: int, workspace: NDArray[np.float32], stop: NDArray[np.uint8]) -> RowOutput:
         if row == self.bad:
             print("about to refuse")
             raise BadData(f"row {row}: expected another, found this one")
         assert self.matrix.flags.writeable  # kernels are compiled for such arrays
         workspace += self.matrix[row] * np.float32(self.factor)
-        found = workspace.copy()
+        product = workspace.copy()
         workspace[:] = 0
-        return Found(row, float(found.sum()), [found, None, found[:0]])
+        return RowOutput(row, float(product.sum()), [product, None, product[:0]])
 
 
-def scaled(row: int, matrix: NDArray[np.float32], factor: float) -> Found:
-    """A row of a matrix times a number."""
-    found = matrix[row] * np.float32(factor)
-    return Found(row, float(found.sum()), [found, None])
+def scaled(row: int, matrix: NDArray[np.float32], factor: float) -> RowOutput:
+    """Multiply a row of a matrix by a number."""
+    product = matrix[row] * np.float32(factor)
+    return RowOutput(row, float(product.sum()), [product, None])
 
 
-def shifted(row: int, matrix: NDArray[np.float32], by: float) -> Found:
-    """A row of a matrix plus a number."""
-    found = matrix[row] + np.float32(by)
-    return Found(row, float(found.sum()), [found])
+def shifted(row: int, matrix: NDArray[np.float32], summand: float) -> RowOutput:
+    """Add a number to a row of a matrix."""
+    sums = matrix[row] + np.float32(summand)
+    return RowOutput(row, float(sums.sum()), [sums])
 
 
 class Idle:
-    """A step that needs no place to work in."""
+    """A step that needs no workspace."""
 
     def workspace(self) -> None:
         return None
 
 
 class Dying(Idle):
-    """Ends its process at the first call; an item is a file that says that it was called."""
+    """A step that ends its process at the first call, and marks it by making the file `marker`."""
 
-    def run(self, told: str, workspace: None, stop: NDArray[np.uint8]) -> int:
-        if not Path(told).exists():
-            Path(told).touch()
+    def run(self, marker: str, workspace: None, stop: NDArray[np.uint8]) -> int:
+        if not Path(marker).exists():
+            Path(marker).touch()
             os._exit(1)
         return 1
 
 
 class Sleeping(Idle):
-    """Takes its time."""
+    """A step that sleeps."""
 
     def run(self, seconds: float, workspace: None, stop: NDArray[np.uint8]) -> float:
         time.sleep(seconds)
@@ -82,7 +80,10 @@ class Sleeping(Idle):
 
 
 class Parts:
-    """Rows that come in so many parts, as those of a file, or cut at some bounds."""
+    """Rows that come in parts, as those of a file.
+
+    cuts  the number of parts, or the rows where they begin
+    """
 
     reads: Reads = "passes"
     final_ids = None

@@ -1,4 +1,4 @@
-"""The admin routes as they are promised, in memory: the client is tested against them."""
+"""The admin routes, as documented, in memory, for the tests of the client."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from starlette.routing import Route
 KEY = "the-admin-key"
 RESULT = b"".join(b'{"labels":[],"line":%d}\n' % i for i in range(20_000))
 CUT_AT = 100_000
-"""Byte after which the first download of a result breaks off."""
+"""The number of bytes after which the first download of a result breaks off."""
 
 
 def refusal(status: int, code: str, detail: str) -> Response:
@@ -27,7 +27,7 @@ def refusal(status: int, code: str, detail: str) -> Response:
 def with_key(
     answer: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that answers who has the key."""
+    """Return an endpoint that refuses requests without the key."""
 
     async def endpoint(request: Request) -> Response:
         if request.headers.get("authorization") == f"Bearer {KEY}":
@@ -38,8 +38,9 @@ def with_key(
 
 
 class StubService:
-    """Jobs that end when they were looked at three times; files, aliases and keys as
-    dictionaries.
+    """The service: jobs succeed when they were read three times; files are a dictionary.
+
+    seen  requests of other routes: (method, path, JSON of the body)
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class StubService:
         self.archive = b"an archive" * 1000
 
     def app(self) -> Starlette:
-        """The application."""
+        """Return the application."""
         routes = {
             "{kind}-jobs": self.submit,
             "jobs": self.list_jobs,
@@ -66,20 +67,20 @@ class StubService:
             "{rest:path}": self.anything,
         }
         methods = ["GET", "POST", "PUT", "DELETE"]
-        made = [
-            Route(f"/v1/admin/{path}", with_key(way), methods=methods)
-            for path, way in routes.items()
+        routing_table = [
+            Route(f"/v1/admin/{path}", with_key(endpoint), methods=methods)
+            for path, endpoint in routes.items()
         ]
-        return Starlette(routes=made)
+        return Starlette(routes=routing_table)
 
     async def submit(self, request: Request) -> Response:
         fields, key = await request.json(), request.headers["idempotency-key"]
         job_id = self.submitted.setdefault(key, f"job-{len(self.submitted)}")
-        told = {"id": job_id, "kind": request.path_params["kind"], "state": "queued"}
+        reply = {"id": job_id, "kind": request.path_params["kind"], "state": "queued"}
         self.jobs.setdefault(
-            job_id, {**told, "model": fields["model"], "looks": 0, "fields": fields}
+            job_id, {**reply, "model": fields["model"], "looks": 0, "fields": fields}
         )
-        return JSONResponse(told, 202, {"location": f"/v1/admin/jobs/{job_id}"})
+        return JSONResponse(reply, 202, {"location": f"/v1/admin/jobs/{job_id}"})
 
     async def job(self, request: Request) -> Response:
         job = self.jobs.get(request.path_params["id"])
@@ -101,9 +102,9 @@ class StubService:
         )
 
     async def list_jobs(self, request: Request) -> Response:
-        wanted = dict(request.query_params)
+        conditions = dict(request.query_params)
         return JSONResponse(
-            {"jobs": [job for job in self.jobs.values() if wanted.items() <= job.items()]}
+            {"jobs": [job for job in self.jobs.values() if conditions.items() <= job.items()]}
         )
 
     async def retry(self, request: Request) -> Response:
@@ -166,7 +167,7 @@ class StubService:
 
 @contextlib.contextmanager
 def running(service: StubService) -> Iterator[str]:
-    """Serve it on a port of its own; yield the URL."""
+    """Run the service on a port of its own; yield its URL."""
     config = uvicorn.Config(service.app(), port=0, log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

@@ -1,4 +1,4 @@
-"""A relay on loopback that takes TLS in front of a server, and its self-signed certificate."""
+"""A relay on loopback that accepts TLS in front of a server, and its self-signed certificate."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,11 @@ from pathlib import Path
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """Make a certificate for `localhost` and its key, in files; openssl does."""
+    """Make a certificate for `localhost` and its key with openssl; return both files."""
     certificate, key = directory / "certificate.pem", directory / "key.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
-    named = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
-    subprocess.run([*command.split(), *named], check=True, capture_output=True)
+    options = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    subprocess.run([*command.split(), *options], check=True, capture_output=True)
     return certificate, key
 
 
@@ -29,7 +29,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @contextlib.contextmanager
 def relay(port: int, certificate: Path, key: Path) -> Iterator[int]:
-    """Relay to a port of this machine; yield the port that takes TLS."""
+    """Relay connections to a port of this machine; yield the port that accepts TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     started: Future[tuple[int, Callable[[], object]]] = Future()

@@ -1,6 +1,4 @@
-"""What tests of trainers do: train by a name, ask what was
-trained, and compare trainings to the bit.
-"""
+"""Functions for the tests of trainers: train, predict, and compare models bit by bit."""
 
 from typing import Any
 
@@ -20,55 +18,59 @@ Data = tuple[SparseRows, LabelRows]
 
 
 def data_of(x: Any, carried: Any) -> TrainingSet:
-    """Dense rows, and who carries which label, as a training takes them."""
+    """Return a training set of dense rows and an indicator matrix of labels."""
     return TrainingSet(to_rows(np.asarray(x)), to_labels(np.asarray(carried)))
 
 
-def choices(**given: list[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """A value of each of these parameters."""
-    return st.fixed_dictionaries({name: st.sampled_from(values) for name, values in given.items()})
+def choices(**values_by_name: list[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return a strategy that draws a value of each of these parameters."""
+    return st.fixed_dictionaries(
+        {name: st.sampled_from(values) for name, values in values_by_name.items()}
+    )
 
 
 def trained_by(name: str, data: Data, *items: str, seed: int = 0, threads: int = 1) -> Trained:
-    """Train; items are parameters as a command line has them."""
+    """Train a model; items are parameters as on the command line."""
     return train(name, parse_parameters(name, items), *data, seed, threads)
 
 
 def estimate_by(name: str, data: Data, *items: str, seed: int = 0) -> dict[str, Any]:
-    """What is said of the size of a model before it is trained."""
+    """Return the estimate of the size of a model before it is trained."""
     return estimate(name, parse_parameters(name, items), TrainingSet(*data), Tools(seed))
 
 
 def predictor_of(trained: Trained, data: Data) -> Any:
-    """What answers by a model that was trained on the data."""
+    """Return a predictor of a model that was trained on the data."""
     return make_predictor(trial_model(trained, data[1].n_labels, data[0].n_features))
 
 
 def scores_of(trained: Trained, data: Data, **options: Any) -> np.ndarray:
-    """The score of every label for every row of the data, 0 where it is not found."""
+    """Return the score of each label for each row of the data, 0 if it is not predicted."""
     rows, labels = data
     options = {"top_r": labels.n_labels, "beam_width": labels.n_labels, **options}
-    found = predictor_of(trained, data).predict(rows, PredictOptions(**options))
+    predictions = predictor_of(trained, data).predict(rows, PredictOptions(**options))
     scores = np.zeros((rows.n_rows, labels.n_labels))
-    scores[np.repeat(np.arange(rows.n_rows), np.diff(found.ptr)), found.labels] = found.scores
+    scores[np.repeat(np.arange(rows.n_rows), np.diff(predictions.ptr)), predictions.labels] = (
+        predictions.scores
+    )
     return scores
 
 
 def share_right(scores: np.ndarray, labels: LabelRows) -> float:
-    """The share of the rows with labels that carry their best label."""
+    """Return the share, among rows with labels, of those whose best-scored label is true."""
     carried = dense_labels(labels)
     right = carried[np.arange(len(scores)), scores.argmax(axis=1)]
     return float(right[carried.any(axis=1)].mean())
 
 
 def bits_of(trained: Trained) -> dict[str, bytes]:
-    """The bytes of each array of a model."""
+    """Return the bytes of each array of a model."""
     arrays = {**trained.ensemble._asdict(), **trained.extra}
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
 def dense_weights(chunk: Chunk, n_features: int) -> np.ndarray:
-    """The weights of a chunk: [features, children]."""
-    found = np.zeros((n_features, len(chunk.bias)), np.float32)
-    found[np.repeat(chunk.features, np.diff(chunk.row_ptr)), chunk.child] = chunk.weight
-    return found
+    """Return the weights of a chunk: [features, children]."""
+    weights = np.zeros((n_features, len(chunk.bias)), np.float32)
+    weights[np.repeat(chunk.features, np.diff(chunk.row_ptr)), chunk.child] = chunk.weight
+    return weights

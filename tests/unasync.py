@@ -1,8 +1,8 @@
-"""Make the blocking half of the client of its asynchronous half: `python -m tests.unasync`.
+"""Make the blocking client from the asynchronous one: `python -m tests.unasync`.
 
-As httpcore does (its `unasync.py`): what the two do differently is named alike in
-`service/xylem/client/runtime.py` and in httpcore, and all else is the same without `async` and
-`await`. tests/contract/test_tree.py compares.
+The method is that of httpcore (its `unasync.py`): functions in which the two differ have matching
+names in `service/xylem/client/runtime.py` and in httpcore, and all other code is the same without
+`async` and `await`. tests/contract/test_tree.py compares the result with the files.
 """
 
 import re
@@ -39,7 +39,7 @@ REPLACED = (
 
 
 def blocking(source: str) -> str:
-    """Return a module of the blocking half, formatted."""
+    """Return the source of a module of the blocking client, formatted."""
     for pattern, replacement in REPLACED:
         source = re.sub(pattern, replacement, source)
     fixes = ["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028,SIM117"]
@@ -58,7 +58,7 @@ def blocking(source: str) -> str:
 
 
 def modules() -> dict[Path, str]:
-    """Return what each module of the blocking half should hold."""
+    """Return the source of each module of the blocking client, by its file."""
     return {TO / file.name: blocking(file.read_text()) for file in sorted(FROM.glob("*.py"))}
 
 

@@ -1,15 +1,15 @@
-"""The server's side of a request to an app: what comes of its body, and what is sent."""
+"""The server's side of a request to an ASGI app: it gives the body, and records the answer."""
 
 import asyncio
 from typing import Any
 
 
 class Wire:
-    """Parts of a body, which come one by one, and what the app sends.
+    """A request whose body comes in parts, and the messages that the app sends.
 
-    ends     whether the last part is said to be the last; else nothing comes after it
-    leaves   the client leaves after the last part
-    seconds  how long each part takes to come
+    ends     whether the last part is marked as the last; if not, the app waits for more
+    leaves   whether the client disconnects after the last part
+    seconds  the time before each part, in seconds
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Models as bytes on disk: the format, the store and the checks. Knows nothing of the service."""
+"""Models as bytes on disk: the format, the store and the checks. It does not import the service."""
 
 from xylem_store.faces import face_of
 

@@ -1,4 +1,4 @@
-"""What others may use of this package, and the module that each name is in."""
+"""The names that other packages may use, each with its module."""
 
 from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS

@@ -1,8 +1,7 @@
-"""An alias: one document that says what it names, what stands
-beside that, and what it never answers.
+"""An alias: one document with the version it names, its canary and shadow, and denied labels.
 
-Each verb is a function that takes the document and returns the next one: the store, the registry
-and the object store apply the same changes.
+Each change is a function from the document to the next one: the store, the registry and the
+object store apply the same changes.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable
@@ -29,28 +28,26 @@ from xylem_store.identifiers import VERSION_MAX
 from xylem_store.names import build_names
 
 PARTS = 10_000
-"""Weights and shares are whole numbers of so many parts."""
+"""Weights and shares are stored as whole multiples of 1 / PARTS."""
 
 BEFORE_MAX = 32
-"""Earlier versions that an alias remembers."""
+"""The most earlier versions that an alias remembers."""
 
 DENIED_MAX = 10_000
-"""Labels that an alias may deny."""
+"""The most labels that an alias may deny."""
 
 ALIAS_BYTES_MAX = 1 << 20
-"""Of an alias's document; nearly all of it may be names of denied labels."""
+"""The most bytes of an alias's document; nearly all of it may be names of denied labels."""
 
 SERIAL_MAX = (1 << 53) - 1
 _ROLES = {"canary": PARTS - 1, "shadow": PARTS}
-"""What may stand beside the version that an alias names, and the most
-parts of the requests it may have.
-"""
+"""The roles of versions besides the one that an alias names, and the most parts of each."""
 
 
 class Beside(NamedTuple):
-    """A version that answers some of the requests to an alias besides the one that it names.
+    """A canary or a shadow: a version that answers a part of the requests to an alias.
 
-    parts  how many of PARTS
+    parts  how many of PARTS of the requests
     """
 
     version: int
@@ -58,16 +55,15 @@ class Beside(NamedTuple):
 
 
 class Alias(NamedTuple):
-    """What an alias is. It is never changed, only replaced by the next one.
+    """An alias. It is never changed in place, only replaced by the next one.
 
     version  the version that it names; 0: none, which is never written
-    before   the versions that it named before, the last one last
-    canary   the version that answers some of the requests in the place of `version`; None: there is
-             none
-    shadow   the version that answers some of the requests too, and is never returned; None: there
-             is none
-    denied   labels that its answers never have, whatever version it names: ascending, each once
-    serial   the number of the move that made it
+    before   the versions that it named earlier, the latest last
+    canary   the version that answers some of the requests instead of `version`; None: no canary
+    shadow   the version that also answers some of the requests, whose answers are never returned;
+             None: no shadow
+    denied   labels that its answers never have, whatever version it names: ascending, distinct
+    serial   the number of the move that wrote this document
     """
 
     version: int
@@ -78,17 +74,17 @@ class Alias(NamedTuple):
     serial: int = 0
 
     @property
-    def others(self) -> tuple[int, ...]:
-        """Return the versions beside the one that it names."""
+    def split_versions(self) -> tuple[int, ...]:
+        """Return the versions of its canary and its shadow."""
         return tuple(beside.version for beside in (self.canary, self.shadow) if beside is not None)
 
     @property
     def versions(self) -> tuple[int, ...]:
         """Return all versions that answer its requests."""
-        return (self.version, *self.others)
+        return (self.version, *self.split_versions)
 
     def roles_of(self, version: int) -> list[str]:
-        """Return what a version is besides the one that is named: `canary`, `shadow`."""
+        """Return the roles of a version besides being named: `canary`, `shadow`, both or none."""
         roles = {"canary": self.canary, "shadow": self.shadow}
         return [
             role
@@ -97,9 +93,7 @@ class Alias(NamedTuple):
         ]
 
     def split(self) -> dict[str, Any]:
-        """Return what JSON says of the versions beside the named
-        one: their parts as fractions of 1.
-        """
+        """Return the canary and the shadow for JSON, their parts as fractions of 1."""
         canary = self.canary and {
             "version": self.canary.version,
             "weight": self.canary.parts / PARTS,
@@ -111,16 +105,17 @@ class Alias(NamedTuple):
         return {"canary": canary, "shadow": shadow}
 
     def check(self) -> None:
-        """Raise BadSplit unless versions and parts fit together,
-        BadNames for more than it may hold.
+        """Check that versions and parts fit together.
+
+        Raises BadSplit if they do not, and BadNames for a document above ALIAS_BYTES_MAX.
         """
-        for role, most in _ROLES.items():
+        for role, parts_max in _ROLES.items():
             beside: Beside | None = getattr(self, role)
             if beside is None:
                 continue
-            if not 1 <= beside.parts <= most:
+            if not 1 <= beside.parts <= parts_max:
                 raise BadSplit(
-                    f"{role}: expected 1 to {most} of {PARTS} parts, found {beside.parts}"
+                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {beside.parts}"
                 )
             if beside.version == self.version:
                 expected = "another version than the alias names"
@@ -131,18 +126,21 @@ class Alias(NamedTuple):
             )
 
     def fields(self) -> dict[str, Any]:
-        """Return the document for JSON; `alias_of` takes it back."""
-        beside = {role: (found := getattr(self, role)) and found._asdict() for role in _ROLES}
+        """Return the document for JSON; `alias_of` reads it."""
+        beside = {role: (entry := getattr(self, role)) and entry._asdict() for role in _ROLES}
         return {**self._asdict(), **beside}
 
 
 def render_alias(alias: Alias) -> bytes:
-    """Return the bytes of an alias's file: the document, and the line that proves it whole."""
+    """Return the bytes of an alias's file: the document, and a last line with its checksum."""
     return render_sealed(alias.fields())
 
 
 def parse_alias(data: bytes, where: str) -> Alias:
-    """Return the alias in the bytes of its file; raise Corrupt naming `where` for anything else."""
+    """Return the alias in the bytes of its file.
+
+    Raises Corrupt, naming `where`, for any other bytes.
+    """
     return alias_of(parse_sealed(data, where), where)
 
 
@@ -159,9 +157,12 @@ _ALIAS = record(
 )
 
 
-def alias_of(found: object, where: str) -> Alias:
-    """Return the alias that a document holds; raise Corrupt naming `where` for anything else."""
-    alias: Alias = _ALIAS(found, where)
+def alias_of(document: object, where: str) -> Alias:
+    """Return the alias that a document holds.
+
+    Raises Corrupt, naming `where`, for any other document.
+    """
+    alias: Alias = _ALIAS(document, where)
     try:
         if denied_labels(alias.denied) != alias.denied:
             raise BadNames("expected names in ascending order, each once, found others")
@@ -172,9 +173,9 @@ def alias_of(found: object, where: str) -> Alias:
 
 
 def denied_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names as an alias denies them: ascending, each once.
+    """Return labels in the form in which an alias denies them: ascending, distinct.
 
-    Raises BadNames for too many, and for one that no label can have.
+    Raises BadNames for too many labels, and for a name that no label can have.
     """
     labels = tuple(sorted(set(names)))
     if len(labels) > DENIED_MAX:
@@ -184,43 +185,44 @@ def denied_labels(names: Iterable[str]) -> tuple[str, ...]:
 
 
 Change = Callable[[Alias], Alias | None]
-"""An alias -> the next one; None: it is removed. An alias that is not there yet is `Alias(0)`."""
+"""A function from an alias to the next one; None removes it. A new alias begins as `Alias(0)`."""
 
 LabelChange = Callable[[tuple[str, ...]], Collection[str]]
-"""Labels that an alias denies -> those that it is to deny."""
+"""A function from the labels that an alias denies to those that it shall deny."""
 
 
 def apply(change: Change, alias: Alias, place: str) -> Alias | None:
-    """Return an alias after a change: what was before where nothing has changed.
+    """Return an alias after a change; an equal one where nothing has changed.
 
-    place  the model and alias, for refusals
+    place  the model and alias, for error messages
 
-    Raises what the change does, BadSplit and BadNames for what does not fit, and AliasNotFound for
-    an alias that is not there and is not made.
+    Raises what the change raises, BadSplit and BadNames for what does not fit, and AliasNotFound if
+    the alias does not exist and the change does not make it.
     """
-    after = change(alias)
-    if after is not None:
-        if after.version == 0:
+    next_alias = change(alias)
+    if next_alias is not None:
+        if next_alias.version == 0:
             raise AliasNotFound(f"{place}: expected an alias, found none of this name")
-        after.check()
-    return after
+        next_alias.check()
+    return next_alias
 
 
 def promoted(version: int) -> Change:
-    """Return the change that makes an alias name a version; its canary and its shadow end."""
+    """Return the change that makes an alias name a version and ends its canary and its shadow."""
 
     def change(alias: Alias) -> Alias:
-        before = alias.before
+        earlier_versions = alias.before
         if alias.version not in (0, version):
-            before = (*before, alias.version)[-BEFORE_MAX:]
-        return alias._replace(version=version, before=before, canary=None, shadow=None)
+            earlier_versions = (*earlier_versions, alias.version)[-BEFORE_MAX:]
+        return alias._replace(version=version, before=earlier_versions, canary=None, shadow=None)
 
     return change
 
 
 def canary_promoted(model: str, name: str) -> Change:
-    """Return the change that makes an alias of this name name its
-    canary; it raises Conflict without one.
+    """Return the change that makes an alias of this name name its canary.
+
+    The change raises Conflict for an alias without a canary.
     """
 
     def change(alias: Alias) -> Alias | None:
@@ -232,35 +234,38 @@ def canary_promoted(model: str, name: str) -> Change:
 
 
 def rolled_back(model: str, name: str, versions: Container[int], to: int | None = None) -> Change:
-    """Return the change that leads an alias of this name a step
-    back, or to where it last named `to`.
+    """Return the change that takes an alias of this name one step back, or back to `to`.
 
-    versions  those that are there: no other is gone back to
+    versions  the existing versions: an alias goes back to no other
 
-    What the alias named in between is forgotten. A canary is what ends by a step back, and the
-    alias stays; so it does for `to` what it names. The change raises NothingToRollBack where there
-    is no such step.
+    The versions that the alias named after that one are forgotten. If the alias has a canary, a
+    step back ends canary and shadow and the alias keeps its version; so does `to` the version that
+    it already names. The change raises NothingToRollBack if there is no such step.
     """
 
     def change(alias: Alias) -> Alias:
         alone = alias._replace(canary=None, shadow=None)
         if to == alias.version or (to is None and alias.canary is not None):
             return alone
-        there = [found for found in alias.before if found in versions and found != alias.version]
-        places = [i for i, found in enumerate(there) if to in (None, found)]
-        if not places:
+        earlier_versions = [
+            version for version in alias.before if version in versions and version != alias.version
+        ]
+        positions = [i for i, version in enumerate(earlier_versions) if to in (None, version)]
+        if not positions:
             which = "an earlier version" if to is None else f"version {to} among the earlier ones"
             raise NothingToRollBack(f"{model}: expected {which} of {name}, found none")
-        return alone._replace(version=there[places[-1]], before=tuple(there[: places[-1]]))
+        return alone._replace(
+            version=earlier_versions[positions[-1]], before=tuple(earlier_versions[: positions[-1]])
+        )
 
     return change
 
 
 def with_canary(version: int, weight: float, stable_weight: float | None = None) -> Change:
-    """Return the change that has a version answer a part of the requests.
+    """Return the change that has a version answer a part of the requests as the canary.
 
     weight         the part, above 0 and below 1, a multiple of 0.0001
-    stable_weight  what is left for the version that the alias names; None: 1 - weight
+    stable_weight  the part left for the version that the alias names; None: 1 - weight
 
     Raises BadSplit for weights that are out of range, or do not add up to 1.
     """
@@ -271,43 +276,47 @@ def with_canary(version: int, weight: float, stable_weight: float | None = None)
 
 
 def with_shadow(version: int, share: float) -> Change:
-    """Return the change that has a version answer a part of the
-    requests besides, without being returned.
+    """Return the change that has a version also answer a part of the requests, as the shadow.
 
-    share  the part, above 0 and at most 1, a multiple of 0.0001. Raises BadSplit
+    share  the part, above 0 and at most 1, a multiple of 0.0001
+
+    The answers of a shadow are never returned. Raises BadSplit for another share.
     """
     beside = Beside(version, parts_of("share", share))
     return lambda alias: alias._replace(shadow=beside)
 
 
 def without_canary(alias: Alias) -> Alias:
-    """Return an alias whose canary has ended."""
+    """Return an alias without its canary."""
     return alias._replace(canary=None)
 
 
 def without_shadow(alias: Alias) -> Alias:
-    """Return an alias whose shadow has ended."""
+    """Return an alias without its shadow."""
     return alias._replace(shadow=None)
 
 
 def denying(labels: LabelChange) -> Change:
-    """Return the change of what an alias denies. It raises BadNames, and what `labels` raises."""
+    """Return the change of the labels that an alias denies.
+
+    The change raises BadNames, and what `labels` raises.
+    """
     return lambda alias: alias._replace(denied=denied_labels(labels(alias.denied)))
 
 
 def removed(_: Alias) -> None:
-    """Remove an alias."""
+    """Remove an alias: a `Change` that returns None."""
 
 
 def parts_of(name: str, fraction: float) -> int:
-    """Return how many of PARTS the fraction `weight` (below 1) or `share` (up to 1) is.
+    """Return the fraction `weight` (below 1) or `share` (up to 1) in PARTS.
 
-    Raises BadSplit.
+    Raises BadSplit for a fraction that is out of range or not a multiple of 1 / PARTS.
     """
     if fraction == 1 and name == "share":
         return PARTS
     parts = round(fraction * PARTS) if 0 < fraction < 1 else 0
-    if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > 1e-6:  # doubles miss
+    if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > 1e-6:  # rounding of doubles
         expected = (
             f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"
         )

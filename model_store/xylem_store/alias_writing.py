@@ -1,9 +1,8 @@
-"""The part of the store that changes aliases: a change of a
-document, and the move that tells of it.
+"""The part of the store that changes aliases: the document, and the move that records the change.
 
-Every verb goes one way: read the document, change it, verify the versions that come, take the
-model's lock, see that the document is the same still, append the move, rename the next document
-over it. Readers need no lock.
+Every change takes the same steps: read the document, apply the change, verify the versions that
+are new to it, take the model's lock, check that the document is still the same, append the move,
+and rename the next document over the old one. Readers need no lock.
 """
 
 from pathlib import Path
@@ -27,25 +26,25 @@ from xylem_store.moves import (
 from xylem_store.reading import no_version
 from xylem_store.writing import StoreWriter
 
-_ATTEMPTS = 16  # tries to change an alias that others change too
+_ATTEMPTS = 16  # to change an alias that other writers change meanwhile
 
 
 class AliasChange(NamedTuple):
-    """An alias of a model before and after a change; `after` is None where it was removed."""
+    """An alias of a model before and after a change; `new_alias` is None if it was removed."""
 
     model: str
     alias: str
-    before: Alias
-    after: Alias | None
+    old_alias: Alias
+    new_alias: Alias | None
 
     @property
-    def now(self) -> int | None:
-        """Return what it names now."""
-        return None if self.after is None else self.after.version
+    def version(self) -> int | None:
+        """Return the version that the alias names after the change, None if it was removed."""
+        return None if self.new_alias is None else self.new_alias.version
 
 
 class AliasWriter(StoreWriter):
-    """A directory of models whose aliases may be changed; see `store.Store`."""
+    """A directory of models whose aliases can be changed; see `store.Store`."""
 
     def change_alias(
         self,
@@ -55,132 +54,142 @@ class AliasWriter(StoreWriter):
         change: Change,
         cause: Cause | None = None,
         *,
-        anew: bool = False,
+        create: bool = False,
     ) -> AliasChange:
-        """Change an alias; the versions that it comes to name are verified and checked first.
+        """Change an alias, after verifying and checking the versions that are new to it.
 
-        action  the word for it in the moves of the model
-        anew    whether an alias that is not there, or is damaged, begins as `Alias(0)`
+        action  the word for the change in the moves of the model
+        create  whether an alias that is missing or damaged begins as `Alias(0)`
 
         When this returns, the change survives a loss of power; when it raises, or the process dies,
-        the alias is what it was. Raises what the change does, BadSplit, BadNames, NotFound,
-        Corrupt, StoreUnwritable, and Conflict when others change it all the time.
+        the alias is what it was. Raises what the change raises, BadSplit, BadNames, NotFound,
+        Corrupt, StoreUnwritable, and Conflict if other writers change the alias at every attempt.
         """
         for _ in range(_ATTEMPTS):
-            before = self._before(name, alias, anew=anew)
-            after = apply(change, before, f"{name}@{alias}")
-            if after == before and before.serial > 0:
-                return AliasChange(name, alias, before, after)
+            old_alias = self._alias_or_new(name, alias, create=create)
+            new_alias = apply(change, old_alias, f"{name}@{alias}")
+            if new_alias == old_alias and old_alias.serial > 0:
+                return AliasChange(name, alias, old_alias, new_alias)
             for version in (
-                {*after.versions}.difference(before.versions) if after is not None else ()
+                {*new_alias.versions}.difference(old_alias.versions)
+                if new_alias is not None
+                else ()
             ):
                 self._open(name, version, verify=True, check=True)
             with self._writing(0), self._stage() as stage, self._locked(name):
-                if self._before(name, alias, anew=anew) != before:
+                if self._alias_or_new(name, alias, create=create) != old_alias:
                     continue
-                for version in () if after is None else after.versions:
+                for version in () if new_alias is None else new_alias.versions:
                     if version not in self.versions(name):
                         raise no_version(name, version)
-                move = move_of(alias, action, before, after, cause or self._by)
+                move = move_of(alias, action, old_alias, new_alias, cause or self._cause)
                 return AliasChange(
-                    name, alias, before, self._replace(name, alias, stage, move, after)
+                    name, alias, old_alias, self._replace(name, alias, stage, move, new_alias)
                 )
-        raise Conflict(f"{name}: expected to change {alias}, found it changed {_ATTEMPTS} times")
+        raise Conflict(
+            f"{name}: expected to change {alias}, found it changed by others {_ATTEMPTS} times"
+        )
 
     def promote(
         self, name: str, version: int, alias: str = LATEST, cause: Cause | None = None
     ) -> AliasChange:
-        """Make an alias name a version, verified first; canary and shadow of the alias end.
+        """Make an alias name a version, verified first; its canary and its shadow end.
 
-        An alias whose file is damaged is made anew: without its history, and it denies no labels.
-        Raises as `change_alias`.
+        An alias whose file is damaged is made again, without its history and without denied labels.
+        Raises what `change_alias` raises.
         """
         change = promoted(check_version(version))
-        return self.change_alias(name, alias, PROMOTED, change, cause, anew=True)
+        return self.change_alias(name, alias, PROMOTED, change, cause, create=True)
 
     def rollback(
         self, name: str, alias: str = LATEST, to: int | None = None, cause: Cause | None = None
     ) -> AliasChange:
-        """Make an alias name the version it named before, or with
-        `to` one further back, verified first.
+        """Make an alias name its previous version, or the earlier version `to`, verified first.
 
-        What the alias named after it is forgotten: the next step back leads further back. Versions
-        deleted since are passed over. `to` the version that it names already only ends its canary
-        and shadow, and so does a step back while there is a canary. Raises NothingToRollBack when
-        none is left, and as `change_alias`.
+        The versions that it named after that one are forgotten: the next step back leads further
+        back. Deleted versions are skipped. If `to` is the version that it already names, only its
+        canary and its shadow end; so they do in a step back while there is a canary. Raises
+        NothingToRollBack if no earlier version is left, and what `change_alias` raises.
         """
 
-        def change(now: Alias) -> Alias | None:
-            return rolled_back(name, alias, self.versions(name), to)(now)
+        def change(current_alias: Alias) -> Alias | None:
+            return rolled_back(name, alias, self.versions(name), to)(current_alias)
 
         return self.change_alias(name, alias, ROLLED_BACK, change, cause)
 
     def delete_alias(self, name: str, alias: str, cause: Cause | None = None) -> AliasChange:
-        """Remove an alias, damaged or not; the version that it names stays.
+        """Remove an alias, even a damaged one; the version that it names stays.
 
         Raises NotFound, Conflict for `latest`, which every model has, or StoreUnwritable.
         """
         if check_alias(alias) == LATEST:
-            raise Conflict(f"{name}: expected an alias that a model can be without, found {LATEST}")
+            raise Conflict(f"{name}: {LATEST} cannot be deleted, since every model has it")
         if alias not in self._alias_names(name):
             raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
-        return self.change_alias(name, alias, REMOVED, removed, cause, anew=True)
+        return self.change_alias(name, alias, REMOVED, removed, cause, create=True)
 
     def note_refusal(self, name: str, alias: str, version: int, cause: Cause) -> None:
-        """Write down that a promotion rule left an alias where it is. Raises as `change_alias`."""
+        """Record that a promotion rule left an alias unchanged.
+
+        Raises what `change_alias` raises.
+        """
         self._require_model(name)
-        now = self._before(name, alias, anew=True)
-        move = move_of(alias, REFUSED, now, now, cause)._replace(to_version=version)
+        current_alias = self._alias_or_new(name, alias, create=True)
+        move = move_of(alias, REFUSED, current_alias, current_alias, cause)._replace(
+            to_version=version
+        )
         with self._writing(0), self._locked(name), self._stage() as stage:
             self._append_moves(name, stage, [move])
 
     # --- parts
 
-    def _before(self, name: str, alias: str, *, anew: bool) -> Alias:
-        """Return an alias as a change finds it.
+    def _alias_or_new(self, name: str, alias: str, *, create: bool) -> Alias:
+        """Return the present alias; with `create`, `Alias(0)` for one that is missing or damaged.
 
-        Raises NotFound and Corrupt, unless it may begin anew.
+        Raises NotFound and Corrupt without `create`.
         """
         try:
             return self.alias(name, alias)
         except (NotFound, Corrupt):
-            if not anew:
+            if not create:
                 raise
             return Alias(0)
 
     def _replace(
-        self, name: str, alias: str, stage: Path, move: Move, after: Alias | None
+        self, name: str, alias: str, stage: Path, move: Move, new_alias: Alias | None
     ) -> Alias | None:
-        """Tell of a move, put the document that it makes in its
-        place, and return it; under the lock.
-        """
-        after = self._stage_alias(name, stage, move, after)
-        self._put_alias(name, alias, stage, after)
-        return after
+        """Append a move, put the new document in place and return it; called under the lock.
 
-    def _stage_alias(self, name: str, stage: Path, move: Move, after: Alias | None) -> Alias | None:
-        """Write all that a move takes space for: its line, and the
-        document that makes it come about.
+        None removes the alias.
+        """
+        new_alias = self._stage_alias(name, stage, move, new_alias)
+        self._put_alias(name, alias, stage, new_alias)
+        return new_alias
+
+    def _stage_alias(
+        self, name: str, stage: Path, move: Move, new_alias: Alias | None
+    ) -> Alias | None:
+        """Write the line of the move and the staged document; return the document with its serial.
+
+        All that needs disk space is written here.
         """
         number = self._append_moves(name, stage, [move])
-        if after is not None:
-            after = after._replace(serial=number)
-            write_file(self._fs, stage / "alias", [render_alias(after)])
-        return after
+        if new_alias is not None:
+            new_alias = new_alias._replace(serial=number)
+            write_file(self._fs, stage / "alias", [render_alias(new_alias)])
+        return new_alias
 
-    def _put_alias(self, name: str, alias: str, stage: Path, after: Alias | None) -> None:
-        """Put the staged document in its place, or remove the one that is there, and sync."""
+    def _put_alias(self, name: str, alias: str, stage: Path, new_alias: Alias | None) -> None:
+        """Put the staged document in its place, or remove the existing one, and sync."""
         directory = self._home(name) / ALIASES
-        if after is not None:
+        if new_alias is not None:
             self._fs.rename(stage / "alias", directory / alias_file(alias))
         elif alias in self._alias_files(name):
             self._fs.rename(directory / alias_file(alias), stage / "removed")
         self._fs.fsync_dir(directory)
 
     def _append_moves(self, name: str, stage: Path, moves: list[Move]) -> int:
-        """Append moves, and sync; return the number of the last one,
-        which they get here; under the lock.
-        """
+        """Number and append moves, and sync; return the last number. Called under the lock."""
         path = self._home(name) / MOVES
         data = self._moves_bytes(name)
         serials = [document.serial for document in self.info(name).documents.values()]

@@ -1,10 +1,9 @@
-"""A version as a tar: the two files of its manifest first, then its
-arrays in the order of their names.
+"""A version as a tar: the two files of its manifest first, then its arrays, sorted by name.
 
-Behind them may stand the label info of the model.
+The label info of the model may follow them.
 
 Reading is not extraction: the manifest says which members follow and how long they are, and
-anything else is refused before it is written. No name of the archive ever becomes a path.
+anything else is refused before it is written. No name in the archive ever becomes a path.
 """
 
 import io
@@ -29,7 +28,7 @@ from xylem_store.manifest import (
 
 _BLOCK = 512
 TRAILER_BYTES_MAX = 20 * _BLOCK
-"""What may stand behind the end of an archive: programs fill a tar up to a record of 20 blocks."""
+"""The most bytes after the end of an archive: programs pad a tar to a record of 20 blocks."""
 _PIECE_BYTES = 1 << 20
 
 
@@ -43,9 +42,9 @@ class Readable(Protocol):
 def archive_pieces(
     fs: FileSystem, directory: Path, manifest: Manifest, info: LabelInfo | None = None
 ) -> Iterator[Buffer]:
-    """Yield the bytes of the tar of a version; the same for the same version. Raises OSError.
+    """Yield the bytes of the tar of a version; the same bytes for the same version. Raises OSError.
 
-    info  the label info that goes with it; None: none does
+    info  the label info to include; None: no label info
     """
     for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
         yield from _member(name, fs.read(directory / name, bytes_max))
@@ -68,12 +67,12 @@ def read_archive(
 ) -> Manifest:
     """Write the arrays of the version in the tar `file` into `directory` and return its manifest.
 
-    info_path  where label info behind them is written, its contents not looked at; None: it is
-               refused
+    require_space  called with the number of bytes to be written, before any is
+    info_path      where label info after the arrays is written, unchecked; None: it is refused
 
-    `require_space` is told the bytes to be written before any is. Raises Corrupt for a tar that
-    `archive_pieces` would not have made, StoreUnreadable when `file` cannot be read, and OSError
-    when `directory` cannot be written. The contents of the arrays are not looked at.
+    Raises Corrupt for a tar that `archive_pieces` would not have made, StoreUnreadable if `file`
+    cannot be read, and OSError if `directory` cannot be written. The contents of the arrays are not
+    checked.
     """
     sealed = []
     for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
@@ -104,11 +103,12 @@ def read_archive(
 
 
 def spool_archive(file: BinaryIO, piece: bytes, header_at: int) -> int:
-    """Append a piece of a tar to a file; return where the next header stands, or the end.
+    """Append a piece of a tar to a file; return the offset of the next header, or of the end.
 
-    header_at  what the call for the piece before returned, 0 at first
-    Raises Corrupt for what is no tar, and for more than TRAILER_BYTES_MAX behind its end, and
-    OSError. So a little that unpacks to gigabytes, and is no archive, fills no disk.
+    header_at  what the call for the previous piece returned, 0 at first
+
+    Raises Corrupt for bytes that are no tar and for more than TRAILER_BYTES_MAX after its end, and
+    OSError. So a small compressed body that unpacks to gigabytes and is no archive fills no disk.
     """
     n_bytes = file.seek(0, io.SEEK_END) + file.write(piece)
     while header_at + _BLOCK <= n_bytes:
@@ -142,7 +142,10 @@ def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
 
 
 def _size_of(block: bytes, expected: str) -> int:
-    """Return what a header says of the size of the regular file `expected`."""
+    """Return the size that the header of the regular file `expected` states.
+
+    Raises Corrupt for another header.
+    """
     info = _info_of(block, expected)
     if info.name != expected:
         raise Corrupt("archive", f"the file {expected}", ascii(info.name)[:120])
@@ -150,7 +153,7 @@ def _size_of(block: bytes, expected: str) -> int:
 
 
 def _info_of(block: bytes, expected: str) -> tarfile.TarInfo:
-    """Return the header of a regular file. Raises Corrupt, naming the file that was expected."""
+    """Return the parsed header of a regular file. Raises Corrupt, naming the expected file."""
     try:
         info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
     except (tarfile.HeaderError, ValueError) as error:
@@ -161,7 +164,10 @@ def _info_of(block: bytes, expected: str) -> tarfile.TarInfo:
 
 
 def content_of(file: Readable, name: str, size: int) -> Iterator[bytes]:
-    """Yield the next `size` bytes of a file. Raises Corrupt where it has fewer, StoreUnreadable."""
+    """Yield the next `size` bytes of a file.
+
+    Raises Corrupt if it has fewer, and StoreUnreadable.
+    """
     for start in range(0, size, _PIECE_BYTES):
         length = min(_PIECE_BYTES, size - start)
         piece = _read(file, length)
@@ -171,17 +177,17 @@ def content_of(file: Readable, name: str, size: int) -> Iterator[bytes]:
 
 
 def _read_member(file: Readable, name: str, size: int) -> Iterator[bytes]:
-    """Yield the content of a member, and pass over what fills it up to a block."""
+    """Yield the content of a member, and skip its padding to a full block."""
     yield from content_of(file, name, size)
     _read(file, -size % _BLOCK)
 
 
 def _read(file: Readable, size: int) -> bytes:
     """Return the next `size` bytes, fewer only at the end."""
-    found = b""
+    content = b""
     try:
-        while len(found) < size and (piece := file.read(size - len(found))):
-            found += piece
+        while len(content) < size and (piece := file.read(size - len(content))):
+            content += piece
     except OSError as error:
         raise StoreUnreadable(f"archive: expected to read it, found {error}") from error
-    return found
+    return content

@@ -1,6 +1,4 @@
-"""Arrays as .npy files: written in one canonical form, mapped only after every claim
-was checked.
-"""
+"""Arrays as .npy files: written in one canonical form, mapped after their headers were checked."""
 
 import hashlib
 import math
@@ -16,12 +14,12 @@ from xylem_store.compiled.handles import I32, I64, kinds_of, read_only
 from xylem_store.errors import Corrupt
 from xylem_store.fs import FileSystem, Mapped, read_head, write_file
 
-ALIGNMENT = 64  # the data of a file begin at a multiple of this many bytes
+ALIGNMENT = 64  # bytes; the data of a file begin at a multiple
 HEADER_BYTES_MAX = 1024
-"""The longest header of a file, with magic and length."""
+"""The longest header of a file, including magic and length."""
 
 ARRAY_BYTES_MAX = 1 << 46
-"""The largest array; far from where a product of sizes could overflow an int64."""
+"""The most bytes of an array; far from where a product of sizes could overflow an int64."""
 
 DIMENSIONS_MAX = 3
 
@@ -37,7 +35,7 @@ DESCRIPTORS: dict[str, str] = {
     "float32": "<f4",
     "float64": "<f8",
 }
-"""The types an array may have, by name, and how a .npy header spells them."""
+"""The types that an array may have, by name, and how a .npy header writes them."""
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _PIECE_BYTES = 1 << 22
@@ -46,9 +44,7 @@ T = TypeVar("T")
 
 
 class ArrayInfo(NamedTuple):
-    """What the manifest says of one array: its type and shape, and the size and
-    digest of its file.
-    """
+    """An array's entry in the manifest: type, shape, and the size and sha256 of its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -57,14 +53,12 @@ class ArrayInfo(NamedTuple):
 
 
 def file_name(name: str) -> str:
-    """Return the file of the array `name`, "group/name", within the directory of arrays."""
+    """Return the file name of the array `name`, "group/name", in the directory of arrays."""
     return name.replace("/", ".") + ".npy"
 
 
 def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
-    """Return what stands before the data: format 1.0 of NEP 1, as
-    `numpy.save` of NumPy 2 writes it.
-    """
+    """Return the bytes before the data: format 1.0 of NEP 1, as written by NumPy 2."""
     text = f"{{'descr': '{DESCRIPTORS[dtype]}', 'fortran_order': False, 'shape': {shape}, }}"
     if shape:
         text += " " * (21 - len(str(shape[0])))  # room that NumPy leaves for a longer array
@@ -74,7 +68,7 @@ def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
 
 
 def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any]) -> ArrayInfo:
-    """Write an array to its file in `directory`, synced, and return what the manifest says of it.
+    """Write an array to its file in `directory`, synced, and return its entry for the manifest.
 
     Raises ValueError for a type or shape that the format does not have. Cost: a pass for the digest
     and one for the disk; no copy when the array is C-contiguous and little-endian.
@@ -84,7 +78,7 @@ def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any])
 
 
 def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
-    """Return what `write_array` does, and write nothing. Raises ValueError as it does."""
+    """Return what `write_array` returns, without writing. Raises ValueError as it does."""
     digest = hashlib.sha256()
     for piece in _pieces_of(name, array):
         digest.update(piece)
@@ -95,7 +89,7 @@ def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
 def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of an array's file.
 
-    Raises ValueError for a type or shape that the format lacks.
+    Raises ValueError for a type or shape that the format does not have.
     """
     dtype = array.dtype.name
     if dtype not in DESCRIPTORS or array.ndim > DIMENSIONS_MAX:
@@ -115,14 +109,14 @@ def map_array(
     """Return an array as a read-only view of its mapped file, and the map.
 
     Header and length are checked against the manifest's `info` before a byte of data is looked at;
-    the data are not read. Raises Corrupt naming the file; OSError (FileNotFoundError) from the
+    the data are not read. Raises Corrupt, naming the file, and OSError (FileNotFoundError) from the
     system.
     """
     where = file_name(name)
     mapped = fs.map(directory / where)
     if len(mapped.data) != info.bytes:
         raise Corrupt(where, f"{info.bytes} bytes", f"{len(mapped.data)} bytes")
-    data = mapped.data  # of an empty file, bytes
+    data = mapped.data  # `bytes` for an empty file, which cannot be mapped
     header = header_of(info.dtype, info.shape)
     head = data if isinstance(data, bytes) else read_head(data, len(header))
     if head != header:
@@ -143,112 +137,117 @@ def map_array(
 
 def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:
     """Raise Corrupt unless the file's bytes have the digest of the manifest; one pass over them."""
-    found = hashlib.sha256(mapped.data).hexdigest()
-    if found != info.sha256:
-        raise Corrupt(file_name(name), f"sha256 {info.sha256}", found)
+    digest = hashlib.sha256(mapped.data).hexdigest()
+    if digest != info.sha256:
+        raise Corrupt(file_name(name), f"sha256 {info.sha256}", digest)
 
 
 def take(
     arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, shape: tuple[int | None, ...]
 ) -> NDArray[Any]:
-    """Return an array as a read-only view, having checked its type and the sizes that are known.
+    """Return an array as a read-only view, after checking its type and the given sizes.
 
-    Raises Corrupt when it is missing or another one. Reads no data.
+    shape  the expected sizes; None: any size
+
+    Raises Corrupt if the array is missing or does not fit. Reads no data.
     """
     array = array_named(arrays, name)
     fits = array.ndim == len(shape) and all(
-        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
+        size is None or size == length for size, length in zip(shape, array.shape, strict=True)
     )
     if array.dtype != dtype or not fits or not array.flags.c_contiguous:
         sizes = ", ".join("*" if size is None else str(size) for size in shape)
         raise Corrupt(file_name(name), f"{dtype}[{sizes}]", f"{array.dtype}{list(array.shape)}")
     view = array.view()
-    view.flags.writeable = False  # one compiled form of every kernel, and nobody writes by mistake
+    view.flags.writeable = False  # so kernels are compiled for one kind, and nothing is overwritten
     return view
 
 
 def array_named(arrays: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    """Return an array of a version; raise Corrupt where it is missing."""
+    """Return an array of a version. Raises Corrupt if it is missing."""
     if name not in arrays:
         raise Corrupt("manifest.json: arrays", f"an array {name}", "none")
     return arrays[name]
 
 
 def has_group(arrays: Iterable[str], group: str) -> bool:
-    """Return whether arrays of a group, whole or not, are among these names."""
+    """Return whether any array of a group, complete or not, is among these names."""
     return any(name.startswith(f"{group}/") for name in arrays)
 
 
 def take_group(
     arrays: Mapping[str, NDArray[Any]], group: str, struct: Callable[..., T], **sizes: int | str
 ) -> T:
-    """Return the arrays "group/field" as a struct of kernels, whose
-    annotations say their types; as `take`.
+    """Return the arrays "group/field" as a struct for kernels; checks and raises as `take`.
 
-    sizes  of the first dimension, where it is known: a number, or the field that has as many, or
-           one less ("field+1")
+    struct  its annotations give the types of the fields
+    sizes   of the first dimension of a field, if it is known: a number, or the name of a field of
+            the same size, or of one that has one element less ("field+1")
     """
-    found = []
+    views = []
     for field, kind in kinds_of(struct).items():
         size = sizes.get(field)
         if isinstance(size, str):
-            other, _, more = size.partition("+")
-            size = array_named(arrays, f"{group}/{other}").size + int(more or 0)
+            other, _, addend = size.partition("+")
+            size = array_named(arrays, f"{group}/{other}").size + int(addend or 0)
         shape = (size, *(None,) * (kind.dims - 1))
-        found.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
-    return struct(*found)
+        views.append(take(arrays, f"{group}/{field}", np.dtype(kind.dtype).name, shape))
+    return struct(*views)
 
 
-def empty_group(struct: Callable[..., T], **others: NDArray[Any]) -> T:
-    """Return a struct of kernels whose arrays are empty but for
-    these; read-only, as those of a version.
-    """
+def empty_group(struct: Callable[..., T], **arrays: NDArray[Any]) -> T:
+    """Return a struct for kernels with these arrays and all others empty; all are read-only."""
     empty = {
         name: np.empty((0,) * kind.dims, kind.dtype)
         for name, kind in kinds_of(struct).items()
-        if name not in others
+        if name not in arrays
     }
-    return struct(**{name: read_only(array) for name, array in {**empty, **others}.items()})
+    return struct(**{name: read_only(array) for name, array in {**empty, **arrays}.items()})
 
 
 def group_of(group: str, struct: Any) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a struct by name, as `Draft.extra` takes them."""
+    """Return the arrays of a struct by their names "group/field", as in `Draft.extra`."""
     return {f"{group}/{field}": array for field, array in struct._asdict().items()}
 
 
 def check_lists(group: str, struct: Any, ptr_name: str, ids_name: str, n_ids: int) -> None:
-    """Raise Corrupt unless a field has offsets of all ids of
-    another, which ascend between two of them.
+    """Check lists of ids: each ascends and is distinct, and the offsets cover all ids.
 
-    n_ids  no id is as great. Cost: one pass
+    ptr_name  the field of offsets; list i is ids[ptr[i] : ptr[i + 1]]
+    n_ids     every id is below it
+
+    Raises Corrupt, naming array and index. Cost: one pass.
     """
     ptr = getattr(struct, ptr_name)
     ids = getattr(struct, ids_name)
     check_offsets(f"{group}/{ptr_name}", ptr, len(ids))
     if (index := _id_fault(ptr, ids, n_ids)) >= 0:
         expected = f"{ids_name} below {n_ids}, ascending in its list"
-        raise Corrupt(at(f"{group}/{ids_name}", index), expected, int(ids[index]))
+        raise Corrupt(element_name(f"{group}/{ids_name}", index), expected, int(ids[index]))
 
 
 def check_offsets(name: str, offsets: I64, last: int) -> None:
-    """Raise Corrupt unless the array of this name, one or more, ascends from 0 to `last`."""
+    """Raise Corrupt unless the array of this name, not empty, ascends from 0 to `last`."""
     if (index := offset_fault(offsets, last)) >= 0:
-        raise Corrupt(at(name, index), f"ascending offsets from 0 to {last}", int(offsets[index]))
+        raise Corrupt(
+            element_name(name, index), f"ascending offsets from 0 to {last}", int(offsets[index])
+        )
 
 
 def check_all(name: str, fits: NDArray[np.bool_], expected: str, values: NDArray[Any]) -> None:
-    """Raise Corrupt, naming the first place, unless all values of the array of this name fit.
+    """Raise Corrupt, naming the first index that does not fit, unless all values of an array fit.
 
     fits, values  of one shape; an array of more than one dimension is indexed as if it were flat
     """
     if not fits.all():
         index = int(fits.argmin())
-        raise Corrupt(at(name, index), expected, values.reshape(-1)[index])
+        raise Corrupt(element_name(name, index), expected, values.reshape(-1)[index])
 
 
 def offset_fault(offsets: NDArray[np.int64], last: int) -> int:
-    """Return the first place of offsets, one or more, that do not
-    ascend from 0 to `last`; -1: they do.
+    """Return the first index at which offsets do not ascend from 0 to `last`, else -1.
+
+    There is at least one offset.
     """
     is_bad = np.concatenate([offsets[:1] != 0, (offsets[1:] < offsets[:-1]) | (offsets[1:] > last)])
     is_bad[-1] |= offsets[-1] != last
@@ -257,18 +256,16 @@ def offset_fault(offsets: NDArray[np.int64], last: int) -> int:
 
 @kernel
 def _id_fault(ptr: I64, ids: I32, n_ids: int) -> int:
-    """Return the first place of an id not below n_ids, or that does
-    not ascend in its list; -1: none is.
-    """
+    """Return the first index of an id that is too large or does not ascend in its list, else -1."""
     for row in range(len(ptr) - 1):
-        before = -1
+        previous_id = -1
         for i in range(ptr[row], ptr[row + 1]):
-            if ids[i] <= before or ids[i] >= n_ids:
+            if ids[i] <= previous_id or ids[i] >= n_ids:
                 return i
-            before = ids[i]
+            previous_id = ids[i]
     return -1
 
 
-def at(name: str, index: int) -> str:
-    """Return how a refusal names an element of an array."""
+def element_name(name: str, index: int) -> str:
+    """Return the name of an element of an array in error messages: "file[index]"."""
     return f"{file_name(name)}[{index}]"

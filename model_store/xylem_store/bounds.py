@@ -1,7 +1,6 @@
-"""The arrays that kernels index by, and their bounds, in one table; FORMAT.md has it too.
+"""The arrays that kernels index by, and their bounds, in one table; FORMAT.md has the same table.
 
-An array that is not in the table leads to no place in another one, but for those that it names at
-its end.
+An array that is not in the table does not index another one, except those named at its end.
 """
 
 from collections.abc import Mapping
@@ -16,18 +15,18 @@ from xylem_store.errors import Corrupt
 
 
 class Bound(NamedTuple):
-    """The numbers that an array may hold: `least` to size - 1, or with
-    `ascends` offsets from 0 to the size.
+    """The numbers that an array may hold: `least` to size - 1, or ascending offsets from 0 to size.
 
-    sized_by  what has the size: an array (its first dimension); "n_features", those of the
-              version's rows; "n_columns", those of the rows that the first member of a combined
-              version takes
-    more      is added to that size
-    least     the least number: -1 where it stands for none
+    sized_by     gives the size: an array (its first dimension); "n_features", the features of the
+                 version's rows; or "n_columns", those of the rows that the first member of a
+                 combined version takes
+    size_offset  is added to that size
+    least        the least number; -1 if it stands for none
+    ascends      whether the array holds offsets
     """
 
     sized_by: str
-    more: int = 0
+    size_offset: int = 0
     least: int = 0
     ascends: bool = False
 
@@ -83,10 +82,10 @@ BOUNDS: dict[str, Bound] = {
     "rows/label_ptr": _offsets("rows/label_idx"),
     "rows/label_idx": Bound("labels/offsets", -1),
 }
-"""By the names of the arrays; `ranker/labels` stands for those of all members.
+"""Keyed by the names of the arrays; `ranker/labels` stands for those of all members.
 
-Besides, kernels index by the arrays of name tables, which `names.check_names` proves, and by
-numbers that are packed in `ensemble/directory`, `ensemble/blocks` and `ensemble/sparse`: see
+Kernels also index by the arrays of name tables, which `names.check_names` proves, and by numbers
+that are packed in `ensemble/directory`, `ensemble/blocks` and `ensemble/sparse`: see
 `chunk_checks`.
 """
 
@@ -96,9 +95,10 @@ def check_bounds(
 ) -> None:
     """Raise Corrupt, naming array and index, for a number out of the bounds of the table.
 
-    sizes   those that are no array's, by the names that the table has for them
-    groups  the groups that are looked at; none: all
-    Cost: two passes over those arrays
+    sizes   the sizes that are not of an array, by their names in the table
+    groups  the groups to check; if there are none, all
+
+    Cost: two passes over those arrays.
     """
     for name, array in arrays.items():
         bound = BOUNDS.get(name.rstrip("0123456789"))
@@ -108,11 +108,11 @@ def check_bounds(
         size = sizes.get(bound.sized_by)
         if size is None:
             size = len(array_named(arrays, bound.sized_by))
-        size += bound.more
+        size += bound.size_offset
         if not bound.ascends:
             fits = (flat >= bound.least) & (flat < size)
             check_all(name, fits, f"a number from {bound.least} to {size - 1}", flat)
         elif not len(flat):
-            raise Corrupt(file_name(name), "an offset at least", "none")
+            raise Corrupt(file_name(name), "one offset or more", "none")
         else:
             check_offsets(name, np.asarray(flat, np.int64), size)

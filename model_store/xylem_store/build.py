@@ -1,6 +1,4 @@
-"""From the trees that a trainer leaves to the arrays of a TreeEnsemble,
-its weights rounded to fewer bits.
-"""
+"""Build the arrays of a TreeEnsemble from a trainer's trees, and round its weights."""
 
 from itertools import zip_longest
 from typing import Any, cast
@@ -14,10 +12,10 @@ from xylem_store.compiled.handles import F32, I32, I64, U8, U16, U32, U64
 from xylem_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights, levels_of
 
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
-"""A sparse word has so many positions of children."""
+"""The most children of a node: a sparse word can address so many."""
 
-# int8 weights go from -127 to 127: a child's largest weight is stored as one of these
-INT8_MOST = 127
+# int8 weights go from -127 to 127, not from -128: a child's largest weight becomes -127 or 127
+INT8_MAX = 127
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH = np.uint64(32)
 
@@ -25,18 +23,19 @@ _HIGH = np.uint64(32)
 def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
     """Return a float32 ensemble with its weights rounded to fewer bits; everything else is shared.
 
-    bfloat16: to nearest, ties to even. int8: to the nearest multiple of the 127th part of the
-    child's largest weight. Raises ValueError when a node has more children than a word can tell
-    apart. Cost: a few passes over the weights. Deterministic.
+    bfloat16: to nearest, ties to even. int8: to the nearest multiple of 1/127 of the child's
+    largest weight. Raises ValueError if a node has more children than a sparse word can address.
+    Cost: a few passes over the weights. Deterministic.
     """
     if weights not in CHILDREN_MAX:
         raise ValueError(f"expected weights of {', '.join(CHILDREN_MAX)}, found {weights!r}")
     n_children = np.diff(ensemble.child_ptr)
-    most = CHILDREN_MAX[weights]
+    children_max = CHILDREN_MAX[weights]
     node = int(n_children.argmax())
-    if n_children[node] > most:
+    if n_children[node] > children_max:
         raise ValueError(
-            f"node {node}: expected at most {most} children for {weights}, found {n_children[node]}"
+            f"node {node}: expected at most {children_max} children for {weights}, "
+            f"found {n_children[node]}"
         )
     if weights == "float32":
         return ensemble
@@ -54,7 +53,7 @@ def store_weights(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
 
 
 def to_bfloat16(weights: F32) -> U16:
-    """Return the upper halves of the weights' bits, rounded to nearest, ties to even."""
+    """Return the weights as bfloat16, the upper halves of their bits; to nearest, ties to even."""
     bits = np.ascontiguousarray(weights, np.float32).view(np.uint32)
     odd = bits >> np.uint32(16) & np.uint32(1)
     return ((bits.astype(np.uint64) + np.uint64(0x7FFF) + odd) >> np.uint64(16)).astype(np.uint16)
@@ -69,7 +68,7 @@ def _to_int8(
     bits_out: U8,
     dense_out: NDArray[np.int8],
 ) -> None:
-    """Fill in each node's scale and the bits of all weights, chunk by chunk."""
+    """Write each node's scale, and the int8 bits of sparse and dense weights, chunk by chunk."""
     for node in range(len(ensemble.parent)):
         chunk = ensemble.node_chunk[node]
         if chunk < 0:
@@ -86,7 +85,7 @@ def _to_int8(
             for j in range(n_children):
                 scale[j] = max(scale[j], abs(ensemble.dense[row + j]))
         for j in range(n_children):
-            scale[j] /= np.float32(INT8_MOST)
+            scale[j] /= np.float32(INT8_MAX)
         for i in words:
             bits_out[i] = np.uint8(_units(sparse[i], scale[children[i]]))
         for row in rows:
@@ -96,20 +95,20 @@ def _to_int8(
 
 @kernel
 def _units(weight: np.float32, scale: np.float32) -> np.int8:
-    """Return the whole number of steps that is nearest to a weight, ties to even."""
+    """Return a weight in steps of `scale`, rounded to nearest, ties to even."""
     if scale <= 0:
         return np.int8(0)
-    return np.int8(min(max(np.rint(weight / scale), -INT8_MOST), INT8_MOST))
+    return np.int8(min(max(np.rint(weight / scale), -INT8_MAX), INT8_MAX))
 
 
 DENSE_SHARE = 6
-"""A row is dense when one in this many of its (padded) children has a weight."""
+"""A row is dense if at least one in this many of its (padded) children has a weight."""
 
-_RIGHT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
+_NO_FAULT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
 
 
 def padded(n_children: int) -> int:
-    """Return the width of a dense row: the children, padded to a power of two or else to LANES."""
+    """Return the width of a dense row: a power of two, or above LANES a multiple of LANES."""
     return int(padded_width(n_children))
 
 
@@ -119,15 +118,15 @@ PARTS = {
     "sparse_ptr": "sparse",
     "dense_ptr": "dense",
 }
-"""Of each array that has all chunks one after the other, the one that says where they begin."""
+"""Each array of offsets, and the array whose chunks, one after the other, these delimit."""
 
 
 def build_ensemble(
     trees: list[Tree], n_labels: int, n_features: int, weights: Weights = "float32"
 ) -> TreeEnsemble:
-    """Number the forest breadth-first and pack its chunks.
+    """Number the nodes of the forest breadth-first and pack its chunks.
 
-    The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError when a tree breaks the
+    The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError if a tree breaks the
     rules of `xylem_store.ensemble.Tree`. Cost: a few passes over the weights, memory of the result
     in float32. Deterministic.
     """
@@ -138,9 +137,9 @@ def build_ensemble(
     n_children = np.empty(n_nodes, np.int64)
     node_label = np.empty(n_nodes, np.int32)
     for t, tree in enumerate(trees):
-        here = tree_of == t
-        n_children[here] = np.diff(tree.child_ptr)[local_of[here]]
-        node_label[here] = tree.node_label[local_of[here]]
+        is_in_tree = tree_of == t
+        n_children[is_in_tree] = np.diff(tree.child_ptr)[local_of[is_in_tree]]
+        node_label[is_in_tree] = tree.node_label[local_of[is_in_tree]]
     child_ptr = np.concatenate([[0], np.cumsum(n_children)]) + len(trees)
     parent = np.full(n_nodes, -1, np.int32)
     parent[len(trees) :] = np.repeat(np.arange(n_nodes, dtype=np.int32), n_children)
@@ -166,35 +165,39 @@ def build_ensemble(
     return store_weights(ensemble, weights)
 
 
-def put_chunks(made: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:
-    """Return an ensemble whose chunk c is to the bit chunk source[c]
-    of another one, unless that is -1.
+def put_chunks(new: TreeEnsemble, old: TreeEnsemble, source: I64) -> TreeEnsemble:
+    """Return an ensemble in which chunk c is, bit for bit, chunk source[c] of an old one.
 
-    Biases stay. The two have the same features and type of weights, and a chunk as many children in
-    both. Cost: a copy of what is kept.
+    new     the ensemble whose chunks stay where source[c] is -1
+    source  int64[chunks of `new`]
+
+    Biases stay those of `new`. The two ensembles have the same features and type of weights, and a
+    copied chunk has as many children in both. Cost: a copy of the chunks.
     """
-    stays = source >= 0
+    has_source = source >= 0
     arrays: dict[str, NDArray[Any]] = {
-        "directory": np.where(stays[:, None, None], old.directory[source], made.directory)
+        "directory": np.where(has_source[:, None, None], old.directory[source], new.directory)
     }
     for ptr, name in PARTS.items():
-        ptrs = getattr(made, ptr), getattr(old, ptr)
+        ptrs = getattr(new, ptr), getattr(old, ptr)
         parts = [
-            getattr(old if kept else made, name)[ptrs[kept][chunk] : ptrs[kept][chunk + 1]]
-            for chunk, kept in zip(
-                np.where(stays, source, np.arange(len(source))), stays.tolist(), strict=True
+            getattr(old if is_old else new, name)[ptrs[is_old][chunk] : ptrs[is_old][chunk + 1]]
+            for chunk, is_old in zip(
+                np.where(has_source, source, np.arange(len(source))),
+                has_source.tolist(),
+                strict=True,
             )
         ]
         arrays[ptr] = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-        arrays[name] = np.concatenate([*parts, getattr(made, name)[ptrs[0][-1] :]])
-    return made._replace(**arrays)
+        arrays[name] = np.concatenate([*parts, getattr(new, name)[ptrs[0][-1] :]])
+    return new._replace(**arrays)
 
 
 def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
     """Return (tree, node of the tree) for every node of the forest, breadth-first.
 
-    A level of a tree is a range of its breadth-first ids, so the forest's order is: level by level,
-    tree by tree, range by range.
+    A level of a tree is a range of its breadth-first ids, so the forest's order is level by level,
+    tree by tree, range by range. Raises ValueError for a tree that is not numbered breadth-first.
     """
     tree_ids: list[I64] = []
     node_ids: list[I64] = []
@@ -217,8 +220,10 @@ def forest_order(trees: list[Tree]) -> tuple[I64, I64]:
 
 
 def _label_leaf(trees: list[Tree], tree_of: I64, node_label: I32, n_labels: int) -> I32:
-    """Return the leaf of each label in each tree: int32[T, K], -1
-    where a tree has no leaf for the label.
+    """Return the leaf of each label in each tree, int32[T, K], -1 without one.
+
+    Decision trees: an empty array. Raises ValueError for a label out of range, and for two leaves
+    of a label in one tree.
     """
     if trees[0].histograms is not None:
         return np.empty((0, 0), np.int32)
@@ -241,8 +246,8 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
     if trees[0].histograms is not None:
         for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True):
             histograms = trees[t].histograms
-            assert histograms is not None  # as those of the first tree
-            histogram = histograms[node] or ((), ())  # none at an inner node
+            assert histograms is not None  # all trees are of one kind, as the first
+            histogram = histograms[node] or ((), ())  # inner nodes have no histogram
             sizes.append(len(histogram[0]))
             labels.append(np.asarray(histogram[0], np.int32))
             values.append(np.asarray(histogram[1], np.float32))
@@ -256,7 +261,10 @@ def _pack_leaves(trees: list[Tree], tree_of: I64, local_of: I64) -> dict[str, ND
 def _pack_chunks(
     chunks: list[Chunk | None], n_children: I64, n_features: int
 ) -> dict[str, NDArray[Any]]:
-    """Lay the rows of every chunk out as directory, blocks, sparse words and dense rows."""
+    """Return the arrays of all chunks by name: directory, blocks, sparse words, dense rows.
+
+    Raises ValueError for chunks that break the rules of `xylem_store.ensemble.Chunk`.
+    """
     inner = np.flatnonzero(n_children).tolist()
     if any(
         (chunk is None) != (count == 0)
@@ -304,22 +312,22 @@ def _pack_chunks(
 def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, sizes_out: I64) -> None:
     """Write the chunk's sizes as `_measure_chunk` does.
 
-    Raises ValueError unless a trainer's chunk keeps the rules of `xylem_store.ensemble.Chunk`.
+    Raises ValueError if a trainer's chunk breaks the rules of `xylem_store.ensemble.Chunk`.
     """
     if len(chunk.bias) != n_children or len(chunk.row_ptr) != len(chunk.features) + 1:
         raise ValueError(
             f"node {node}: expected a bias for each of {n_children} children, a row a feature"
         )
-    wrong = _measure_chunk(
+    fault = _measure_chunk(
         chunk.features, chunk.row_ptr, chunk.child, chunk.weight, chunk.bias, n_features, sizes_out
     )
-    if wrong != _RIGHT:
+    if fault != _NO_FAULT:
         expected = {
             _UNORDERED: f"ascending features below {n_features}",
             _NO_CHILD: f"children below {n_children}",
             _NOT_FINITE: "finite weights",
         }
-        raise ValueError(f"node {node}: expected {expected[wrong]}")
+        raise ValueError(f"node {node}: expected {expected[fault]}")
 
 
 @kernel
@@ -328,20 +336,20 @@ def _measure_chunk(
 ) -> int:
     """Write how many blocks, row offsets, sparse words and dense weights a chunk takes.
 
-    Returns what is wrong with the chunk, or _RIGHT.
+    Return the fault of the chunk, or _NO_FAULT.
     """
     width = padded_width(len(bias))
     n_blocks = 0
     n_sparse = 0
     n_words = 0
     n_dense = 0
-    before = -1
+    previous_feature = -1
     for row in range(len(features)):
         feature = features[row]
-        if feature <= before or feature >= n_features:
+        if feature <= previous_feature or feature >= n_features:
             return _UNORDERED
-        n_blocks += before < 0 or before >> BLOCK_BITS != feature >> BLOCK_BITS
-        before = feature
+        n_blocks += previous_feature < 0 or previous_feature >> BLOCK_BITS != feature >> BLOCK_BITS
+        previous_feature = feature
         count = row_ptr[row + 1] - row_ptr[row]
         is_dense = count * DENSE_SHARE >= width
         n_dense += is_dense
@@ -360,7 +368,7 @@ def _measure_chunk(
     sizes_out[1] = n_sparse + 1
     sizes_out[2] = n_words
     sizes_out[3] = n_dense * width
-    return _RIGHT
+    return _NO_FAULT
 
 
 @kernel
@@ -376,13 +384,13 @@ def _pack_chunk(
     sparse_out: U64,
     dense_out: U32,
 ) -> None:
-    """Fill one chunk's arrays, all zero before.
+    """Fill one chunk's arrays, which hold zeros at first.
 
-    `bits` are the weights' bits; a word holds the child's position in its low and the bits in its
-    high half.
+    bits  the weights' bits; a sparse word holds the child's position in its low half and these in
+          its high half
     """
     shift = np.uint64(32)
-    one = np.uint32(1)
+    low_bit = np.uint32(1)
     n_words = 0
     n_sparse = 0
     n_dense = 0
@@ -393,15 +401,15 @@ def _pack_chunk(
             block += 1
             blocks_out[block, 2] = n_sparse
             blocks_out[block, 3] = n_dense
-            directory_out[feature >> GROUP_BITS, 0] |= one << np.uint32(
+            directory_out[feature >> GROUP_BITS, 0] |= low_bit << np.uint32(
                 (feature >> BLOCK_BITS) & 31
             )
-        here = one << np.uint32(feature & 31)
-        blocks_out[block, 0] |= here
+        feature_bit = low_bit << np.uint32(feature & 31)
+        blocks_out[block, 0] |= feature_bit
         first = row_ptr[row]
         last = row_ptr[row + 1]
         if (last - first) * DENSE_SHARE >= width:
-            blocks_out[block, 1] |= here
+            blocks_out[block, 1] |= feature_bit
             for i in range(first, last):
                 dense_out[n_dense * width + child[i]] = bits[i]
             n_dense += 1

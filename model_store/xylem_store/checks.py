@@ -1,9 +1,9 @@
-"""Every invariant that the kernels rely on, proved of arrays that may hold any bytes.
+"""Check every invariant that the kernels rely on, for arrays that may hold any bytes.
 
-What passes here cannot make a kernel read outside an array or run forever, whoever wrote it. Each
-check takes a few passes, and reads nothing that was not bounded before. Those that are kernels
-return (fault, index, found): fault 0 when all is well, else the first violation, as FAULTS words
-it. The cost is linear in the bytes of the arrays, also for bytes made to be slow.
+Arrays that pass cannot make a kernel read outside an array or run forever, whoever wrote them.
+Each check takes a few passes, and reads nothing whose bounds were not checked before. The checks
+that are kernels return (fault, index, value): fault 0 if all is well, else the first violation, by
+its number in FAULTS. The cost is linear in the bytes of the arrays, also for bytes made to be slow.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem_store.arrays import at, check_all, check_lists, check_offsets, file_name, has_group, take
+from xylem_store.arrays import (
+    check_all,
+    check_lists,
+    check_offsets,
+    element_name,
+    file_name,
+    has_group,
+    take,
+)
 from xylem_store.bounds import check_bounds
 from xylem_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from xylem_store.compiled.bits import n_groups
@@ -47,7 +55,7 @@ TYPES = {
     "bfloat16": ("uint32", "uint16"),
     "int8": ("uint16", "int8"),
 }
-"""Of sparse words and of dense weights, for each kind of weights."""
+"""The types of sparse words and of dense weights, for each kind of weights."""
 
 FAULTS: dict[int, tuple[str, str]] = {
     4: ("node_label", "a label below n_labels at a leaf"),
@@ -74,8 +82,9 @@ FAULTS: dict[int, tuple[str, str]] = {
     32: ("dense", "zero in the padding"),
     37: ("child_ptr", "children at the root of a label tree"),
 }
-"""What a fault means: the array at whose index it was found, and what was expected there. An array
-of more than one dimension is indexed as if it were flat.
+"""For each fault the array at whose index it is, and what is expected there.
+
+An array of more than one dimension is indexed as if it were flat.
 """
 
 
@@ -83,6 +92,7 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     """Raise Corrupt, naming array and index, unless every invariant of FORMAT.md holds.
 
     arrays  by "group/name", of the types and shapes that `assemble` has checked
+
     Cost: a pass over all arrays; deterministic.
     """
     ensemble, labels = assemble(manifest, arrays)
@@ -91,15 +101,19 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
             check_version(member, member_arrays(number, arrays))
         except Corrupt as error:
             raise error.within(f"member {number}") from error
-    of_members = tuple(map(member_prefix, range(len(manifest.members))))
-    own = {name: array for name, array in arrays.items() if not name.startswith(of_members)}
-    for name, array in own.items():
-        # `_check_dense` sees those of ensemble/dense, in any type
+    member_prefixes = tuple(map(member_prefix, range(len(manifest.members))))
+    direct_arrays = {
+        name: array for name, array in arrays.items() if not name.startswith(member_prefixes)
+    }
+    for name, array in direct_arrays.items():
+        # `_check_dense` checks ensemble/dense, which may be of any type of weights
         if array.dtype.kind == "f" and name != "ensemble/dense" and not name.startswith(AT_REST):
             check_all(name, np.isfinite(array.reshape(-1)), "a finite number", array)
     if labels.n_names != manifest.n_labels:
         raise Corrupt(file_name("labels/offsets"), f"{manifest.n_labels} names", labels.n_names)
-    for group in sorted(name.rpartition("/")[0] for name in own if name.endswith("/utf8")):
+    for group in sorted(
+        name.rpartition("/")[0] for name in direct_arrays if name.endswith("/utf8")
+    ):
         names_in(arrays, group)
     if LABEL_COUNTS in arrays:
         check_all(LABEL_COUNTS, arrays[LABEL_COUNTS] >= 0, "a count of rows", arrays[LABEL_COUNTS])
@@ -115,8 +129,10 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     if has_rerank(arrays):
         check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
     check_calibration(assemble_calibration(manifest, arrays))
-    read = {name: array for name, array in own.items() if not name.startswith(AT_REST)}
-    check_bounds(read, {"n_features": manifest.n_features, "n_columns": n_columns})
+    bounded_arrays = {
+        name: array for name, array in direct_arrays.items() if not name.startswith(AT_REST)
+    }
+    check_bounds(bounded_arrays, {"n_features": manifest.n_features, "n_columns": n_columns})
     read_report(arrays)
 
 
@@ -125,7 +141,8 @@ def assemble(
 ) -> tuple[TreeEnsemble, NameTable]:
     """Return the ensemble and the label names among `arrays`, read-only views of them.
 
-    Raises Corrupt when one is missing or its type or shape is not the manifest's. Reads no data.
+    Raises Corrupt if one is missing or its type or shape is not that of the manifest. Reads no
+    data.
     """
     n = manifest.n_nodes
     c = manifest.n_chunks
@@ -175,10 +192,10 @@ def _assemble_labels(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NameT
 
 
 def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Return how many features the rows have that the trees take:
-    those of the dense rows if it embeds.
+    """Return the number of features of the rows that the trees take.
 
-    Raises Corrupt unless a version embeds just when its link is softmax.
+    If the version embeds, these are the dense rows. Raises Corrupt unless a version has an
+    embedding exactly if its link is softmax.
     """
     if manifest.link == "softmax":
         return int(assemble_embedding(manifest.n_features, arrays).u.shape[1])
@@ -188,9 +205,9 @@ def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int
 
 
 def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) -> None:
-    """Raise Corrupt unless every invariant of TreeEnsemble holds;
-    arrays as `assemble` returns them.
+    """Raise Corrupt unless every invariant of TreeEnsemble holds.
 
+    ensemble    arrays as `assemble` returns them
     n_features  of the rows that the trees take
     """
     e = ensemble
@@ -227,16 +244,14 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) 
 
 
 def _refuse(fault: Fault) -> None:
-    number, index, found = fault
+    number, index, value = fault
     if number:
         name, expected = FAULTS[number]
-        raise Corrupt(at(f"{ENSEMBLE}/{name}", index), expected, found)
+        raise Corrupt(element_name(f"{ENSEMBLE}/{name}", index), expected, value)
 
 
 def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
-    """Prove that child_ptr makes a forest numbered breadth-first,
-    with which the other arrays agree.
-    """
+    """Check that child_ptr makes a breadth-first forest, and that other arrays agree with it."""
     ptr = e.child_ptr
     n_nodes = len(e.parent)
     n_chunks = len(e.directory)
@@ -245,7 +260,7 @@ def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
     nodes = np.arange(n_nodes, dtype=np.int32)
     if ptr[0] != n_trees or ptr[-1] != n_nodes:
         expected = f"the number of trees, {n_trees}, first, the number of nodes, {n_nodes}, last"
-        raise Corrupt(at(f"{ENSEMBLE}/child_ptr", 0), expected, f"{ptr[0]} and {ptr[-1]}")
+        raise Corrupt(element_name(f"{ENSEMBLE}/child_ptr", 0), expected, f"{ptr[0]} and {ptr[-1]}")
     follows = (end == first) | ((end > first) & (first > nodes))
     check_all(
         f"{ENSEMBLE}/child_ptr", follows, "ascending offsets, each child after its parent", first
@@ -260,7 +275,9 @@ def _check_forest(e: TreeEnsemble, n_trees: int) -> None:
     check_all(f"{ENSEMBLE}/node_chunk", e.node_chunk == chunk, expected, e.node_chunk)
     if (n_inner := int(is_inner.sum())) != n_chunks:
         raise Corrupt(
-            at(f"{ENSEMBLE}/node_chunk", 0), f"{n_chunks} inner nodes, one a chunk", n_inner
+            element_name(f"{ENSEMBLE}/node_chunk", 0),
+            f"{n_chunks} inner nodes, one a chunk",
+            n_inner,
         )
     if len(e.leaf_ptr) > 1:
         is_empty = e.leaf_ptr[1:] == e.leaf_ptr[:-1]
@@ -278,7 +295,7 @@ def _check_labels(
     is_label_tree: bool,
     n_labels: int,
 ) -> Fault:
-    """Prove that leaves and labels name each other, after `_check_forest`."""
+    """Check that leaves and labels refer to each other; after `_check_forest`."""
     n_nodes = len(parent)
     tree = np.empty(n_nodes, np.int32)
     for n in range(n_nodes):

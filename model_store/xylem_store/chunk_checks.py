@@ -1,6 +1,4 @@
-"""Checks of chunks: the invariants that kernels rely on, proved of arrays that may
-hold any bytes.
-"""
+"""Checks of chunks: the invariants that kernels rely on, for arrays that may hold any bytes."""
 
 from typing import Any
 
@@ -26,8 +24,9 @@ Fault = tuple[int, int, int]
 
 @kernel
 def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
-    """Prove every chunk, after all other checks of the ensemble;
-    `e.dense` as the bits of its weights.
+    """Check every chunk, after all other checks of the ensemble; return the first fault.
+
+    e  its `dense` holds the bits of the weights, as unsigned integers
     """
     for n in range(len(e.node_chunk)):
         c = e.node_chunk[n]
@@ -49,28 +48,29 @@ def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
             return 16, c, len(sparse)
         if len(dense) % width != 0:
             return 17, c, len(dense)
-        fault, index, found = _check_directory(e.directory[c], len(blocks), n_features)
+        fault, index, value = _check_directory(e.directory[c], len(blocks), n_features)
         if fault != 0:
-            return fault, c if fault == 20 else 2 * len(e.directory[c]) * c + index, found
+            return fault, c if fault == 20 else 2 * len(e.directory[c]) * c + index, value
         last_features = _last_features(e.directory[c], n_features)
-        fault, index, found = _check_blocks(
+        fault, index, value = _check_blocks(
             blocks, last_features, len(row_ptr) - 1, len(dense) // width
         )
         if fault != 0:
-            return fault, c if fault > 25 else 4 * block + index, found
-        fault, index, found = _check_rows(row_ptr, sparse, n_children)
+            return fault, c if fault > 25 else 4 * block + index, value
+        fault, index, value = _check_rows(row_ptr, sparse, n_children)
         if fault != 0:
-            return fault, (row if fault == 28 else word) + index, found
-        fault, index, found = _check_dense(dense, n_children, width)
+            return fault, (row if fault == 28 else word) + index, value
+        fault, index, value = _check_dense(dense, n_children, width)
         if fault != 0:
-            return fault, weight + index, found
+            return fault, weight + index, value
     return 0, 0, 0
 
 
 @inlined
 def _last_features(directory: NDArray[np.uint32], n_features: int) -> np.uint32:
-    """Return the features that a chunk's last block may have: fewer
-    than 32 when it is the last of all.
+    """Return the set of features that a chunk's last block may have.
+
+    It is smaller than 32 features if that is the last block of all features.
     """
     n_over = n_features & 31
     last = (n_features - 1) >> BLOCK_BITS
@@ -81,7 +81,7 @@ def _last_features(directory: NDArray[np.uint32], n_features: int) -> np.uint32:
 
 @kernel
 def _check_directory(directory: NDArray[np.uint32], n_blocks: int, n_features: int) -> Fault:
-    """Prove that a chunk's directory counts its blocks; it has one entry or more."""
+    """Check that a chunk's directory, of one entry or more, counts its blocks."""
     blocks = 0
     for group in range(len(directory)):
         if directory[group, 1] != blocks:
@@ -100,7 +100,7 @@ def _check_directory(directory: NDArray[np.uint32], n_blocks: int, n_features: i
 def _check_blocks(
     blocks: NDArray[np.uint32], last_features: np.uint32, n_sparse: int, n_dense: int
 ) -> Fault:
-    """Prove that a chunk's blocks count its rows, so that no row found through them is outside."""
+    """Check that a chunk's blocks count its rows, so that no row found through them is outside."""
     sparse = 0
     dense = 0
     for b in range(len(blocks)):
@@ -127,9 +127,7 @@ def _check_blocks(
 
 @inlined
 def _exponent(itemsize: int) -> int:
-    """Return the bits of a weight that are all set in inf and NaN; 0 for int8, which
-    has neither.
-    """
+    """Return the bits of a weight that are all set in inf and NaN; 0 for int8, without either."""
     if itemsize == 4:
         return 0x7F800000
     return 0x7F80 if itemsize == 2 else 0
@@ -137,10 +135,8 @@ def _exponent(itemsize: int) -> int:
 
 @kernel
 def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: int) -> Fault:
-    """Prove that a chunk's sparse rows lie one after the other
-    and hold children and finite weights.
-    """
-    last = len(row_ptr) - 1  # 0 or more: the number of sparse rows was seen to be so
+    """Check that a chunk's sparse rows follow each other and hold children and finite weights."""
+    last = len(row_ptr) - 1  # 0 or more: `_check_blocks` found so many sparse rows
     if row_ptr[0] != 0:
         return 28, 0, row_ptr[0]
     if row_ptr[last] != len(sparse):
@@ -151,12 +147,12 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
         end = row_ptr[row + 1]
         if end < first or end > len(sparse):
             return 28, row + 1, end
-        before = -1
+        previous_child = -1
         for i in range(first, end):
             child, bits = split_word(sparse[i], sparse.itemsize)
-            if child <= before or child >= n_children:
+            if child <= previous_child or child >= n_children:
                 return 29, i, int(child)
-            before = int(child)
+            previous_child = int(child)
             if exponent != 0 and (bits & exponent) == exponent:
                 return 30, i, int(bits)
     return 0, 0, 0
@@ -164,7 +160,7 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
 
 @kernel
 def _check_dense(dense_bits: NDArray[Any], n_children: int, width: int) -> Fault:
-    """Prove that the dense rows of a chunk hold finite weights and zeros in the padding."""
+    """Check that the dense rows of a chunk hold finite weights, and zeros in the padding."""
     exponent = np.uint32(_exponent(dense_bits.itemsize))
     for row in range(0, len(dense_bits), width):
         for i in range(row, row + n_children):

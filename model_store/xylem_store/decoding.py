@@ -1,4 +1,4 @@
-"""A built ensemble read again: the shapes of its trees, and its chunks as a trainer leaves them."""
+"""Read a built ensemble back: the shapes of its trees, and its chunks as a trainer leaves them."""
 
 import hashlib
 from typing import Any, NamedTuple
@@ -30,21 +30,19 @@ def trees_of(ensemble: TreeEnsemble) -> list[OldTree]:
     n_trees = int(ensemble.child_ptr[0])
     parent = ensemble.parent
     tree_of = np.arange(len(parent))
-    while (above := parent[tree_of]).max() >= 0:
-        tree_of = np.where(above >= 0, above, tree_of)
+    while (parents := parent[tree_of]).max() >= 0:
+        tree_of = np.where(parents >= 0, parents, tree_of)
     counts = np.diff(ensemble.child_ptr)
-    found = []
+    trees = []
     for tree in range(n_trees):
         nodes = np.flatnonzero(tree_of == tree)
         child_ptr = (1 + np.concatenate([[0], np.cumsum(counts[nodes])])).astype(np.int32)
-        found.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
-    return found
+        trees.append(OldTree(child_ptr, ensemble.node_label[nodes], nodes))
+    return trees
 
 
 def tree_digest(ensemble: TreeEnsemble) -> str:
-    """Return 64 hexadecimal digits: the same for two ensembles of the
-    same nodes and labels at the leaves.
-    """
+    """Return 64 hexadecimal digits that identify the shape of the trees and the leaves' labels."""
     parts = ensemble.child_ptr, ensemble.node_label
     return hashlib.sha256(
         b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
@@ -52,7 +50,7 @@ def tree_digest(ensemble: TreeEnsemble) -> str:
 
 
 def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
-    """Return the scorers of an inner node's children, as numbers; weights of 0 are left out.
+    """Return the scorers of an inner node's children in float32; weights of 0 are left out.
 
     Cost: a pass over the chunk.
     """
@@ -68,26 +66,28 @@ def chunk_of(ensemble: TreeEnsemble, node: int) -> Chunk:
     is_dense = _bits(blocks[:, 1])[bits]
     width = padded_width(last - first)
     words = ensemble.sparse[ensemble.sparse_ptr[number] : ensemble.sparse_ptr[number + 1]]
-    # bytes: the child's position in the low half, its weight in the high one
+    # bytes of half a word: the child's position is in the low half, its weight in the high one
     half = words.itemsize // 2
     dense = ensemble.dense[ensemble.dense_ptr[number] : ensemble.dense_ptr[number + 1]].reshape(
         -1, width
     )
     ends = ensemble.row_ptr[ensemble.row_start[number] : ensemble.row_start[number + 1]]
     row_ptr = np.zeros(len(features) + 1, np.int64)
-    most = len(words) + (last - first) * len(dense)
-    child = np.empty(most, np.int32)
-    weights = np.empty(most, f"u{half}")
+    n_max = len(words) + (last - first) * len(dense)
+    child = np.empty(n_max, np.int32)
+    weights = np.empty(n_max, f"u{half}")
     n = _unpack(
         is_dense, words, ends, dense.view(weights.dtype), last - first, row_ptr, child, weights
     )
     weight = as_float(weights[:n].view(dense.dtype))
     child = child[:n]
-    kept = np.diff(row_ptr) > 0
+    is_nonempty = np.diff(row_ptr) > 0
     if len(ensemble.node_scale):
         weight = weight * ensemble.node_scale[first:last][child]
     bias = ensemble.node_bias[first:last].copy()
-    return Chunk(features[kept], np.append(row_ptr[:-1][kept], n), child, weight, bias)
+    return Chunk(
+        features[is_nonempty], np.append(row_ptr[:-1][is_nonempty], n), child, weight, bias
+    )
 
 
 @kernel
@@ -101,16 +101,17 @@ def _unpack(
     child_out: I32,
     bits_out: NDArray[Any],
 ) -> int:
-    """Write the bits of a chunk's weights that are not 0, row by
-    row, and return how many there are.
+    """Write the bits of a chunk's weights that are not 0, row by row, and return their number.
 
-    words  of the rows that are not dense, row k's from ends[k] on
+    words  of the sparse rows, those of sparse row k from ends[k] on
     dense  bits, [dense rows, width]
     """
     n = 0
     n_sparse = 0
     n_dense = 0
-    size = np.uint32((1 << 8 * bits_out.itemsize - 1) - 1)  # all bits but that of the sign
+    size = np.uint32(
+        (1 << 8 * bits_out.itemsize - 1) - 1
+    )  # all bits but the sign: -0.0 counts as 0
     for row in range(len(is_dense)):
         if is_dense[row]:
             for c in range(n_children):
@@ -130,7 +131,7 @@ def _unpack(
 def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray[np.float64]:
     """Return the weights of an inner node's children, float64[children, n_features].
 
-    n_features  of all of which its chunk has a dense row, as those of a softmax tree have
+    n_features  the chunk has a dense row for each of them, as in a softmax tree
 
     Cost: a pass over the chunk.
     """
@@ -143,14 +144,16 @@ def dense_weights(ensemble: TreeEnsemble, node: int, n_features: int) -> NDArray
 
 
 def _bits(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return the bits of words, bool[32 n], the lowest of each first."""
+    """Return the bits of n words, bool[32 n], the lowest bit of each word first."""
     as_bytes = np.ascontiguousarray(words, "<u4").view(np.uint8)
     return np.unpackbits(as_bytes, bitorder="little").view(np.bool_)
 
 
 def as_float(stored: NDArray[Any]) -> NDArray[np.float32]:
-    """Return stored weights as numbers: float32, the upper halves of
-    float32 (uint16), or steps (int8).
+    """Return stored weights as float32.
+
+    stored  float32, uint16 (the upper halves of float32), or int8 (steps, which are not scaled
+            here)
     """
     if stored.dtype == np.uint16:
         return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)

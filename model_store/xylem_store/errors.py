@@ -1,15 +1,20 @@
 """Errors of the store. `code` is stable: clients and scripts may rely on it.
 
-StoreError ├── InvalidName              invalid-name: a model, alias or version that breaks the
-grammar ├── BadNames                 bad-names: a table of label or feature names ├── BadSplit
-bad-split: a canary or a shadow whose weight does not fit ├── NotFound │   ├── ModelNotFound
-model-not-found │   ├── VersionNotFound      version-not-found │   └── AliasNotFound
-alias-not-found ├── Conflict │   ├── VersionInUse         version-in-use: an alias names the version
-that was to be deleted │   └── NothingToRollBack    nothing-to-roll-back: the alias has no earlier
-version that still exists ├── Corrupt                  model-corrupt: bytes that are not a version;
-says where, expected, found │   └── UnsupportedSchema    model-schema-unsupported: a schema version
-this code does not know ├── StoreUnreadable          store-unreadable (no permission, I/O error) └──
-StoreUnwritable          store-unwritable (no space, no permission, read-only, locked, I/O error)
+StoreError
+├── InvalidName             invalid-name: a model, alias or version that breaks the grammar
+├── BadNames                bad-names: a table of label or feature names
+├── BadSplit                bad-split: a canary or a shadow whose weight does not fit
+├── NotFound                not-found
+│   ├── ModelNotFound       model-not-found
+│   ├── VersionNotFound     version-not-found
+│   └── AliasNotFound       alias-not-found
+├── Conflict                conflict
+│   ├── VersionInUse        version-in-use: an alias names the version that was to be deleted
+│   └── NothingToRollBack   nothing-to-roll-back: the alias has no earlier existing version
+├── Corrupt                 model-corrupt: bytes that are not a version
+│   └── UnsupportedSchema   model-schema-unsupported: a schema version unknown to this code
+├── StoreUnreadable         store-unreadable: no permission, I/O error
+└── StoreUnwritable         store-unwritable: no space, no permission, read-only, locked, I/O error
 """
 
 from __future__ import annotations
@@ -18,17 +23,15 @@ from pathlib import Path
 
 
 class StoreError(Exception):
-    """Anything the store refuses or fails at; the message says
-    what was expected and what was found.
-    """
+    """Anything the store refuses or fails at; the message says what was expected and found."""
 
     code = "store-error"
 
-    told: str | None = None
-    """What clients are told instead of the message, where that names paths of the machine."""
+    public_message: str | None = None
+    """The message for clients, if the full message names paths of the machine; else None."""
 
     def __init_subclass__(cls, code: str | None = None) -> None:
-        """Take the code of a class; one that says none has that of the class above it."""
+        """Set the code of a class; a class without one has the code of its base class."""
         if code is not None:
             cls.code = code
 
@@ -38,11 +41,11 @@ class InvalidName(StoreError, code="invalid-name"):
 
 
 class BadNames(StoreError, ValueError, code="bad-names"):
-    """Names that cannot make a table: empty, repeated, too long,
-    with control characters, or not text.
+    """Names that cannot make a table.
 
-    `index` is the place of the first such name among those given, None for a fault of the table as
-    a whole; `fault` is the message without it.
+    A name is empty, repeated, too long, has control characters, or is not text. `index` is the
+    position of the first such name in the input, None for a fault of the table as a whole; `fault`
+    is the message without the index.
     """
 
     def __init__(self, fault: str, index: int | None = None) -> None:
@@ -72,17 +75,15 @@ class Conflict(StoreError, code="conflict"):
 
 
 class VersionInUse(Conflict, code="version-in-use"):
-    """A version cannot be deleted while an alias names it."""
+    """A version that cannot be deleted because an alias names it."""
 
 
 class NothingToRollBack(Conflict, code="nothing-to-roll-back"):
-    """The alias has no earlier version that still exists."""
+    """An alias that has no earlier version that still exists."""
 
 
 class BadSplit(StoreError, code="bad-split"):
-    """The weight of a canary or the share of a shadow is out of
-    range, or does not fit the versions.
-    """
+    """A canary's weight or a shadow's share that is out of range or does not fit the versions."""
 
 
 class Corrupt(StoreError, code="model-corrupt"):
@@ -90,36 +91,32 @@ class Corrupt(StoreError, code="model-corrupt"):
 
     where     the file, and the field or the index within it
     expected  what a correct file holds there
-    found     what it holds
+    actual    what it holds
     """
 
-    def __init__(self, where: str, expected: str, found: object) -> None:
-        super().__init__(f"{where}: expected {expected}, found {found}")
+    def __init__(self, where: str, expected: str, actual: object) -> None:
+        super().__init__(f"{where}: expected {expected}, found {actual}")
         self.where = where
         self.expected = expected
-        self.found = found
+        self.actual = actual
 
     def within(self, place: str) -> Corrupt:
-        """Return the same error with the place (a model and version, a file) in front
-        of `where`.
-        """
-        return type(self)(f"{place}: {self.where}", self.expected, self.found)
+        """Return the same error with the place (a model and version, a file) before `where`."""
+        return type(self)(f"{place}: {self.where}", self.expected, self.actual)
 
 
 class UnsupportedSchema(Corrupt, code="model-schema-unsupported"):
-    """A version of a schema that this code does not know: most often, a newer one."""
+    """A version of a schema that this code does not know, most often a newer one."""
 
 
 class StoreUnreadable(StoreError, code="store-unreadable"):
     """The file system refused or failed to read."""
 
     @classmethod
-    def of(cls, path: Path, expected: str, found: str) -> StoreUnreadable:
-        """Return an error that names the path to those who read the
-        log, and to clients what was found.
-        """
-        error = cls(f"{path}: expected {expected}, found {found}")
-        error.told = f"expected {expected}, found {found}"
+    def of(cls, path: Path, expected: str, actual: str) -> StoreUnreadable:
+        """Return an error whose message names the path, and whose `public_message` does not."""
+        error = cls(f"{path}: expected {expected}, found {actual}")
+        error.public_message = f"expected {expected}, found {actual}"
         return error
 
 

@@ -1,15 +1,15 @@
-"""Arrays that a version may have beside its trees, and their checks; FORMAT.md says which.
+"""Optional arrays of a version besides its trees, and their checks; FORMAT.md describes them.
 
 Calibration: the knots of the map from a model's own scores to probabilities. A version has both
 arrays or none, and none with link softmax, whose probabilities are exact.
 
 Re-ranking (Jain et al. 2016, PFastreXML): what a decision-tree ensemble needs to re-rank its
-candidates. A version has all of them or none, and only a decision-tree ensemble has them.
+candidates. A version has all of these arrays or none, and only a decision-tree ensemble has them.
 
-Embedding: what turns a row of features into the dense row that a tree with softmax nodes takes.
+Embedding: turns a row of features into the dense row that a tree with softmax nodes takes.
 Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
 for Extreme Classification and Density Estimation", sections 2 and 6. A version whose link is
-softmax has all of them, no other version has any.
+softmax has all of these arrays, and no other version has any.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem_store.arrays import (
-    at,
     check_all,
     check_lists,
+    element_name,
     empty_group,
     file_name,
     has_group,
@@ -34,17 +34,17 @@ from xylem_store.errors import Corrupt
 from xylem_store.manifest import CALIBRATION, Manifest, has_calibration
 
 KNOTS_MAX = 256
-"""The most knots: a score is looked up among them for each label of an answer."""
+"""The most knots: each score of an answer is looked up among them."""
 
 
 @handle
 class Calibration(NamedTuple):
-    """The strictly rising map of scores, straight from knot to knot.
+    """The strictly increasing, piecewise linear map of scores to probabilities, by its knots.
 
     x  float32[n]  scores of the model, strictly ascending from 0 to 1, 2 <= n <= KNOTS_MAX
-    y  float32[n]  what becomes of them, strictly ascending from 0, at most 1
+    y  float32[n]  their probabilities, strictly ascending from 0, at most 1
 
-    Or both empty: scores stay as they are.
+    Both are empty in a version without calibration: scores stay as they are.
     """
 
     x: F32_1
@@ -52,13 +52,13 @@ class Calibration(NamedTuple):
 
 
 NO_CALIBRATION = empty_group(Calibration)
-"""Of a version that is not calibrated."""
+"""The calibration of a version that has none."""
 
 
 def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Calibration:
-    """Return a version's calibration, read-only, NO_CALIBRATION if it has none; raise Corrupt.
+    """Return a version's calibration, read-only, or NO_CALIBRATION. Reads no data.
 
-    Reads no data.
+    Raises Corrupt if its arrays do not fit, or the link is softmax.
     """
     if not has_calibration(arrays):
         return NO_CALIBRATION
@@ -66,40 +66,43 @@ def assemble_calibration(manifest: Manifest, arrays: Mapping[str, NDArray[Any]])
         raise Corrupt(
             "manifest.json: arrays", f"no array of {CALIBRATION} with link softmax", "one"
         )
-    found = take_group(arrays, CALIBRATION, Calibration, y="x")
-    if not 2 <= len(found.x) <= KNOTS_MAX:
-        raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(found.x))
-    return found
+    calibration = take_group(arrays, CALIBRATION, Calibration, y="x")
+    if not 2 <= len(calibration.x) <= KNOTS_MAX:
+        raise Corrupt(file_name(f"{CALIBRATION}/x"), f"2 to {KNOTS_MAX} knots", len(calibration.x))
+    return calibration
 
 
 def check_calibration(calibration: Calibration) -> None:
-    """Raise Corrupt unless every invariant of Calibration holds;
-    all numbers were seen to be finite.
+    """Raise Corrupt unless every invariant of Calibration holds.
+
+    The caller has checked that its numbers are finite.
     """
     for name, values in calibration._asdict().items():
         if not len(values):
             continue
         where = f"{CALIBRATION}/{name}"
         if values[0] != 0:
-            raise Corrupt(at(where, 0), "0", values[0])
+            raise Corrupt(element_name(where, 0), "0", values[0])
         rises = np.diff(values, prepend=np.float32(-1)) > 0
         check_all(where, rises, "more than the one before", values)
         last = len(values) - 1
         if values[last] > 1 or (name == "x" and values[last] != 1):
-            raise Corrupt(at(where, last), "1" if name == "x" else "at most 1", values[last])
+            raise Corrupt(
+                element_name(where, last), "1" if name == "x" else "at most 1", values[last]
+            )
 
 
-RERANK = "tail"  # how the names of these arrays begin
+RERANK = "tail"  # the prefix of the names of these arrays
 
 
 @handle
 class Rerank(NamedTuple):
-    """The mean row of every label, and how much it counts.
+    """The mean row of every label, and the weights of re-ranking.
 
-    ptr         int64[K + 1]  label l has features[ptr[l] : ptr[l + 1]], ascending without repeats
+    ptr         int64[K + 1]  label l has features[ptr[l] : ptr[l + 1]], ascending, distinct
     features    int32[..]     below D
     values      float32[..]   of mu_l, the mean of the label's l2-normalised training rows; may be
-                pruned
+                              pruned
     norm2       float32[K]    |mu_l|^2, 0 or more
     parameters  float32[2]    alpha in [0, 1] and gamma >= 0: a candidate's score P becomes
                               P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x the
@@ -114,17 +117,18 @@ class Rerank(NamedTuple):
 
 
 NO_RERANK = empty_group(Rerank)
-"""Of a version that does not re-rank."""
+"""The arrays of a version that does not re-rank."""
 
 
 def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
-    """Return whether a version has re-ranking arrays, whole or not."""
+    """Return whether a version has any re-ranking arrays, complete or not."""
     return has_group(arrays, RERANK)
 
 
 def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Rerank:
-    """Return the re-ranking arrays of a version that has them,
-    read-only; raise Corrupt. Reads no data.
+    """Return the re-ranking arrays of a version that has them, read-only. Reads no data.
+
+    Raises Corrupt if they do not fit, or the version is not a decision-tree ensemble.
     """
     if manifest.kind != "decision-tree":
         raise Corrupt("manifest.json: arrays", f"no array of {RERANK} in a {manifest.kind}", "one")
@@ -133,7 +137,10 @@ def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> R
 
 
 def check_rerank(rerank: Rerank, n_features: int) -> None:
-    """Raise Corrupt unless every invariant of Rerank holds; its floats were seen to be finite."""
+    """Raise Corrupt unless every invariant of Rerank holds.
+
+    The caller has checked that its floats are finite.
+    """
     check_lists(RERANK, rerank, "ptr", "features", n_features)
     check_all(f"{RERANK}/norm2", rerank.norm2 >= 0, "a square, 0 or more", rerank.norm2)
     fits = (rerank.parameters >= 0) & (rerank.parameters <= (1, np.inf))
@@ -142,23 +149,22 @@ def check_rerank(rerank: Rerank, n_features: int) -> None:
 
 
 EMBEDDING = "embedding"
-"""How the names of these arrays begin."""
+"""The prefix of the names of these arrays."""
 
-DIM_MAX = 1024  # dimensions, at most: those of a group of features
+DIM_MAX = 1024  # the most dimensions: as many as features in a group
 PLACES_MAX = 16
-"""Places of a window of words, at most."""
+"""The most places of a window of words."""
 
-_EXPONENT = np.uint16(0x7F80)  # of a bfloat16: all set where it is infinite or no number
+_EXPONENT = np.uint16(0x7F80)  # bits of a bfloat16 that are all set in inf and NaN
 
 
 class Embedding(NamedTuple):
-    """The dense row of a row x is the sum over its features f of x_f * turned(f), or its mean.
+    """Makes the dense row of a row x: the sum over its features f of x_f * turned(f), or the mean.
 
-    u     float32[V, d]     a word's, 1 <= d <= DIM_MAX; or uint16[V, d]: as bfloat16
+    u     float32[V, d]     the vectors of V words, 1 <= d <= DIM_MAX; or uint16[V, d]: as bfloat16
     r     float32[T, R, d]  feature f is word f % V at place f // V, and T * V the number of
-          features. R = 0:
-                            turned(f) is u[word] and T is 1; R = 1: r[place] times u[word], each
-                            dimension by itself; R = d: the matrix r[place] times u[word]
+          features R = 0: turned(f) is u[word], and T is 1 R = 1: r[place] times u[word], each
+          dimension by itself R = d: the matrix r[place] times u[word]
     mean  int32[1]          1: sums are divided by the sum of |x_f| unless that is 0; 0: they are
           not
     """
@@ -169,29 +175,37 @@ class Embedding(NamedTuple):
 
 
 def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> Embedding:
-    """Return the embedding of a version of so many features,
-    read-only; raise Corrupt. Reads no data.
+    """Return the embedding of a version with `n_features` features, read-only. Reads no data.
+
+    Raises Corrupt if an array is missing or does not fit.
     """
     stored = arrays.get(f"{EMBEDDING}/u")
     is_bfloat16 = stored is not None and stored.dtype == np.uint16
     u = take(arrays, f"{EMBEDDING}/u", "uint16" if is_bfloat16 else "float32", (None, None))
     n_words, dim = u.shape
     if not 1 <= dim <= DIM_MAX or n_words < 1:
-        raise Corrupt(at(f"{EMBEDDING}/u", 0), f"words of 1 to {DIM_MAX} dimensions", str(u.shape))
+        raise Corrupt(
+            element_name(f"{EMBEDDING}/u", 0), f"words of 1 to {DIM_MAX} dimensions", str(u.shape)
+        )
     r = take(arrays, f"{EMBEDDING}/r", "float32", (None, None, dim))
     n_places, n_turned, _ = r.shape
     if not 1 <= n_places <= PLACES_MAX or n_places * n_words != n_features:
-        raise Corrupt(at(f"{EMBEDDING}/r", 0), f"{n_features} features / {n_words} words", n_places)
+        raise Corrupt(
+            element_name(f"{EMBEDDING}/r", 0), f"{n_features} features / {n_words} words", n_places
+        )
     if n_turned not in (0, 1, dim) or (n_turned == 0 and n_places != 1):
         raise Corrupt(
-            at(f"{EMBEDDING}/r", 0), f"1 or {dim} rows a place, or none of one place", n_turned
+            element_name(f"{EMBEDDING}/r", 0),
+            f"1 or {dim} rows a place, or none of one place",
+            n_turned,
         )
     return Embedding(u, r, take(arrays, f"{EMBEDDING}/mean", "int32", (1,)))
 
 
 def check_embedding(embedding: Embedding) -> None:
-    """Raise Corrupt unless `mean` is 0 or 1 and bfloat16 is
-    finite; that floats are was seen before.
+    """Raise Corrupt unless `mean` is 0 or 1 and bfloat16 numbers are finite.
+
+    The caller has checked that float32 numbers are finite.
     """
     u = embedding.u
     mean = embedding.mean
@@ -201,10 +215,10 @@ def check_embedding(embedding: Embedding) -> None:
 
 
 def full_features(ensemble: TreeEnsemble) -> int:
-    """Return how many features every chunk has a dense row for,
-    if those are the first ones; else 0.
+    """Return n if every chunk has a dense row for each of the first n features and no other rows.
 
-    Cost: nothing for an ensemble with sparse rows, else a pass over the blocks.
+    Return 0 for any other ensemble. Cost: nothing for an ensemble with sparse rows, else a pass
+    over the blocks.
     """
     n_chunks = len(ensemble.directory)
     if len(ensemble.row_ptr) != n_chunks or not n_chunks:
@@ -215,7 +229,7 @@ def full_features(ensemble: TreeEnsemble) -> int:
 
 
 def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:
-    """Return whether every chunk has a dense row for each feature, and so no sparse ones."""
+    """Return whether every chunk has a dense row for each feature, and so no sparse rows."""
     n_blocks = -(-n_features // 32)
     n_chunks = len(ensemble.directory)
     if len(ensemble.blocks) != n_blocks * n_chunks or len(ensemble.row_ptr) != n_chunks:

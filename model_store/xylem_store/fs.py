@@ -1,9 +1,10 @@
-"""The only file-system calls of the store: a seam, so that tests can make any of them fail.
+"""All file-system calls of the store, in one place, so that tests can make any of them fail.
 
-Everything here is POSIX. Errors are the plain OSErrors of the system; `reading` gives them types.
+Everything here is POSIX. Errors are the plain OSErrors of the system; `reading` turns them into
+errors of the store.
 
 Files are mapped without a descriptor that stays open. Python's `mmap` keeps one for each map until
-3.13 (`trackfd`). A version has twenty arrays, so that 60 models would take up the 1,024 of a
+3.13 (`trackfd`). A version has twenty arrays, so 60 models would use up the 1,024 descriptors of a
 process.
 """
 
@@ -31,10 +32,11 @@ _libc.madvise.argtypes = c_void_p, c_size_t, c_int
 
 
 def map_bytes(fd: int, n_bytes: int) -> memoryview:
-    """Return the first bytes of an open file, mapped read-only; `fd` may be closed.
+    """Return the first `n_bytes` bytes of an open file, mapped read-only; `fd` may then be closed.
 
-    n_bytes is 1 at least, and no more than the file has. They are mapped until the last view of
-    them is gone. Raises OSError.
+    n_bytes  at least 1, and at most the size of the file
+
+    The bytes stay mapped until the last view of them is gone. Raises OSError.
     """
     address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
     if address == _FAILED:
@@ -45,7 +47,7 @@ def map_bytes(fd: int, n_bytes: int) -> memoryview:
 
 
 def read_head(mapped: memoryview, n_bytes: int) -> bytes:
-    """Return the first bytes of a map, without having the system read megabytes ahead of them."""
+    """Return the first bytes of a map, without letting the system read megabytes ahead of them."""
     array: Any = mapped.obj
     address = ctypes.addressof(array)
     _libc.madvise(address, len(mapped), mmap.MADV_RANDOM)
@@ -56,35 +58,33 @@ def read_head(mapped: memoryview, n_bytes: int) -> bytes:
 
 Buffer = bytes | memoryview
 
-# a fifo must not make us wait
+# O_NONBLOCK: opening a fifo must not block
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Entry(NamedTuple):
-    """A name in a directory; a symbolic link counts as no directory."""
+    """A name in a directory; a symbolic link does not count as a directory."""
 
     name: str
     is_dir: bool
 
 
 class Mapped(NamedTuple):
-    """The bytes of a file, mapped read-only, and what identifies exactly these bytes."""
+    """The bytes of a file, mapped read-only, and values that identify exactly these bytes."""
 
     data: memoryview | bytes
     identity: tuple[int, int, int, int, int]
 
 
 class FileSystem:
-    """The calls, each as thin as the system allows; tests replace single ones."""
+    """The file-system calls, each as thin as possible; tests replace single ones."""
 
     def create(self, path: Path) -> int:
-        """Return a descriptor to write a new file, for reading only (0444) ever after."""
+        """Return a descriptor to write a new file, whose mode is read-only (0444)."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
 
     def append(self, path: Path) -> int:
-        """Return a descriptor to write behind what a file holds, which is made where
-        there is none.
-        """
+        """Return a descriptor to append to a file, which is made if it does not exist."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(path, flags, 0o644)
 
@@ -99,7 +99,7 @@ class FileSystem:
         os.fsync(fd)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor; a lock that it holds ends."""
+        """Close a descriptor; a lock that it holds is released."""
         os.close(fd)
 
     def fsync_dir(self, path: Path) -> None:
@@ -115,15 +115,15 @@ class FileSystem:
         path.mkdir(0o755)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Move a file over another, or a directory to where none is."""
+        """Move a file, replacing `target`, or a directory to a new name."""
         source.rename(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name, which is to be on the same file system."""
+        """Give a file a second name, which must be on the same file system."""
         os.link(source, target, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file's name; who has it mapped keeps its bytes."""
+        """Remove a file's name; processes that have it mapped keep its bytes."""
         path.unlink()
 
     def rmdir(self, path: Path) -> None:
@@ -132,8 +132,8 @@ class FileSystem:
 
     def entries(self, path: Path) -> list[Entry]:
         """Return the names in a directory, sorted."""
-        with os.scandir(path) as found:
-            return sorted(Entry(e.name, e.is_dir(follow_symlinks=False)) for e in found)
+        with os.scandir(path) as scan:
+            return sorted(Entry(e.name, e.is_dir(follow_symlinks=False)) for e in scan)
 
     def read(self, path: Path, bytes_max: int) -> bytes:
         """Return the bytes of a small file, at most `bytes_max` + 1 of them."""
@@ -143,30 +143,29 @@ class FileSystem:
     def map(self, path: Path) -> Mapped:
         """Map a file read-only."""
         with _opened(path) as fd:
-            found = os.fstat(fd)
+            status = os.fstat(fd)
             identity = (
-                found.st_dev,
-                found.st_ino,
-                found.st_size,
-                found.st_mtime_ns,
-                found.st_ctime_ns,
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
             )
-            if found.st_size == 0:  # which cannot be mapped
+            if status.st_size == 0:  # an empty file cannot be mapped
                 return Mapped(b"", identity)
-            return Mapped(map_bytes(fd, found.st_size), identity)
+            return Mapped(map_bytes(fd, status.st_size), identity)
 
     def lock(self, path: Path) -> int | None:
-        """Return a descriptor that holds the lock file, made if need
-        be; None when another one holds it.
+        """Return a descriptor that holds the lock file, made if needed; None if it is locked.
 
-        The lock ends when the descriptor is closed, also by the death of the process.
+        The lock ends when the descriptor is closed, or the process dies.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, fd)
             with contextlib.suppress(
                 BlockingIOError, FileNotFoundError
-            ):  # held, or removed since it was opened
+            ):  # locked by another, or removed since it was opened
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if path.stat().st_ino == os.fstat(fd).st_ino:
                     stack.pop_all()
@@ -174,14 +173,14 @@ class FileSystem:
         return None
 
     def free_bytes(self, path: Path) -> int:
-        """Return how many bytes may still be written on the file system of `path`."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        """Return how many bytes can still be written on the file system of `path`."""
+        volume = os.statvfs(path)
+        return volume.f_bavail * volume.f_frsize
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a regular file for reading; refuse links, devices and pipes."""
+    """Open a regular file for reading. Raises OSError for links, devices and pipes."""
     fd = os.open(path, _READ_FLAGS)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -192,7 +191,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def write_file(fs: FileSystem, path: Path, pieces: Iterable[Buffer]) -> None:
-    """Write a new file and return when its bytes (not yet its name) are on the medium."""
+    """Write a new file; its bytes (not yet its name) are on the medium when this returns."""
     fd = fs.create(path)
     try:
         for piece in pieces:
@@ -203,9 +202,10 @@ def write_file(fs: FileSystem, path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def make_dirs(fs: FileSystem, root: Path, *names: str) -> Path:
-    """Make root/names[0]/names[1]... where missing and return it, every name on the medium.
+    """Make root/names[0]/names[1]... as far as missing, all names on the medium, and return it.
 
-    Parents are synced also when nothing was missing: who made them may have died before syncing.
+    Parents are synced even if nothing was missing: the process that made them may have died before
+    syncing.
     """
     path = root
     for name in names:
@@ -227,13 +227,14 @@ def remove_tree(fs: FileSystem, path: Path) -> None:
 
 
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
-"""What opening gives for a link, a pipe, a directory or a socket where a file should be."""
+"""The errors of opening a link, a pipe, a directory or a socket instead of a file."""
 
 
 @contextlib.contextmanager
 def reading(root: Path, path: Path) -> Iterator[None]:
-    """Give the errors of reading a file of the store at `root` their types, but for
-    missing files.
+    """Turn the errors of reading a file of the store at `root` into Corrupt and StoreUnreadable.
+
+    FileNotFoundError and NotADirectoryError pass unchanged.
     """
     try:
         yield
@@ -243,8 +244,8 @@ def reading(root: Path, path: Path) -> Iterator[None]:
         if error.errno in _NO_FILE:
             name = _name_within(root, error.filename or path)
             raise Corrupt(name, "a regular file", "something else") from error
-        found = error.strerror or type(error).__name__
-        raise StoreUnreadable.of(path, f"to read {_name_within(root, path)}", found) from error
+        reason = error.strerror or type(error).__name__
+        raise StoreUnreadable.of(path, f"to read {_name_within(root, path)}", reason) from error
 
 
 def _name_within(root: Path, path: Path | str) -> str:

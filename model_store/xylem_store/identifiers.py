@@ -1,5 +1,6 @@
-"""Names of models and aliases and numbers of versions, checked before any path is built from them;
-and where in a store things are (FORMAT.md).
+"""Names of models and aliases, numbers of versions, and where things are in a store (FORMAT.md).
+
+They are checked before any path is built from them.
 """
 
 import re
@@ -11,9 +12,7 @@ VERSION_MAX = 999_999_999
 NAME_PATTERN = r"[a-z0-9][a-z0-9._-]{0,62}"
 ALIAS = rf"(?![0-9]+\Z){NAME_PATTERN}"
 VERSION = r"[1-9][0-9]{0,8}"
-"""Patterns of names of models and aliases, and of the number of a
-version in the one way to write it.
-"""
+"""Patterns of names of models and aliases, and of version numbers in their only spelling."""
 
 _GRAMMAR = "1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
 
@@ -24,47 +23,47 @@ def is_model(name: str) -> bool:
 
 
 def is_alias(name: str) -> bool:
-    """Return whether an alias may have this name: as a model's, but not digits only."""
+    """Return whether an alias may have this name: as for a model, but not digits only."""
     return re.fullmatch(ALIAS, name, re.ASCII) is not None
 
 
 def is_version(text: str) -> bool:
-    """Return whether this is the number of a version in the one way to write it."""
+    """Return whether this is a version number in its only spelling."""
     return re.fullmatch(VERSION, text, re.ASCII) is not None
 
 
 def check_model(name: object) -> str:
-    """Return the name; raise InvalidName unless a model may have it."""
+    """Return the name. Raises InvalidName unless a model may have it."""
     if not isinstance(name, str) or not is_model(name):
         raise InvalidName(f"model name: expected {_GRAMMAR}, found {_shown(name)}")
     return name
 
 
 def check_alias(name: object) -> str:
-    """Return the name; raise InvalidName unless an alias may have it."""
+    """Return the name. Raises InvalidName unless an alias may have it."""
     if not isinstance(name, str) or not is_alias(name):
         raise InvalidName(f"alias: expected {_GRAMMAR}, and not digits only, found {_shown(name)}")
     return name
 
 
 def check_version(version: object) -> int:
-    """Return the number; raise InvalidName unless it is one a version may have."""
+    """Return the number. Raises InvalidName unless a version may have it."""
     if type(version) is not int or not 1 <= version <= VERSION_MAX:
         raise InvalidName(f"version: expected 1 to {VERSION_MAX}, found {_shown(version)}")
     return version
 
 
 def parse_ref(ref: object) -> str | int:
-    """Return a version's number or an alias's name; raise InvalidName when `ref` is neither."""
+    """Return the version number or the alias that `ref` is. Raises InvalidName if it is neither."""
     if isinstance(ref, str):
         return int(ref) if is_version(ref) else check_alias(ref)
     return check_version(ref)
 
 
 def parse_named(text: str) -> tuple[str, str | int]:
-    """Return the model and the version that NAME or NAME@VERSION refers to; raise InvalidName."""
-    name, at, version = text.partition("@")
-    return check_model(name), parse_ref(version) if at else LATEST
+    """Return the model and the version or alias of "NAME" or "NAME@VERSION". Raises InvalidName."""
+    name, separator, version = text.partition("@")
+    return check_model(name), parse_ref(version) if separator else LATEST
 
 
 def _shown(value: object) -> str:
@@ -85,11 +84,11 @@ _SUFFIX = ".json"
 
 
 def alias_file(alias: str) -> str:
-    """Return the name of the file that an alias's document is in."""
+    """Return the name of the file of an alias's document."""
     return alias + _SUFFIX
 
 
 def alias_in(file: str) -> str | None:
-    """Return the alias whose document is in a file of this name, None where it is another file."""
+    """Return the alias whose document is in a file of this name, None for other files."""
     alias = file.removesuffix(_SUFFIX)
     return alias if alias != file and is_alias(alias) else None

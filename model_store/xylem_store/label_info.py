@@ -1,9 +1,8 @@
-"""Label info: the URI, the notation, the names by language and the
-broader subjects of a model's labels.
+"""Label info: URI, notation, names by language and broader subjects of a model's labels.
 
-One file a model, replaced whole, beside its versions: FORMAT.md, section 9. A million subjects are
-never objects: texts are bytes and offsets, and labels are looked for in a hash table over the first
-column.
+There is one file for each model, replaced as a whole, beside its versions: FORMAT.md, section 9. A
+million subjects are never Python objects: texts are bytes and offsets, and labels are looked up in
+a hash table over the first column.
 """
 
 import hashlib
@@ -39,19 +38,21 @@ from xylem_store.names import (
 )
 
 LABEL_INFO = "label_info"
-"""The file's name, in the directory of the model."""
+"""The file's name in the directory of the model."""
 
 URI = "uri"
 NOTATION = "notation"
 NAME = "name:"
 OTHERS = "others:"
 DEPRECATED = "deprecated"
-"""The columns; that of the names in a language begins with NAME, that of other names with OTHERS.
-Deprecated subjects have the text DEPRECATED in its column, which is there where some are.
+"""The columns. NAME begins the column of the names in a language, OTHERS that of other names.
+
+Deprecated subjects have the text DEPRECATED in the column of this name, which exists only if there
+are such subjects.
 """
 
 UNDETERMINED = "und"
-"""The language of names of which none is said (BCP 47)."""
+"""The language of names without a stated language (BCP 47)."""
 
 LANGUAGES_MAX = 64
 SUBJECTS_MAX = 1 << 27
@@ -66,13 +67,13 @@ _BYTES_MAX = 1 << 40
 
 
 class Subject(NamedTuple):
-    """What a vocabulary says of one subject. A label info keeps all but the related ones.
+    """One subject of a vocabulary. A label info keeps all fields but `related`.
 
-    names       by language, in lower case; none is empty
-    broader     URIs of the subjects above it; those that the vocabulary does not have are left out
-    related     URIs of the subjects that it is related to, as those above
-    others      its other names: (language, whether it is hidden, name)
-    deprecated  whether the vocabulary says that it is used no more
+    names        by language, in lower case; not empty
+    broader      URIs of the subjects above it; those that the vocabulary does not have are left out
+    related      URIs of related subjects; those that the vocabulary does not have are left out
+    other_names  (language, whether the name is hidden, name)
+    deprecated   whether the vocabulary marks it as no longer used
     """
 
     uri: str
@@ -80,20 +81,21 @@ class Subject(NamedTuple):
     names: Mapping[str, str]
     broader: Sequence[str] = ()
     related: Sequence[str] = ()
-    others: Sequence[tuple[str, bool, str]] = ()
+    other_names: Sequence[tuple[str, bool, str]] = ()
     deprecated: bool = False
 
 
 class Head(NamedTuple):
-    """What the first HEAD_BYTES of the file say.
+    """The fields in the first HEAD_BYTES of the file.
 
-    columns     "uri", "notation", "name:LANGUAGE" of each language, "others:LANGUAGE" of some; the
-                first is what labels are looked for by: of n_subjects the first n_keys have it
-    language    of names where a request does not say one: one of the columns', or "" where there
-                are none
+    columns     "uri", "notation", "name:LANGUAGE" for each language, "others:LANGUAGE" for some;
+                the first is the key, in which labels are looked up: the first n_keys subjects have
+                it
+    language    of names in answers to requests without a language: one of the columns', or "" if
+                there are no names
     n_texts     bytes of all texts
-    n_broader   pairs of a subject and one above it
-    sha256      of everything behind the head
+    n_broader   pairs of a subject and a subject above it
+    sha256      of everything after the head
     """
 
     columns: tuple[str, ...]
@@ -113,7 +115,7 @@ class Head(NamedTuple):
 
     @property
     def file_bytes(self) -> int:
-        """Return the bytes of the file, this head's among them."""
+        """Return the size of the file in bytes, this head included."""
         return HEAD_BYTES + sum(map(_padded, _sizes(self)))
 
 
@@ -122,11 +124,11 @@ class LabelInfo(NamedTuple):
 
     keys         the n_keys texts of the first column: key i is that of subject i
     offsets      int64[C * n + 1]  ascending from 0; the text of subject i in column c is
-                 utf8[offsets[c * n + i]:offsets[c * n + i + 1]], empty where there is none
+                 utf8[offsets[c * n + i] : offsets[c * n + i + 1]], empty if there is none
     utf8         uint8[..]         no control characters, at most NAME_BYTES_MAX a text
     broader_ptr  int64[n + 1]      ascending from 0
-    broader      int32[..]         subjects above subject i: broader[broader_ptr[i]:broader_ptr[i +
-                 1]]
+    broader      int32[..]         the subjects above subject i are
+                 broader[broader_ptr[i] : broader_ptr[i + 1]]
     """
 
     head: Head
@@ -137,20 +139,19 @@ class LabelInfo(NamedTuple):
     broader: I32
 
     def text(self, column: str, subject: int) -> str | None:
-        """Return what subject i, 0 <= i < n, has in a column; None:
-        nothing, also for an unknown column.
+        """Return the text of subject i, 0 <= i < n, in a column.
+
+        None if there is no text, or no such column.
         """
         if column not in self.head.columns:
             return None
-        at = self.head.columns.index(column) * self.head.n_subjects + subject
-        start = self.offsets[at]
-        end = self.offsets[at + 1]
+        index = self.head.columns.index(column) * self.head.n_subjects + subject
+        start = self.offsets[index]
+        end = self.offsets[index + 1]
         return self.utf8[start:end].tobytes().decode() if start < end else None
 
     def texts(self, column: str) -> I64:
-        """Return int64[n + 1]: where the texts of a column, one of
-        the head's, begin in `utf8`, and end.
-        """
+        """Return the offsets in `utf8` of the n texts of an existing column, int64[n + 1]."""
         first = self.head.columns.index(column) * self.head.n_subjects
         return self.offsets[first : first + self.head.n_subjects + 1]
 
@@ -160,39 +161,39 @@ class LabelInfo(NamedTuple):
         return {tag: text for tag, text in texts.items() if text is not None}
 
     def deprecated(self) -> NDArray[np.bool_] | None:
-        """Return whether each subject is deprecated, bool[n]; None: none is."""
+        """Return whether each subject is deprecated, bool[n]; None if no subject is."""
         return np.diff(self.texts(DEPRECATED)) > 0 if DEPRECATED in self.head.columns else None
 
     def above(self, subject: int) -> list[int]:
-        """Return the subjects above subject i, 0 <= i < n."""
-        found: list[int] = self.broader[
+        """Return the subjects directly above subject i, 0 <= i < n."""
+        subjects: list[int] = self.broader[
             self.broader_ptr[subject] : self.broader_ptr[subject + 1]
         ].tolist()
-        return found
+        return subjects
 
 
 def is_language(text: str) -> bool:
-    """Return whether this can be the tag of a language, as tables have it: in lower case."""
+    """Return whether this can be a language tag as tables have it, in lower case."""
     return re.fullmatch(_LANGUAGE, text, re.ASCII) is not None
 
 
 def build_label_info(
-    subjects: Sequence[Subject], by: str = URI, language: str | None = None
+    subjects: Sequence[Subject], key_column: str = URI, language: str | None = None
 ) -> LabelInfo:
-    """Return the table of `subjects`, in which labels are looked for by the column `by`.
+    """Return the table of `subjects`, in which labels are looked up by `key_column`.
 
-    language  of names where a request does not say one; None: the first one that occurs
+    language  of names in answers to requests without a language; None: the first one that occurs
 
-    Subjects without the column come last. Raises BadNames, its index that of the subject among
-    those given: for a text that is too long or has control characters, and for one of column `by`
-    that occurs twice; and ValueError for no subjects, too many, or a column or language that none
-    of them has. Deterministic.
+    Subjects without a text in that column come last. Raises BadNames for a text that is too long or
+    has control characters, and for a key that occurs twice; its `index` is that of the subject in
+    `subjects`. Raises ValueError for no subjects, for too many, and for a column or language that
+    none of them has. Deterministic.
     """
     if not 1 <= len(subjects) <= SUBJECTS_MAX:
         raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
-    with_others = {tag for subject in subjects for tag, _, _ in subject.others}
-    columns = _columns(languages, by) + tuple(
+    with_others = {tag for subject in subjects for tag, _, _ in subject.other_names}
+    columns = _columns(languages, key_column) + tuple(
         f"{OTHERS}{tag}" for tag in languages if tag in with_others
     )
     columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
@@ -200,20 +201,20 @@ def build_label_info(
         raise ValueError(
             f"expected one of the languages {', '.join(languages)}, found {language!r}"
         )
-    first = [_text(subject, by) for subject in subjects]
-    order = [i for i, text in enumerate(first) if text] + [
-        i for i, text in enumerate(first) if not text
+    key_texts = [_text(subject, key_column) for subject in subjects]
+    order = [i for i, text in enumerate(key_texts) if text] + [
+        i for i, text in enumerate(key_texts) if not text
     ]
-    n_keys = sum(map(bool, first))
+    n_keys = sum(map(bool, key_texts))
     if not n_keys:
-        raise ValueError(f"expected subjects with {by}, found none")
+        raise ValueError(f"expected subjects with {key_column}, found none")
     try:
         offsets, utf8 = join_texts(_text(subjects[i], column) for column in columns for i in order)
         check_texts(offsets, utf8)
-        keys = build_names(first[i] for i in order[:n_keys])
+        keys = build_names(key_texts[i] for i in order[:n_keys])
     except BadNames as error:
-        at = None if error.index is None else order[error.index % len(order)]
-        raise BadNames(error.fault, at) from error
+        index = None if error.index is None else order[error.index % len(order)]
+        raise BadNames(error.fault, index) from error
     ptr, broader = _broader(subjects, order)
     digest = hashlib.sha256()
     for piece in _pieces(offsets, ptr, keys.slots, broader, utf8):
@@ -231,25 +232,24 @@ def build_label_info(
     return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
 
 
-def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
+def _columns(languages: Sequence[str], key_column: str) -> tuple[str, ...]:
     if len(languages) > LANGUAGES_MAX:
         raise ValueError(
             f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}"
         )
     columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
-    if by not in columns:
+    if key_column not in columns:
         expected = ", ".join([URI, NOTATION, *languages])
         raise ValueError(
-            f"expected one of {expected} to look for labels by, found {by.removeprefix(NAME)!r}"
+            f"expected one of {expected} to look for labels by, "
+            f"found {key_column.removeprefix(NAME)!r}"
         )
-    columns.remove(by)
-    return by, *columns
+    columns.remove(key_column)
+    return key_column, *columns
 
 
 def _text(subject: Subject, column: str) -> str:
-    """Return what a subject has in a column, "" for nothing; of
-    other names as many as it has room for.
-    """
+    """Return a subject's text in a column, "" for none; as many other names as fit."""
     if column == URI:
         return subject.uri
     if column == NOTATION:
@@ -258,7 +258,7 @@ def _text(subject: Subject, column: str) -> str:
         return DEPRECATED if subject.deprecated else ""
     if column.startswith(OTHERS):
         text = ""
-        for tag, _, name in subject.others:
+        for tag, _, name in subject.other_names:
             longer = f"{text} | {name}" if text else name
             if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
                 text = longer
@@ -267,8 +267,8 @@ def _text(subject: Subject, column: str) -> str:
 
 
 def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I32]:
-    """Return the subjects above each, those that are there, in the order of their places."""
-    place = {subjects[i].uri: at for at, i in enumerate(order)}
+    """Return the existing subjects above each one, in the new order: offsets and positions."""
+    place = {subjects[i].uri: position for position, i in enumerate(order)}
     ptr = array("q", [0])
     broader = array("i")
     for i in order:
@@ -278,8 +278,9 @@ def _broader(subjects: Sequence[Subject], order: Sequence[int]) -> tuple[I64, I3
 
 
 def head_digest(head: Head) -> str:
-    """Return the SHA-256 of a head, which has that of all behind it:
-    two files of one digest are the same.
+    """Return the SHA-256 of a head; files with the same digest are the same.
+
+    It covers the whole file: the head holds the digest of everything after it.
     """
     return hashlib.sha256(_sealed(head)).hexdigest()
 
@@ -291,14 +292,16 @@ def _sealed(head: Head) -> bytes:
 def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
     """Yield the bytes of a table's file, in pieces of up to 4 MiB.
 
-    Raises ValueError for too long a head.
+    Raises ValueError if the head is too long.
     """
     sealed = _sealed(info.head)
     if len(sealed) > HEAD_BYTES:
         raise ValueError(f"expected a head of at most {HEAD_BYTES} bytes, found {len(sealed)}")
     yield sealed.ljust(HEAD_BYTES, b"\n")
     for piece in _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8):
-        yield from (piece[at : at + _PIECE_BYTES] for at in range(0, len(piece), _PIECE_BYTES))
+        yield from (
+            piece[offset : offset + _PIECE_BYTES] for offset in range(0, len(piece), _PIECE_BYTES)
+        )
 
 
 _HEAD = record(
@@ -315,12 +318,12 @@ _HEAD = record(
 
 
 def parse_head(data: bytes, where: str) -> Head:
-    """Return what the first HEAD_BYTES of a file say; raise Corrupt naming `where`."""
+    """Return the head in the first HEAD_BYTES of a file. Raises Corrupt, naming `where`."""
     if len(data) < HEAD_BYTES:
         raise Corrupt(where, f"a head of {HEAD_BYTES} bytes", f"{len(data)} bytes")
-    found = _HEAD(parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where), where)
-    del found["schema_version"]
-    head = Head(**found)
+    fields = _HEAD(parse_sealed(data[:HEAD_BYTES].rstrip(b"\n") + b"\n", where), where)
+    del fields["schema_version"]
+    head = Head(**fields)
     if len(set(head.columns)) < len(head.columns) or not {URI, NOTATION} <= set(head.columns):
         raise Corrupt(
             f"{where}: columns",
@@ -334,21 +337,21 @@ def parse_head(data: bytes, where: str) -> Head:
 
 
 def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
-    """Return the mapped table in a file, every digest and invariant checked.
+    """Return the mapped table of a file, after checking every digest and invariant.
 
-    Raises Corrupt naming `where`, and what the system raises.
+    Raises Corrupt, naming `where`, and OSError.
     """
     mapped: Mapped = fs.map(path)
     head = parse_head(bytes(mapped.data[:HEAD_BYTES]), where)
     if len(mapped.data) != head.file_bytes:
         raise Corrupt(where, f"{head.file_bytes} bytes for its head", f"{len(mapped.data)} bytes")
     if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
-        raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
+        raise Corrupt(where, f"sha256 {head.sha256} after the head", "another")
     parts = []
-    at = HEAD_BYTES
+    offset = HEAD_BYTES
     for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), _sizes(head), strict=True):
-        parts.append(np.frombuffer(mapped.data[at : at + size], dtype))
-        at += _padded(size)
+        parts.append(np.frombuffer(mapped.data[offset : offset + size], dtype))
+        offset += _padded(size)
     try:
         return _checked(head, parts)
     except BadNames as error:
@@ -356,7 +359,7 @@ def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
 
 
 def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
-    """Return the table of these arrays. Raises BadNames when an invariant does not hold."""
+    """Return the table of these arrays. Raises BadNames if an invariant does not hold."""
     offsets, ptr, slots, broader, utf8 = parts
     for ascending, last in ((offsets, len(utf8)), (ptr, len(broader))):
         if offset_fault(ascending, last) >= 0:
@@ -386,10 +389,10 @@ def _padded(n_bytes: int) -> int:
 
 
 def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
-    """Return the bytes behind the head: the arrays, each filled up to a multiple of 64 bytes."""
+    """Return the bytes after the head: the arrays, each padded to a multiple of 64 bytes."""
     pieces: list[memoryview | bytes] = []
-    for one in arrays:
-        little = np.ascontiguousarray(one, one.dtype.newbyteorder("<"))
+    for values in arrays:
+        little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
         pieces.append(little.view(np.uint8).data)
         pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
     return pieces

@@ -38,7 +38,7 @@ from xylem_store.errors import Corrupt, UnsupportedSchema
 from xylem_store.identifiers import NAME_PATTERN, VERSION_MAX
 
 SCHEMA_VERSION = 6
-"""The newest schema; a version is of the least that has what it needs: see `schema_of`."""
+"""The newest schema. A version has the oldest schema that suffices for it: see `schema_of`."""
 
 MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
@@ -48,46 +48,44 @@ MANIFEST_BYTES_MAX = 1 << 20
 SEAL_BYTES_MAX = 256
 ITEMS_MAX = 256  # the most arrays, parameters or metrics of a manifest
 IDS_MAX = (1 << 31) - 2
-"""The most labels, features or nodes: ids are int32, and their offsets too."""
+"""The most labels, features or nodes: ids are int32, and so are offsets of them."""
 
 TREES_MAX = 1 << 16
 NEWER_FEATURE_KINDS = ("chars", "words+chars")
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", *NEWER_FEATURE_KINDS)
-"""Context, windows of words, is of schema 2; the newer ones,
-n-grams of characters, are of schema 3.
+"""The kinds of features. "context", windows of words, needs schema 2.
+
+The newer kinds, n-grams of characters, need schema 3.
 """
 
 UNICODE = "unicode"
-"""The parameter of features that schema 3 has: how characters beyond ASCII are read."""
+"""The parameter of features that needs schema 3: how characters beyond ASCII are read."""
 
 CALIBRATION = "calibration"
-"""How the names of the arrays begin that schema 4 has: see `xylem_store.extras`."""
+"""The prefix of the names of the arrays that need schema 4: see `xylem_store.extras`."""
 WORD_FORMS = ("stem", "lemmas", "stop_words")
-"""Parameters of features that schema 4 has: which words count, and by what form."""
+"""Parameters of features that need schema 4: which words count, and in which form."""
 
 CLEAN = "clean"
-"""The parameter of features that schema 6 has: texts are read without
-what setting in lines did to them.
-"""
+"""The parameter of features that needs schema 6: traces of line breaking in texts are undone."""
 
 COMBINED = "combined"
-"""The kind of a version that holds others, from schema 5, and of its
-features: see `xylem_store.members`.
+"""The kind of a version that holds other versions, and of its features; it needs schema 5.
+
+See `xylem_store.members`.
 """
 
-MEMBERS_MAX = 8
-COMBINED_ARRAYS_MAX = 512  # members of a combined version, and its arrays with theirs
+MEMBERS_MAX = 8  # the most members of a combined version
+COMBINED_ARRAYS_MAX = 512  # arrays of a combined version, including its members'
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of all schemas."""
 
 ROWS = "rows"
 STATE = "state"
-"""Groups of arrays that are kept for training: rows, and what
-learners that go row by row go on from.
-"""
+"""Groups of arrays kept for training: rows, and the state from which online learners continue."""
 
 AT_REST = (f"{ROWS}/", f"{STATE}/")
-"""How the names of arrays begin that are not read when a version is opened to answer."""
+"""The prefixes of the names of arrays that are not read when a version is opened to answer."""
 
 ARRAY_NAME = r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,3}"
 
@@ -96,14 +94,14 @@ Item = TypeVar("Item")
 
 
 class TrainerInfo(NamedTuple):
-    """Who made the ensemble, and with which parameters."""
+    """The trainer of an ensemble, and its parameters."""
 
     name: str
     parameters: Mapping[str, Parameter]
 
 
 class DataInfo(NamedTuple):
-    """What it was made from: the file's base name, its rows, and the sha256 of its bytes."""
+    """The training data: the file's base name, its rows, and the sha256 of its bytes."""
 
     source: str
     rows: int
@@ -117,7 +115,7 @@ class Manifest:
     features   "kind", one of FEATURE_KINDS, and the parameters of that kind
     metrics    of the validation set, finite
     arrays     by name, "group/name"
-    members    of a combined version: those that it holds, whose arrays are among its own
+    members    of a combined version: the versions that it holds, whose arrays are among its own
     """
 
     schema_version: int
@@ -143,12 +141,12 @@ class Manifest:
 
     @property
     def shown(self) -> str:
-        """Return the version's name as commands have it: model@version."""
+        """Return the version's name as commands print it: model@version."""
         return f"{self.model}@{self.version}"
 
     @property
     def digest(self) -> str:
-        """Return `manifest_digest` of it."""
+        """Return its `manifest_digest`."""
         return manifest_digest(self)
 
     @property
@@ -158,12 +156,15 @@ class Manifest:
 
 
 def has_calibration(arrays: Iterable[str]) -> bool:
-    """Return whether calibration arrays, whole or not, are among a version's, by their names."""
+    """Return whether any calibration array, complete or not, is among these names of arrays."""
     return any(name.startswith(f"{CALIBRATION}/") for name in arrays)
 
 
 def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
-    """Return the least schema that a version needs; `arrays` are the names of its arrays."""
+    """Return the oldest schema that suffices for a version.
+
+    arrays  the names of its arrays
+    """
     if CLEAN in features:
         return 6
     if features.get("kind") == COMBINED:
@@ -176,7 +177,10 @@ def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[st
 
 
 def render_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes of manifest.json; raise Corrupt for a manifest that no reader would take."""
+    """Return the bytes of manifest.json.
+
+    Raises Corrupt for a manifest that no reader would accept.
+    """
     document = {
         **_facts(manifest),
         "arrays": {name: info._asdict() for name, info in manifest.arrays.items()},
@@ -200,8 +204,9 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def manifest_digest(manifest: Manifest) -> str:
-    """Return the SHA-256 of the bytes of manifest.json, in hex: with
-    its arrays' digests, of the version.
+    """Return the SHA-256 of the bytes of manifest.json, in hexadecimal.
+
+    It identifies the version: the manifest has the digests of its arrays.
     """
     return hashlib.sha256(render_manifest(manifest)).hexdigest()
 
@@ -209,8 +214,8 @@ def manifest_digest(manifest: Manifest) -> str:
 def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
     """Return the manifest in the bytes of manifest.json and manifest.sha256.
 
-    Raises UnsupportedSchema for another schema version and Corrupt, naming file and field, for all
-    else that FORMAT.md does not allow.
+    Raises UnsupportedSchema for another schema version and Corrupt, naming file and field, for
+    everything else that FORMAT.md does not allow.
     """
     if sealed != seal(data, MANIFEST):
         raise Corrupt(SEAL, "the sha256 of manifest.json", ascii(sealed[:80]))
@@ -230,8 +235,9 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
 
 
 def _checked(manifest: Manifest, where: str) -> Manifest:
-    """Return a manifest whose fields are right each by itself;
-    raise Corrupt unless they fit together.
+    """Return a manifest whose fields are each valid, after checking that they fit together.
+
+    Raises Corrupt if they do not.
     """
     try:
         datetime.datetime.fromisoformat(manifest.created_at)
@@ -248,13 +254,14 @@ def _checked(manifest: Manifest, where: str) -> Manifest:
 
 
 def member_prefix(number: int) -> str:
-    """Return how the names of the arrays of a member begin."""
+    """Return the prefix of the names of a member's arrays."""
     return f"member{number}/"
 
 
 def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
-    """Return what belongs to a member among a combined version's arrays, by the
-    member's own names.
+    """Return the entries of one member among those of a combined version's arrays.
+
+    number  that of the member; the names in the result are without its prefix
     """
     prefix = member_prefix(number)
     return {
@@ -262,25 +269,25 @@ def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
     }
 
 
-def _schema(found: Any, where: str) -> int:
-    version: int = integer(1, VERSION_MAX)(found, where)
+def _schema(value: Any, where: str) -> int:
+    version: int = integer(1, VERSION_MAX)(value, where)
     if version > SCHEMA_VERSION:
         raise UnsupportedSchema(where, f"1 to {SCHEMA_VERSION}", version)
     return version
 
 
-def _shape(found: Any, where: str) -> tuple[int, ...]:
-    sizes: tuple[int, ...] = list_of(integer(0, ARRAY_BYTES_MAX), 0, DIMENSIONS_MAX)(found, where)
+def _shape(value: Any, where: str) -> tuple[int, ...]:
+    sizes: tuple[int, ...] = list_of(integer(0, ARRAY_BYTES_MAX), 0, DIMENSIONS_MAX)(value, where)
     if math.prod(sizes) > ARRAY_BYTES_MAX:
-        raise refusal(where, f"sizes whose product is at most {ARRAY_BYTES_MAX}", found)
+        raise refusal(where, f"sizes whose product is at most {ARRAY_BYTES_MAX}", value)
     return sizes
 
 
-def _is_parameter(found: Any) -> bool:
-    return all(map(is_scalar, found if type(found) is list else [found]))
+def _is_parameter(value: Any) -> bool:
+    return all(map(is_scalar, value if type(value) is list else [value]))
 
 
-_FINITE = checked("a finite number", lambda found: type(found) in (int, float) and is_scalar(found))
+_FINITE = checked("a finite number", lambda value: type(value) in (int, float) and is_scalar(value))
 _COUNT = integer(0, (1 << 63) - 1)
 _PARAMETERS = object_of(
     checked("a string, number, boolean, null, or a list of such", _is_parameter), ITEMS_MAX
@@ -305,7 +312,7 @@ _FACTS: dict[str, Check] = {
     "metrics": object_of(_FINITE, ITEMS_MAX),
     "features": _PARAMETERS,
 }
-"""All fields but those of the arrays and members, in the order of Manifest."""
+"""All fields but the arrays and members, in the order of Manifest."""
 
 _MEMBER = {**_FACTS, "kind": choice("label-tree", "decision-tree")}
 _ARRAY = record(

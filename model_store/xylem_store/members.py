@@ -1,14 +1,12 @@
-"""Combined versions: one that holds other versions, its members, and
-ranks what they and names propose.
+"""Combined versions: they hold other versions, their members, and rank the members' candidates.
 
-A member's arrays are among the version's own, each under `member_prefix`; its manifest is in the
-version's manifest. The ranker is a logistic model of a candidate's features: linear, or the sum of
-regression trees (Friedman 2001, "Greedy function approximation: a gradient boosting machine",
-algorithm 5), or both.
+Names of labels in a text propose candidates too. A member's arrays are among the version's own,
+each under `member_prefix`; its manifest is in the version's manifest. The ranker is a logistic
+model of a candidate's features: linear, or the sum of regression trees (Friedman 2001, "Greedy
+function approximation: a gradient boosting machine", algorithm 5), or both.
 
-The features of a candidate, F of them: for each member `MEMBER_FEATURES`; those of names, none
-where the version matches no names; the logarithm of 1 + the label's training rows; then those of
-near rows.
+A candidate has F features: for each member MEMBER_FEATURES; those of names, if the version matches
+names; the logarithm of 1 + the label's training rows; then those of near rows.
 """
 
 from collections.abc import Mapping
@@ -18,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem_store.arrays import (
-    at,
     check_all,
     check_lists,
+    element_name,
     empty_group,
     file_name,
     group_of,
@@ -33,16 +31,16 @@ from xylem_store.errors import Corrupt
 from xylem_store.manifest import Manifest
 
 NEAR = "near"
-"""How the names of these arrays begin."""
+"""The prefix of the names of these arrays."""
 
 ROWS_MAX = 64
-"""Rows of a label, at most."""
+"""The most rows of a label."""
 
 OTHERS_MAX = 32
-"""Labels that are kept of those true together with a label, at most."""
+"""The most labels that are stored as true together with a label."""
 
 NEAREST = 50
-"""Rows that vote, at most."""
+"""The most rows that vote."""
 
 NEAR_FEATURES = (
     "greatest cosine",
@@ -62,56 +60,56 @@ NEAR_FEATURES = (
     "sum of the votes",
     "greatest cosine of the votes",
 )
-"""What near rows say of a candidate.
+"""The features of a candidate that come from near rows.
 
 Four are of the cosines between the row that is answered and the label's rows. The mean cosine is
-the product with the centroid of these rows, which so needs no arrays of its own. Each is 0 where a
-label has no rows; of two rows the third greatest is 0. Then the NEAREST of all rows vote for their
-labels, by the cube of their cosines: the votes for the label, these as a share of all votes, and
-the greatest cosine of a row that votes for it. Then the mean, by score, of how often the label was
-true where the first member's best labels were, and three of these beside the greatest that a
-candidate of this row has.
+the product with the centroid of these rows, which therefore needs no arrays of its own. Each is 0
+if a label has no rows; if it has two, the third greatest is 0. Then the NEAREST of all rows vote
+for their labels, by the cube of their cosines: the votes for the label, these as a share of all
+votes, and the greatest cosine of a row that votes for it. Then the mean, by score, of how often the
+label was true where the first member's best labels were, and three of these features divided by
+the greatest value among the candidates of this row.
 
 The last five are the row's context. "score beside the next" is the logarithm of the first member's
-score for the label divided by that of its next label; 0 where it does not propose the label. The
-others are equal for all candidates of a row: of the first member's scores and of the candidates'
-votes.
+score for the label divided by that of its next label; 0 if it does not propose the label. The
+others are equal for all candidates of a row: they are of the first member's scores and of the
+candidates' votes.
 """
 
 CONTEXT = NEAR_FEATURES.index("score beside the next")
-"""The first feature of a row's context: rankers of older versions have those before it alone."""
+"""The first feature of a row's context: rankers of older versions only have those before it."""
 
 POSTINGS_MAX = 256
-"""Rows of a feature, at most: those where it weighs most (champion lists: Manning, Raghavan and
-Schütze 2008, "Introduction to Information Retrieval", section 7.1.3). So answers take no longer
-where there are more rows.
+"""The most rows of a feature: those in which it weighs most.
+
+Source: champion lists, Manning, Raghavan and Schütze 2008, "Introduction to Information
+Retrieval", section 7.1.3. So answers do not take longer when there are more rows.
 """
 
 ZERO = 128
-"""What stands for 0 among the values."""
+"""The stored value that stands for 0."""
 
 
 @handle
 class NearRows(NamedTuple):
-    """n rows of K labels as an inverted index: the lists of F
-    columns of the first member's features.
+    """n rows of K labels as an inverted index: lists of F columns of the first member's features.
 
-    label_ptr  int64[K + 1]  label l has rows label_row[label_ptr[l] : label_ptr[l + 1]], ROWS_MAX
-               at most
-    label_row  int32[..]     ascending within a label
-    feature    int32[F]      ascending, below the number of the first member's columns
-    feature_ptr  int64[F + 1]  its rows are row[feature_ptr[i] : feature_ptr[i + 1]], POSTINGS_MAX
-                 at most
-    row        int32[..]     ascending within a feature
-    value      uint8[..]     (value - ZERO) * scale[r] is what row r, at length 1, has of the
-               feature
-    scale      float32[n]    0 or more
+    label_ptr      int64[K + 1]  label l has the rows label_row[label_ptr[l] : label_ptr[l + 1]],
+                                 at most ROWS_MAX
+    label_row      int32[..]     ascending within a label
+    feature        int32[F]      ascending, below the number of the first member's columns
+    feature_ptr    int64[F + 1]  feature i has the rows row[feature_ptr[i] : feature_ptr[i + 1]],
+                                 at most POSTINGS_MAX
+    row            int32[..]     ascending within a feature
+    value          uint8[..]     (value - ZERO) * scale[r] is the value of the feature in row r, at
+                                 length 1
+    scale          float32[n]    0 or more
     row_label_ptr  int64[n + 1]  row r votes for row_label[row_label_ptr[r] : row_label_ptr[r + 1]]
-    row_label      int32[..]     ascending within a row: its labels, none where they are too many
-    other_ptr  int64[K + 1]  label l was true together with other_label[other_ptr[l] : other_ptr[l +
-               1]]
-    other_label  int32[..]   ascending within a label, OTHERS_MAX at most
-    other_share  float32[..] of its rows, from 0 to 1
+    row_label      int32[..]     ascending within a row: its labels, none if they are too many
+    other_ptr      int64[K + 1]  label l was true together with
+                                 other_label[other_ptr[l] : other_ptr[l + 1]]
+    other_label    int32[..]     ascending within a label, at most OTHERS_MAX
+    other_share    float32[..]   in which share of the label's rows, from 0 to 1
     """
 
     label_ptr: I64_1
@@ -129,21 +127,26 @@ class NearRows(NamedTuple):
 
 
 def has_near(arrays: Mapping[str, NDArray[Any]]) -> bool:
-    """Return whether a version has near rows, whole or not."""
+    """Return whether a version has any arrays of near rows, complete or not."""
     return has_group(arrays, NEAR)
 
 
 def near_features(arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Return how many features near rows add to a candidate: 0 in a version that has none."""
+    """Return how many features near rows add to a candidate: 0 in a version without them."""
     return len(NEAR_FEATURES) if has_near(arrays) else 0
 
 
 def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows:
-    """Return the near rows of a version, read-only; raise Corrupt. Reads no data."""
+    """Return the near rows of a version, read-only; empty arrays without them. Reads no data.
+
+    Raises Corrupt if its arrays do not fit.
+    """
     if not has_near(arrays):
-        of_label = np.zeros(n_labels + 1, np.int64)
-        of_none = {"feature_ptr": of_label[:1], "row_label_ptr": of_label[:1]}
-        return empty_group(NearRows, label_ptr=of_label, other_ptr=of_label, **of_none)
+        label_offsets = np.zeros(n_labels + 1, np.int64)
+        empty_offsets = {"feature_ptr": label_offsets[:1], "row_label_ptr": label_offsets[:1]}
+        return empty_group(
+            NearRows, label_ptr=label_offsets, other_ptr=label_offsets, **empty_offsets
+        )
     sizes: dict[str, int | str] = {
         "label_ptr": n_labels + 1,
         "other_ptr": n_labels + 1,
@@ -154,9 +157,11 @@ def assemble_near(n_labels: int, arrays: Mapping[str, NDArray[Any]]) -> NearRows
 
 
 def check_near(near: NearRows, n_columns: int) -> None:
-    """Raise Corrupt unless every invariant of NearRows holds; its floats were seen to be finite.
+    """Raise Corrupt unless every invariant of NearRows holds.
 
     n_columns  of the first member's features
+
+    The caller has checked that the floats are finite.
     """
     n_rows = len(near.scale)
     n_labels = len(near.label_ptr) - 1
@@ -164,14 +169,14 @@ def check_near(near: NearRows, n_columns: int) -> None:
     check_lists(NEAR, near, "feature_ptr", "row", n_rows)
     check_lists(NEAR, near, "row_label_ptr", "row_label", n_labels)
     check_lists(NEAR, near, "other_ptr", "other_label", n_labels)
-    for name, ptr, most in (
+    for name, ptr, length_max in (
         ("label_ptr", near.label_ptr, ROWS_MAX),
         ("other_ptr", near.other_ptr, OTHERS_MAX),
         ("feature_ptr", near.feature_ptr, POSTINGS_MAX),
     ):
         longest = int(np.diff(ptr).max(initial=0))
-        if longest > most:
-            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {most} in a list", longest)
+        if longest > length_max:
+            raise Corrupt(file_name(f"{NEAR}/{name}"), f"at most {length_max} in a list", longest)
     rises = np.diff(near.feature, prepend=np.int64(-1)) > 0
     fits = rises & (near.feature < n_columns)
     check_all(f"{NEAR}/feature", fits, f"ascending columns from 0 to {n_columns - 1}", near.feature)
@@ -180,9 +185,9 @@ def check_near(near: NearRows, n_columns: int) -> None:
     check_all(f"{NEAR}/other_share", is_share, "a share from 0 to 1", near.other_share)
 
 
-RANKER = "ranker"  # how the names of the ranker's arrays begin
+RANKER = "ranker"  # the prefix of the names of the ranker's arrays
 MEMBER_FEATURES = ("log score", "log rank", "share of the best score", "has the label")
-"""What a member says of a candidate."""
+"""The features of a candidate that come from a member."""
 
 CANDIDATES_MAX = 1000
 BEAM_MAX = 1000
@@ -191,20 +196,20 @@ TREES_MAX = 10_000
 FEATURES_MAX = 256
 
 NO_LABEL = -1
-"""In the place of a label of a member that the combined version does not have."""
+"""Stands for a label of a member that the combined version does not have."""
 
 
 @handle
 class Ranker(NamedTuple):
-    """What makes a margin m of a candidate's features x; its probability is 1 / (1 + exp(-m)).
+    """Makes the margin m of a candidate from its features x; its probability is 1 / (1 + exp(-m)).
 
     linear     float32[F + 1]  m begins with x . linear[:F] + linear[F]
     tree_ptr   int32[T + 1]    tree t has the nodes tree_ptr[t] .. tree_ptr[t + 1] - 1, the root
                first
-    feature    int32[N]        from a node that is no leaf a candidate goes to child + 1 where
+    feature    int32[N]        from a node that is no leaf a candidate goes to child + 1 if
     threshold  float32[N]      x[feature] > threshold, else to child
-    child      int32[N]        above the node, in its tree, and so is child + 1; the node itself: it
-               is a leaf
+    child      int32[N]        greater than the node, in its tree, and so is child + 1; in a leaf:
+               the node itself
     value      float32[N]      what a leaf adds to m
     """
 
@@ -217,11 +222,12 @@ class Ranker(NamedTuple):
 
 
 class Proposing(NamedTuple):
-    """How candidates are found.
+    """The settings by which a combined version finds its candidates.
 
-    candidates     labels of each member, the best ones
+    candidates     the number of best labels that each member proposes
     beam_width     of the members' searches
-    name_features  of a concept, in the last columns of a row; 0: no names are matched
+    name_features  the number of features of a concept, in the last columns of a row; 0: no names
+                   are matched
     concepts       labels 0 .. concepts - 1 are the vocabulary's
     """
 
@@ -232,7 +238,10 @@ class Proposing(NamedTuple):
 
 
 def assemble_ranker(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Ranker:
-    """Return the ranker of a combined version, read-only; raise Corrupt. Reads no data."""
+    """Return the ranker of a combined version, read-only. Reads no data.
+
+    Raises Corrupt if an array is missing or does not fit.
+    """
     for number, member in enumerate(manifest.members):
         take(arrays, map_name(number), "int32", (member.n_labels,))
     take(arrays, f"{RANKER}/proposing", "int32", (len(Proposing._fields),))
@@ -243,11 +252,12 @@ def assemble_ranker(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> R
 def ranker_arrays(
     ranker: Ranker, proposing: Proposing, maps: list[NDArray[np.int32]]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name; maps: of each member its labels' ids
-    in the combined version, NO_LABEL.
+    """Return the arrays of a ranker by name.
+
+    maps  for each member the ids of its labels in the combined version, or NO_LABEL
     """
-    found = group_of(RANKER, ranker) | {f"{RANKER}/proposing": np.array(proposing, np.int32)}
-    return found | {map_name(number): labels for number, labels in enumerate(maps)}
+    arrays = group_of(RANKER, ranker) | {f"{RANKER}/proposing": np.array(proposing, np.int32)}
+    return arrays | {map_name(number): labels for number, labels in enumerate(maps)}
 
 
 def map_name(number: int) -> str:
@@ -256,34 +266,37 @@ def map_name(number: int) -> str:
 
 
 def proposing_of(arrays: Mapping[str, NDArray[Any]]) -> Proposing:
-    """Return how a combined version finds its candidates."""
+    """Return the settings by which a combined version finds its candidates."""
     return Proposing(*arrays[f"{RANKER}/proposing"].tolist())
 
 
 def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise Corrupt unless indices are in bounds and walks end; its floats were seen
-    to be finite.
+    """Raise Corrupt unless indices are in bounds and every walk down a tree ends.
+
+    The caller has checked that the floats are finite.
     """
     proposing = proposing_of(arrays)
-    most = Proposing(CANDIDATES_MAX, BEAM_MAX, FEATURES_MAX, manifest.n_labels)
+    limits = Proposing(CANDIDATES_MAX, BEAM_MAX, FEATURES_MAX, manifest.n_labels)
     for i, (name, value) in enumerate(proposing._asdict().items()):
         least = 0 if name in ("name_features", "concepts") else 1
-        if not least <= value <= most[i]:
-            raise Corrupt(at(f"{RANKER}/proposing", i), f"{least} to {most[i]} {name}", value)
+        if not least <= value <= limits[i]:
+            raise Corrupt(
+                element_name(f"{RANKER}/proposing", i), f"{least} to {limits[i]} {name}", value
+            )
     for number in range(len(manifest.members)):
         labels = arrays[map_name(number)]
         fits = (labels >= NO_LABEL) & (labels < manifest.n_labels)
         check_all(map_name(number), fits, f"{NO_LABEL} or labels below {manifest.n_labels}", labels)
-        named = labels[labels >= 0]
-        if len(np.unique(named)) < len(named):
-            raise Corrupt(at(map_name(number), 0), "each label once", "one twice")
+        mapped_labels = labels[labels >= 0]
+        if len(np.unique(mapped_labels)) < len(mapped_labels):
+            raise Corrupt(element_name(map_name(number), 0), "each label once", "one twice")
     n_features = len(ranker.linear) - 1
     without_near = candidate_features(len(manifest.members), proposing)
     expected = without_near + near_features(arrays)
     without_context = without_near + CONTEXT if has_near(arrays) else expected
     if n_features not in (expected, without_context) or n_features > FEATURES_MAX:
         raise Corrupt(
-            at(f"{RANKER}/linear", 0),
+            element_name(f"{RANKER}/linear", 0),
             f"{expected} features, {FEATURES_MAX} at most, and a constant",
             n_features,
         )
@@ -291,7 +304,7 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
 
 
 def candidate_features(n_members: int, proposing: Proposing) -> int:
-    """Return the number of features of a candidate that a version without near rows has."""
+    """Return the number of features of a candidate in a version without near rows."""
     return len(MEMBER_FEATURES) * n_members + proposing.name_features + 1
 
 
@@ -302,7 +315,7 @@ def _check_trees(ranker: Ranker, n_features: int) -> None:
     sizes = np.diff(ptr)
     if not is_offsets or (sizes < 1).any() or (sizes > NODES_MAX).any():
         expected = f"offsets from 0 to {n_nodes} of trees of 1 to {NODES_MAX} nodes"
-        raise Corrupt(at(f"{RANKER}/tree_ptr", 0), expected, "others")
+        raise Corrupt(element_name(f"{RANKER}/tree_ptr", 0), expected, "others")
     ends = np.repeat(ptr[1:], sizes)
     nodes = np.arange(n_nodes)
     is_inner = ranker.child != nodes
@@ -310,6 +323,8 @@ def _check_trees(ranker: Ranker, n_features: int) -> None:
     check_all(f"{RANKER}/child", is_above | ~is_inner, "itself, or two nodes above", ranker.child)
     below = np.concatenate([ranker.child[is_inner], ranker.child[is_inner] + 1])
     if len(np.unique(below)) < len(below):
-        raise Corrupt(at(f"{RANKER}/child", 0), "each node below one other", "one below two")
+        raise Corrupt(
+            element_name(f"{RANKER}/child", 0), "each node below one other", "one below two"
+        )
     fits = (ranker.feature >= 0) & (ranker.feature < n_features)
     check_all(f"{RANKER}/feature", fits, f"a feature below {n_features}", ranker.feature)

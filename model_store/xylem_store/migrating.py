@@ -49,7 +49,9 @@ class OldStore(AliasWriter):
         old = self._old_files(name)
         for alias in set(old) - self._alias_files(name):
             after = self._old_alias(name, alias)
-            self._replace(name, alias, stage, move_of(alias, FOUND, after, after, self._by), after)
+            self._replace(
+                name, alias, stage, move_of(alias, FOUND, after, after, self._cause), after
+            )
         for part in _OTHERS:
             if part in [entry.name for entry in self._entries(home)]:
                 self._fs.rename(home / part, stage / part)

@@ -1,9 +1,9 @@
-"""The moves of a model's aliases: who did what to which, when and
-why. A file of lines that only grows.
+"""The moves of a model's aliases: who did what to which, when and why. A file that only grows.
 
-A move is appended before the alias's document is replaced, under the same lock, and its number is
-the serial of the document that it makes. So the document says whether the last move came about: a
-writer that died in between leaves a line that does not count, and the next move takes its number.
+A move is a line, appended before the alias's document is replaced, under the same lock; its number
+is the serial of the document that it makes. So the document tells whether the last move took
+effect: a writer that died in between leaves a line that does not count, and the next move takes its
+number.
 """
 
 import json
@@ -21,33 +21,34 @@ REFUSED = "refused"
 SPLIT = "split"
 DENIED = "denied"
 FOUND = "found"
-"""What a move did.
+"""The actions of moves.
 
-REFUSED  a promotion that its rule did not let happen: the alias stayed
-SPLIT    the alias stayed, and another canary or shadow, or none, stands beside what it names
-DENIED   the alias stayed, and its answers never have other labels than before
-FOUND    it is as something else has it: the object store that is followed, or an earlier release
+REFUSED  a promotion that its rule refused: the alias stayed
+SPLIT    the alias names the same version, with another canary or shadow, or none
+DENIED   the alias names the same version, and denies other labels
+FOUND    the alias was taken over as it is in the object store that is followed, or in a store of
+         an earlier release
 """
 
 MOVES_BYTES_MAX = 4 << 20
-"""Of the file; once it is longer, the newer half is kept."""
+"""The most bytes of the file; when it is longer, the newer half is kept."""
 
 WHO_MAX = 128
 WHY_MAX = 1024
 JOB_MAX = 64
-NAMES_TOLD = 5
-NAME_CHARACTERS_TOLD = 80
-"""Names of labels that came and went which a move keeps, and how much of each."""
+LISTED_NAMES_MAX = 5
+LISTED_CHARACTERS_MAX = 80
+"""The most names of labels that a move lists as added or removed, and the characters of each."""
 
 
 class Cause(NamedTuple):
-    """Who changes an alias, and why.
+    """The person or job that changes an alias, and the reason.
 
     who      the name of a key with its id, or of a user of the machine; at most 128 characters are
              kept
-    why      what they said; at most 1,024 characters are kept
-    job      the id of the job that does it, None where a person does
-    verdict  what a promotion rule found, an object for JSON; None where there was no rule
+    why      the reason; at most 1,024 characters are kept
+    job      the id of the job that makes the change, None for a person
+    verdict  the verdict of a promotion rule, an object for JSON; None without a rule
     """
 
     who: str = ""
@@ -63,13 +64,15 @@ class Move(NamedTuple):
     """A move of an alias.
 
     id            ascends with the moves of a model
-    action        one of the constants above, or another verb's word
-    from_version  what the alias named before; None: it was not there, or that is not known
-    to_version    what it named then; None: it was removed. Of a refusal: what it would have named
+    action        one of the constants above, or the word of another change
+    from_version  the version that the alias named before; None: there was no alias, or it is
+                  unknown
+    to_version    the version that it named afterwards; None: it was removed. In a refusal: the
+                  version that it would have named
     at            seconds since 1970
-    verdict       what a promotion rule found, None without one; where another canary or shadow
-                  stands beside the alias: both; where it denies other labels: how many, and the
-                  first that came and went
+    verdict       the verdict of a promotion rule. Without one: canary and shadow, if the alias has
+                  any; or, if it denies other labels, their number and the first that were added and
+                  removed. Else None
     """
 
     id: int
@@ -84,15 +87,17 @@ class Move(NamedTuple):
     verdict: dict[str, Any] | None
 
 
-def move_of(name: str, action: str, before: Alias, after: Alias | None, cause: Cause) -> Move:
-    """Return the move of now, without its number, that makes an alias of what it was."""
-    verdict = cause.verdict if cause.verdict is not None else _told(before, after)
+def move_of(
+    name: str, action: str, old_alias: Alias, new_alias: Alias | None, cause: Cause
+) -> Move:
+    """Return the move of this moment, without its number, from an alias's old to its new state."""
+    verdict = cause.verdict if cause.verdict is not None else _details(old_alias, new_alias)
     return Move(
         id=0,
         alias=name,
         action=action,
-        from_version=before.version or None,
-        to_version=after and after.version,
+        from_version=old_alias.version or None,
+        to_version=new_alias and new_alias.version,
         at=time.time(),
         who=_printable(cause.who, WHO_MAX),
         why=_printable(cause.why, WHY_MAX),
@@ -102,16 +107,16 @@ def move_of(name: str, action: str, before: Alias, after: Alias | None, cause: C
 
 
 def render_move(move: Move) -> bytes:
-    """Return the line of a move."""
+    """Return the line of a move in the file, as JSON."""
     return json.dumps(move._asdict(), ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
-def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]:
-    """Return the moves in the bytes of their file that came about, by ascending number.
+def parse_moves(data: bytes, find_alias: Callable[[str], Alias | None]) -> list[Move]:
+    """Return the moves in the bytes of their file that took effect, by ascending number.
 
-    found  returns the alias of a name as it is now, None where it is not there
+    find_alias  returns the present alias of a name, None if there is none
 
-    A line that is cut off or damaged is passed over: it tells what was, and nothing rests on it.
+    A line that is cut off or damaged is skipped: it is history, and nothing depends on it.
     """
     moves: list[Move] = []
     for line in data.split(b"\n")[:-1]:
@@ -120,11 +125,11 @@ def parse_moves(data: bytes, found: Callable[[str], Alias | None]) -> list[Move]
         except (ValueError, TypeError, RecursionError):
             continue
         if type(move.id) is int and type(move.alias) is str:
-            while moves and moves[-1].id >= move.id:  # its writer died before it came about
+            while moves and moves[-1].id >= move.id:  # its writer died before the move took effect
                 moves.pop()
             moves.append(move)
-    while moves and not _came_about(moves[-1], found(moves[-1].alias)):
-        if moves.pop().to_version is not None:  # only who removes a model appends several at once
+    while moves and not _came_about(moves[-1], find_alias(moves[-1].alias)):
+        if moves.pop().to_version is not None:  # only deleting a model appends several at once
             break
     return moves
 
@@ -137,23 +142,21 @@ def _came_about(move: Move, alias: Alias | None) -> bool:
     return alias.serial > move.id if move.to_version is None else alias.serial >= move.id
 
 
-def _told(before: Alias, after: Alias | None) -> dict[str, Any] | None:
-    """Return what a change of an alias tells besides the versions: of
-    its denied labels, or of its split.
-    """
-    if after is None:
+def _details(old_alias: Alias, new_alias: Alias | None) -> dict[str, Any] | None:
+    """Return the change of an alias besides its version: its denied labels, or its split."""
+    if new_alias is None:
         return None
-    if after.denied != before.denied:
-        added = set(after.denied).difference(before.denied)
-        gone = set(before.denied).difference(after.denied)
-        return {"denied": len(after.denied), "added": _first(added), "removed": _first(gone)}
-    return after.split() if after.others else None
+    if new_alias.denied != old_alias.denied:
+        added = set(new_alias.denied).difference(old_alias.denied)
+        removed = set(old_alias.denied).difference(new_alias.denied)
+        return {"denied": len(new_alias.denied), "added": _first(added), "removed": _first(removed)}
+    return new_alias.split() if new_alias.split_versions else None
 
 
 def _first(names: Collection[str]) -> list[str]:
-    return [name[:NAME_CHARACTERS_TOLD] for name in sorted(names)[:NAMES_TOLD]]
+    return [name[:LISTED_CHARACTERS_MAX] for name in sorted(names)[:LISTED_NAMES_MAX]]
 
 
-def _printable(given: str, length: int) -> str:
-    """Return a text of at most `length` characters, blanks for those that cannot be shown."""
-    return "".join(c if c.isprintable() else " " for c in given[:length])
+def _printable(text: str, length: int) -> str:
+    """Return the first `length` characters of a text, blanks for those that cannot be printed."""
+    return "".join(c if c.isprintable() else " " for c in text[:length])

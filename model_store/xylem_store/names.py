@@ -1,7 +1,7 @@
 """Names of labels or features as three arrays that can be mapped: ids to names and names to ids.
 
 A million names are never a list of strings: they are bytes, offsets, and a hash table of ids. The
-id of a name is its place in the order in which the names were given.
+id of a name is its position in the input.
 """
 
 import secrets
@@ -23,13 +23,13 @@ _32 = np.uint64(32)
 
 @inlined
 def slot_start(hash_32: np.uint64, n_slots: int) -> np.int64:
-    """Return the slot, in [0, n_slots), at which the probing for a hash of [0, 2^32) begins."""
+    """Return the slot, in [0, n_slots), at which probing begins for a hash of [0, 2^32)."""
     return np.int64((hash_32 * np.uint64(n_slots)) >> _32)
 
 
 @inlined
 def slot_next(slot: np.int64, n_slots: int) -> np.int64:
-    """Return the slot to probe after `slot`: one further, the first one after the last."""
+    """Return the slot to probe after `slot`; after the last one, the first."""
     following = slot + np.int64(1)
     return following if following < n_slots else np.int64(0)
 
@@ -43,10 +43,10 @@ N_NAMES_MAX = (1 << 31) - 1
 PROBES_MAX = 512
 """The most slots that are read to find a name.
 
-A stored table has no seed, for it is the same on every machine. So names can be chosen that all
+A stored table has no seed, since it is the same on every machine. So names can be chosen that all
 begin at one slot; without a bound each of them would be compared with all before it. Names that
-nobody chose never meet the bound: of tables of 2^31 names, the largest, fewer than one in a million
-has a run of so many slots without an empty one.
+nobody chose never reach the bound: of tables of 2^31 names, the largest, fewer than one in a
+million has a run of so many slots without an empty one.
 """
 
 _NO_OFFSETS = read_only(np.empty(0, np.int64))
@@ -58,7 +58,7 @@ _33 = np.uint64(33)
 _PRIME = np.uint64((1 << 31) - 1)
 
 NO_CODE = -2
-"""In place of a code point: what stands there is no character."""
+"""Returned instead of a code point for bytes that are no character."""
 
 HIGH_SURROGATE = 0xD800
 AFTER_SURROGATES = 0xE000
@@ -77,15 +77,15 @@ _FAULTS = {
 
 
 class NameTable(NamedTuple):
-    """n distinct names; id i is name i. The arrays are read-only: kernels
-    are compiled for one kind of them.
+    """n distinct names; id i is name i.
 
-    offsets  int64[n + 1]           ascending from 0; name i is utf8[offsets[i]:offsets[i + 1]]
+    The arrays are read-only, so that each kernel is compiled once, for this one kind of array.
+
+    offsets  int64[n + 1]           ascending from 0; name i is utf8[offsets[i] : offsets[i + 1]]
     utf8     uint8[offsets[n]]      1 to NAME_BYTES_MAX bytes a name, no control characters
-    slots    int32[n + n // 2 + 1]  ids, -1 where empty, put in by ascending id; a name is looked
-             for
-                                    from `slot_start` of the upper half of its `hash_bytes` to the
-                                    first empty slot, in PROBES_MAX slots at most
+    slots    int32[n + n // 2 + 1]  ids, -1 in empty slots, inserted by ascending id; a name is
+             looked up from `slot_start` of the upper half of its `hash_bytes` to the first empty
+             slot, in at most PROBES_MAX slots
     """
 
     offsets: I64
@@ -112,7 +112,7 @@ def hash_byte(h: np.uint64, byte: np.uint8) -> np.uint64:
 
 @inlined
 def hash_end(h: np.uint64) -> np.uint64:
-    """Return the hash of the bytes so far, which may go on: the finaliser of MurmurHash3."""
+    """Return the hash of the bytes so far; more may follow. The finaliser of MurmurHash3."""
     h = (h ^ (h >> _33)) * _MIX_1
     h = (h ^ (h >> _33)) * _MIX_2
     return h ^ (h >> _33)
@@ -122,7 +122,8 @@ def hash_end(h: np.uint64) -> np.uint64:
 def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
     """Return the 64-bit hash of utf8[start:end]: FNV-1a, then the finaliser of MurmurHash3.
 
-    The same on every machine and in every version: stored tables and hashed features rely on it.
+    It is the same on every machine and in every version: stored tables and hashed features rely on
+    it.
     """
     h = hash_start()
     for i in range(start, end):
@@ -131,16 +132,16 @@ def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
 
 
 def new_seed() -> int:
-    """Return an odd number below 2^30 that nobody can foresee.
+    """Return an odd number below 2^30 that nobody can predict.
 
-    For a hash table that is not stored: whoever chooses its keys does not know the seed. Such a
-    table gives ids by first appearance, or is read in an order of its keys, so no result depends on
-    its seed.
+    It is for a hash table that is not stored: whoever chooses its keys does not know the seed. Such
+    a table gives ids by first appearance, or is read in the order of its keys, so no result depends
+    on its seed.
 
     The highest bits of a key times a seed, modulo 2^w, spread keys of w bits: two of them share one
     of n slots with a probability of about 2 / n (Dietzfelbinger et al. 1997, "A reliable randomized
-    algorithm for the closest-pair problem"). To combine seed and key by xor, before a factor that
-    all know, lost: one seed in five left the keys together that were chosen.
+    algorithm for the closest-pair problem"). The alternative of combining seed and key by xor,
+    before multiplying by a public factor, lost: with one seed in five, chosen keys stayed together.
     """
     return 2 * secrets.randbits(29) + 1
 
@@ -182,7 +183,7 @@ def probe(
     h: np.uint64,
     probes_max: int,
 ) -> np.int64:
-    """Return the slot that holds the name query[start:end], or the empty slot where it would stand.
+    """Return the slot that holds the name query[start:end], or the empty slot where it belongs.
 
     Return -1 if neither is among the first `probes_max` slots.
 
@@ -205,22 +206,23 @@ def probe(
 def id_by_hash(
     offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int, h: np.uint64
 ) -> np.int64:
-    """Return the id of the name query[start:end], whose hash is
-    h; -1 if the table does not have it.
-    """
+    """Return the id of the name query[start:end] with the hash h, -1 if it is not in the table."""
     slot = probe(offsets, utf8, slots, query, start, end, h, PROBES_MAX)
     return np.int64(slots[slot]) if slot >= 0 else slot
 
 
 @inlined
 def id_of(offsets: I64, utf8: U8, slots: I32, query: U8, start: int, end: int) -> np.int64:
-    """Return the id of the name query[start:end]; -1 if the table does not have it."""
+    """Return the id of the name query[start:end], -1 if it is not in the table."""
     return id_by_hash(offsets, utf8, slots, query, start, end, hash_bytes(query, start, end))
 
 
 @kernel
 def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids_out: I32) -> None:
-    """Find names of which offsets say where each is; [0]: there is a NUL between two."""
+    """Write the ids of names, -1 for unknown ones.
+
+    query_offsets  the names' offsets in `query`; if empty, names are separated by NUL
+    """
     end = -1
     for q in range(len(ids_out)):
         if len(query_offsets):
@@ -235,16 +237,16 @@ def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids
 
 @inlined
 def size_of(code: int) -> int:
-    """Return how many bytes of UTF-8 a code point has."""
+    """Return the number of bytes of a code point in UTF-8."""
     return 1 if code < 0x80 else (2 if code < 0x800 else (3 if code < PLANE_1 else 4))
 
 
 @inlined
 def code_of(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the UTF-8 at
-    data[i], NO_CODE: not well formed.
+    """Return (the index after it, the code point) of the UTF-8 sequence at data[i].
 
-    That is what is longer than need be, a surrogate, or beyond the last character.
+    Return (i, NO_CODE) if it is not well formed: longer than necessary, a surrogate, or beyond the
+    last character.
     """
     byte = int(np.int64(data[i]))
     if byte < 0x80:
@@ -258,10 +260,10 @@ def code_of(data: U8, i: int) -> tuple[int, int]:
         return i, NO_CODE
     code = byte & (0x7F >> size)
     for k in range(1, size):
-        more = int(np.int64(data[i + k]))
-        if more & 0xC0 != 0x80:
+        continuation = int(np.int64(data[i + k]))
+        if continuation & 0xC0 != 0x80:
             return i, NO_CODE
-        code = code << 6 | more & 0x3F
+        code = code << 6 | continuation & 0x3F
     if size_of(code) != size or HIGH_SURROGATE <= code < AFTER_SURROGATES or code >= _CODES:
         return i, NO_CODE
     return i + size, code
@@ -269,9 +271,7 @@ def code_of(data: U8, i: int) -> tuple[int, int]:
 
 @inlined
 def _name_fault(utf8: U8, start: int, end: int) -> int:
-    """Return the number in _FAULTS of what is wrong with the name utf8[start:end], 0
-    for nothing.
-    """
+    """Return the number in _FAULTS of the fault of the name utf8[start:end], 0 for none."""
     if start == end:
         return 1
     if end - start > NAME_BYTES_MAX:
@@ -288,7 +288,7 @@ def _name_fault(utf8: U8, start: int, end: int) -> int:
 
 @kernel
 def _fill(offsets: I64, utf8: U8, slots_out: I32) -> tuple[int, int]:
-    """Put every name into the table; return (fault, name), fault 0 when there is none."""
+    """Put every name into the table; return (fault, name), fault 0 if there is none."""
     slots_out[:] = -1
     for i in range(len(offsets) - 1):
         fault = _name_fault(utf8, offsets[i], offsets[i + 1])
@@ -313,7 +313,8 @@ def _refuse(fault: int, i: int, offsets: I64, utf8: U8) -> BadNames:
 
 
 def join_texts(texts: Iterable[str]) -> tuple[I64, U8]:
-    """Return n texts one after the other: offsets, int64[n + 1], and their bytes.
+    """Return the offsets of n texts, int64[n + 1], and their bytes, one after the other.
+
     Raises BadNames.
     """
     utf8 = bytearray()
@@ -334,9 +335,9 @@ def join_texts(texts: Iterable[str]) -> tuple[I64, U8]:
 def build_names(names: Iterable[str]) -> NameTable:
     """Return the table of `names`; the i-th one gets id i.
 
-    Raises BadNames for one that is not a string, is empty, longer than NAME_BYTES_MAX bytes,
+    Raises BadNames for a name that is not a string, is empty, longer than NAME_BYTES_MAX bytes,
     repeated, or holds a control character (so also a line end) or a lone surrogate, and for names
-    so chosen that one would not be found in PROBES_MAX slots. Takes any number of names from an
+    chosen so that one would not be found in PROBES_MAX slots. Takes any number of names from an
     iterator in the memory of the table, doubled at most; about a second a million. Deterministic.
     """
     return _build(*join_texts(names))
@@ -345,7 +346,7 @@ def build_names(names: Iterable[str]) -> NameTable:
 def check_name(name: str) -> None:
     """Raise BadNames for a name that `build_names` refuses.
 
-    Most are ASCII, and need no table of one name.
+    Most names are ASCII, for which no table is built.
     """
     if not (name.isascii() and name.isprintable() and 0 < len(name) <= NAME_BYTES_MAX):
         build_names([name])
@@ -361,12 +362,11 @@ def _build(offsets: I64, utf8: U8) -> NameTable:
 
 
 def check_names(offsets: I64, utf8: U8, slots: I32) -> NameTable:
-    """Return the table of these arrays, read from anywhere, when
-    every invariant of NameTable holds.
+    """Return the table of these arrays, which may hold any bytes, if it is valid.
 
-    Raises BadNames when one does not. The hash table must be the very one that `build_names` makes:
-    it is built again and compared, so no search can be long or go astray. No byte outside the
-    arrays is touched.
+    Raises BadNames if an invariant of NameTable does not hold. The hash table must be exactly the
+    one that `build_names` makes: it is built again and compared, so no search can be long or go
+    astray. No byte outside the arrays is read.
     """
     if not 1 <= len(offsets) <= N_NAMES_MAX + 1:
         raise BadNames(f"expected 1 to {N_NAMES_MAX + 1} offsets, found {len(offsets)}")
@@ -380,8 +380,9 @@ def check_names(offsets: I64, utf8: U8, slots: I32) -> NameTable:
 
 
 def names_in(arrays: Mapping[str, NDArray[Any]], group: str) -> NameTable:
-    """Return the table of names in a group of arrays; raise Corrupt
-    where it is not there or not sound.
+    """Return the table of names in a group of arrays.
+
+    Raises Corrupt if it is missing or invalid.
     """
     kinds = {"offsets": "int64", "utf8": "uint8", "slots": "int32"}
     parts = [take(arrays, f"{group}/{part}", dtype, (None,)) for part, dtype in kinds.items()]
@@ -393,9 +394,7 @@ def names_in(arrays: Mapping[str, NDArray[Any]], group: str) -> NameTable:
 
 @kernel
 def _text_fault(offsets: I64, utf8: U8) -> tuple[int, int]:
-    """Return (fault, text) of the first text that is not empty
-    and could not be a name, else (0, 0).
-    """
+    """Return (fault, text) of the first text that is not empty and cannot be a name, or (0, 0)."""
     for i in range(len(offsets) - 1):
         if offsets[i] < offsets[i + 1]:
             fault = _name_fault(utf8, offsets[i], offsets[i + 1])
@@ -405,10 +404,10 @@ def _text_fault(offsets: I64, utf8: U8) -> tuple[int, int]:
 
 
 def check_texts(offsets: I64, utf8: U8) -> None:
-    """Raise BadNames unless each of n texts, utf8[offsets[i]:offsets[i
-    + 1]], is empty or could be a name.
+    """Raise BadNames unless each of n texts is empty or could be a name.
 
-    Offsets ascend from 0 to the bytes' number (the caller's duty). Texts may be repeated.
+    Text i is utf8[offsets[i] : offsets[i + 1]]. Offsets ascend from 0 to the number of bytes (the
+    caller's duty). Texts may be repeated.
     """
     fault, i = _text_fault(read_only(offsets), read_only(utf8))
     if fault:
@@ -416,33 +415,34 @@ def check_texts(offsets: I64, utf8: U8) -> None:
 
 
 def name_of(table: NameTable, i: int) -> str:
-    """Return the name of id i, 0 <= i < n; raise IndexError for another."""
+    """Return the name of id i, 0 <= i < n. Raises IndexError for another id."""
     if not 0 <= i < table.n_names:
         raise IndexError(f"expected an id below {table.n_names}, found {i}")
     return table.utf8[table.offsets[i] : table.offsets[i + 1]].tobytes().decode()
 
 
 def all_names(table: NameTable) -> list[str]:
-    """Return every name, in the order of their ids."""
+    """Return every name, in the order of the ids."""
     data = table.utf8.tobytes()
     return [data[start:end].decode() for start, end in pairwise(table.offsets.tolist())]
 
 
 def names_with(offsets: I64, utf8: U8, part: str) -> Bools:
-    """Return bool[n]: which of n texts, utf8[offsets[i]:offsets[i + 1]], have a part.
+    """Return whether each of n texts contains `part`: bool[n].
 
-    Both are compared by `str.casefold`. All texts are UTF-8 (the caller's duty). 0.8 microseconds a
-    text.
+    Text i is utf8[offsets[i] : offsets[i + 1]]. Both are compared by `str.casefold`. All texts are
+    UTF-8 (the caller's duty). 0.8 microseconds a text.
     """
     data = utf8.tobytes()
-    wanted = part.casefold()
+    folded_part = part.casefold()
     texts = (str(data[start:end], "utf-8") for start, end in pairwise(offsets.tolist()))
-    return np.fromiter((wanted in text.casefold() for text in texts), np.bool_, len(offsets) - 1)
+    return np.fromiter(
+        (folded_part in text.casefold() for text in texts), np.bool_, len(offsets) - 1
+    )
 
 
 def find_names(table: NameTable, utf8: U8, offsets: I64) -> I32:
-    """Return the ids, int32[m], of m names given as bytes and offsets
-    int64[m + 1]; -1 for unknown ones.
+    """Return the ids, int32[m], of m names as bytes and offsets int64[m + 1]; -1 for unknown ones.
 
     Offsets ascend within the bytes (the caller's duty). About 0.1 microseconds a name.
     """
@@ -452,13 +452,13 @@ def find_names(table: NameTable, utf8: U8, offsets: I64) -> I32:
 
 
 def find_all(table: NameTable, names: Iterable[str]) -> I32:
-    """Return the ids, int32[m], of m names; -1 for those that the table does not have."""
+    """Return the ids, int32[m], of m names, -1 for names that the table does not have."""
     names = list(names)
     joined = "\0".join(names)
-    # one has a NUL, or there are none; a table has no name with a DEL
+    # A name has a NUL, or there are no names. NUL becomes DEL, which no name of a table has.
     if joined.count("\0") >= len(names):
         joined = "\0".join([name.replace("\0", "\x7f") for name in names])
-    # a surrogate is in no table
+    # No table has a surrogate, so a name with one is unknown, not an error.
     query = np.frombuffer(joined.encode(errors="surrogatepass"), np.uint8)
     ids = np.empty(len(names), np.int32)
     _find(table.offsets, table.utf8, table.slots, query, _NO_OFFSETS, ids)
@@ -466,8 +466,8 @@ def find_all(table: NameTable, names: Iterable[str]) -> I32:
 
 
 def find_name(table: NameTable, name: str) -> int:
-    """Return the id of a name, -1 when the table does not have it.
+    """Return the id of a name, -1 if the table does not have it.
 
-    `find_all` takes a tenth for each.
+    `find_all` takes a tenth of the time for each name.
     """
     return int(find_all(table, (name,))[0])

@@ -1,24 +1,24 @@
-"""What a version tells besides its manifest: its report, its origin,
-and the id of what it was made for.
+"""A version's report, its origin, and the id of the job that it was made for.
 
-Report and origin are JSON objects kept among the arrays as bytes: older readers pass them over, and
-an archive carries them. The report is what training told. The fields of the origin:
+Report and origin are JSON objects kept among the arrays as bytes: older readers ignore them, and
+an archive carries them. The report is the result of training. The fields of the origin:
 
-parent   {"model", "version", "content"}: the version that this one was made to follow, which its
-         promotion is measured against; `content` is its `content_digest`, by which it is known
-         under any name. Or null
-job      the id of the job that made it, or null
-rule     the rule that was to decide on its promotion, as the request for it said, or null
-calibration  what its scores were calibrated on ("source", "rows", "sha256"), and how well; not
-             there if not
-feedback  {model: seconds since 1970}: until when feedback to a model was read to train on; {} if
-          never
-libraries  the versions of the libraries that read texts beside our kernels, by name; only where
-           there are any
-vectorizer  {"file", "sha256"}: the vectorizer that texts are read as; only of `xylem
-            import-vectorizer`
+parent       {"model", "version", "content"}: the version that this one was made to follow, against
+             which its promotion is measured; `content` is its `content_digest`, which identifies it
+             under any name. Or null
+job          the id of the job that made it, or null
+rule         the rule that was to decide on its promotion, from the request for it, or null
+calibration  the data on which its scores were calibrated ("source", "rows", "sha256"), and the
+             quality; missing if they were not
+feedback     {model: seconds since 1970}: until when feedback to a model was read for training; {}
+             if never
+libraries    the versions of the libraries that read texts besides the kernels, by name; only if
+             there are any
+vectorizer   {"file", "sha256"}: the vectorizer as which texts are read; only of
+             `xylem import-vectorizer`
 
-What came of the rule is not here: a published version never changes. The history of aliases has it.
+The outcome of the rule is not here: a published version never changes. It is in the history of the
+aliases.
 """
 
 import hashlib
@@ -37,23 +37,25 @@ from xylem_store.manifest import Manifest
 JSON_BYTES_MAX = 1 << 20
 
 
-def json_array(name: str, found: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """Return the array `name`, as `report/json`, of an object; raise
-    Corrupt for one no reader would take.
+def json_array(name: str, document: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """Return an object as the array `name`, such as `report/json`.
+
+    Raises Corrupt for an object that no reader would accept.
     """
-    what = name.partition("/")[0]
+    group = name.partition("/")[0]
     try:
-        text = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise Corrupt(what, "a JSON object, all numbers finite", str(error)) from error
+        raise Corrupt(group, "a JSON object, all numbers finite", str(error)) from error
     array = np.frombuffer(text.encode("ascii"), np.uint8)
     read_json_array({name: array}, name)
     return array
 
 
 def read_json_array(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, Any]:
-    """Return the object that the array `name` holds, {} if there is
-    none; raise Corrupt for a damaged one.
+    """Return the object in the array `name`, {} if there is none.
+
+    Raises Corrupt if it is damaged.
     """
     if name not in arrays:
         return {}
@@ -61,20 +63,21 @@ def read_json_array(arrays: Mapping[str, NDArray[Any]], name: str) -> dict[str, 
     where = file_name(name)
     if len(array) > JSON_BYTES_MAX:
         raise Corrupt(where, f"at most {JSON_BYTES_MAX} bytes", len(array))
-    found = parse(array.tobytes(), where)
+    document = parse(array.tobytes(), where)
     try:
-        json.dumps(found, allow_nan=False)
+        json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise Corrupt(where, "finite numbers", str(error)) from error
-    return found
+    return document
 
 
 REPORT = "report/json"
 
 
 def read_report(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return the report among a version's arrays, {} if it has
-    none; raise Corrupt when it is damaged.
+    """Return the report among a version's arrays, {} if it has none.
+
+    Raises Corrupt if it is damaged.
     """
     return read_json_array(arrays, REPORT)
 
@@ -83,38 +86,37 @@ MADE_FOR = "origin/id"
 
 
 def made_for_array(made_for: str) -> NDArray[np.uint8]:
-    """Return the array that says what a version was made for: the id of a job."""
+    """Return the array that holds the id of the job that a version was made for."""
     return np.frombuffer(made_for.encode(), np.uint8)
 
 
 def is_made_for(manifest: Manifest, made_for: str) -> bool:
-    """Return whether a version was made for it.
+    """Return whether a version was made for the job with this id.
 
-    Reads no file: the manifest has the digest of the array's.
+    Reads no file: the manifest has the digest of the array.
     """
     array = made_for_array(made_for)
     return MADE_FOR in manifest.arrays and manifest.arrays[MADE_FOR] == info_of(MADE_FOR, array)
 
 
 def made_for_of(arrays: Mapping[str, NDArray[Any]]) -> str | None:
-    """Return what a version was made for, None where its arrays do not say it."""
+    """Return the id of the job that a version was made for, None if its arrays have none."""
     return arrays[MADE_FOR].tobytes().decode("utf-8", "replace") if MADE_FOR in arrays else None
 
 
 ORIGIN = "origin/json"
-"""The array's name, among `Draft.extra`."""
+"""The array's name in `Draft.extra`."""
 
 FEEDBACK = "feedback"
-"""The field of an origin that says which rows of feedback a version was
-trained on: see `learnt_feedback`.
-"""
+"""The field of an origin about the feedback a version was trained on: see `learnt_feedback`."""
 
-_LEFT_OUT = (ORIGIN, MADE_FOR)  # what differs between two versions that are the same otherwise
+_LEFT_OUT = (ORIGIN, MADE_FOR)  # they differ even between versions of the same content
 
 
 def content_digest(manifest: Manifest) -> str:
-    """Return 64 hexadecimal digits: the same for two versions of the
-    same arrays, whatever their names.
+    """Return 64 hexadecimal digits that identify the arrays of a version, whatever its name.
+
+    Origin and job do not count.
     """
     lines = [
         f"{info.sha256}  {name}\n"
@@ -125,7 +127,7 @@ def content_digest(manifest: Manifest) -> str:
 
 
 def parent_of(manifest: Manifest) -> dict[str, Any]:
-    """Return the field `parent` of what is made to follow a version."""
+    """Return the field `parent` of a version that is made to follow this one."""
     return {
         "model": manifest.model,
         "version": manifest.version,
@@ -134,28 +136,27 @@ def parent_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def origin_arrays(origin: Mapping[str, Any], made_for: str | None) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an origin, if it says anything, and of what
-    a version was made for, if that is.
-    """
-    found: dict[str, NDArray[Any]] = {}
+    """Return the array of an origin, unless it is empty, and of the job's id, if there is one."""
+    arrays: dict[str, NDArray[Any]] = {}
     if any(value is not None for value in origin.values()):
-        found[ORIGIN] = json_array(ORIGIN, origin)
+        arrays[ORIGIN] = json_array(ORIGIN, origin)
     if made_for is not None:
-        found[MADE_FOR] = made_for_array(made_for)
-    return found
+        arrays[MADE_FOR] = made_for_array(made_for)
+    return arrays
 
 
 def read_origin(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return the origin among a version's arrays, {} if it has
-    none; raise Corrupt when it is damaged.
+    """Return the origin among a version's arrays, {} if it has none.
+
+    Raises Corrupt if it is damaged.
     """
     return read_json_array(arrays, ORIGIN)
 
 
 def learnt_feedback(arrays: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Return until when feedback to each model was read to train a version, in seconds since 1970.
+    """Return for each model until when feedback was read to train a version: seconds since 1970.
 
-    A version that goes on from another one has learnt what that one had. Raises Corrupt.
+    A version that continues another one has learnt the feedback of that one too. Raises Corrupt.
     """
     times = read_origin(arrays).get(FEEDBACK, {})
     if not isinstance(times, dict) or not all(

@@ -1,6 +1,4 @@
-"""The half of the store that reads: models, versions and aliases,
-which anybody may read at any time.
-"""
+"""The half of the store that reads models, versions and aliases, which is possible at any time."""
 
 import contextlib
 import errno
@@ -56,20 +54,23 @@ from xylem_store.origin import is_made_for
 from xylem_store.version import Model, StoredArray, map_version, read_manifest, verify_version
 
 VERIFIED_MAX = 256
-"""How many verified versions are remembered; one that was forgotten is verified anew."""
+"""The most verified versions that are remembered; a forgotten one is verified again."""
 
 
 Check = Callable[[Model], object]
-"""Is given a verified version, and raises StoreError where it cannot be served."""
+"""A function of a verified version, which raises StoreError if the version cannot be served."""
 
 no_check: Check = bool
 
 
 class ModelInfo(NamedTuple):
-    """A model of the store: its versions, ascending, its aliases by
-    name, and those that cannot be read.
+    """A model of the store.
 
-    fault  why nothing of the model can be read; then it has no versions and no aliases here
+    versions        ascending
+    documents       its aliases by name
+    broken_aliases  the names of aliases that cannot be read
+    fault           why nothing of the model can be read; then it has no versions and no aliases
+                    here
     """
 
     name: str
@@ -80,12 +81,12 @@ class ModelInfo(NamedTuple):
 
     @property
     def aliases(self) -> dict[str, int]:
-        """Return what the aliases name."""
+        """Return the version that each alias names."""
         return {name: alias.version for name, alias in self.documents.items()}
 
 
 class StoreReader:
-    """A directory of models, to be read; see `store.Store`."""
+    """A directory of models, for reading; see `store.Store`."""
 
     def __init__(
         self, root: Path, *, fs: FileSystem | None = None, check: Check = no_check
@@ -97,10 +98,10 @@ class StoreReader:
         self._verified = deque[Hashable](maxlen=VERIFIED_MAX)
 
     def models(self) -> list[ModelInfo]:
-        """Return the models that have a version, or cannot be read, by name.
+        """Return the models that have a version, or cannot be read, sorted by name.
 
-        What has no model's name is passed over, and so is a file. Raises StoreUnreadable for the
-        directory of the models alone.
+        Files, and directories whose names no model can have, are ignored. Raises StoreUnreadable
+        only for the directory of the models.
         """
         infos = []
         for name in self._model_names():
@@ -111,7 +112,7 @@ class StoreReader:
         return [info for info in infos if info.versions or info.fault]
 
     def info(self, name: str) -> ModelInfo:
-        """Return what there is of a model; one that is not there has no versions and no aliases."""
+        """Return the versions and aliases of a model; there are none if it does not exist."""
         versions = self.versions(name)
         documents = {}
         broken = []
@@ -123,65 +124,66 @@ class StoreReader:
         return ModelInfo(name, versions, documents, tuple(broken))
 
     def last_version(self, name: str) -> int:
-        """Return the highest number that a version of a model has or had, 0 if none;
-        raise Corrupt.
+        """Return the highest number that a version of a model has or had, 0 without any.
+
+        Raises Corrupt.
         """
         numbers = [0, *self.versions(name)]
         if (data := self._read(self._home(name) / LAST, 4096)) is not None:
-            found = parse_sealed(data, f"{name}: {LAST}")
+            document = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(
-                integer(1, VERSION_MAX)(found.get("version"), f"{name}: {LAST}: version")
+                integer(1, VERSION_MAX)(document.get("version"), f"{name}: {LAST}: version")
             )
         return max(numbers)
 
     def versions(self, name: str) -> tuple[int, ...]:
-        """Return the numbers of a model's versions, ascending; none when there is no such model."""
-        found = self._entries(self._home(name) / VERSIONS)
-        return tuple(sorted(int(e.name) for e in found if e.is_dir and is_version(e.name)))
+        """Return the numbers of a model's versions, ascending; none if the model does not exist."""
+        entries = self._entries(self._home(name) / VERSIONS)
+        return tuple(sorted(int(e.name) for e in entries if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
-        """Return an alias: what it names, what stands beside that, what
-        it denies. Raises NotFound, Corrupt.
+        """Return an alias: its version, canary, shadow and denied labels. Raises NotFound, Corrupt.
 
         `latest` without a document names the highest version: its first publisher died at the last
         step.
         """
-        found = self._document(name, check_alias(alias))
-        if found is not None:
-            return found
+        document = self._document(name, check_alias(alias))
+        if document is not None:
+            return document
         versions = self.versions(name)
         if alias == LATEST and versions:
             return Alias(versions[-1])
         raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
 
     def moves(self, name: str) -> list[Move]:
-        """Return the moves of a model's aliases, the oldest first; also of a model that is gone.
+        """Return the moves of a model's aliases, the oldest first, even of a deleted model.
 
         Cost: a read of up to MOVES_BYTES_MAX. Raises StoreUnreadable.
         """
 
-        def found(alias: str) -> Alias | None:
+        def find_alias(alias: str) -> Alias | None:
             try:
                 return self._document(name, check_alias(alias))
-            except Corrupt:  # it is taken to be the newest
+            except Corrupt:  # treated as newer than every move, so that none is dropped
                 return Alias(0, serial=SERIAL_MAX)
 
-        return parse_moves(self._moves_bytes(name), found)
+        return parse_moves(self._moves_bytes(name), find_alias)
 
     def users_of(self, name: str, version: int) -> list[str]:
-        """Return what names a version: aliases, `canary of ALIAS`,
-        `shadow of ALIAS`. Raises Corrupt.
+        """Return what names a version: `ALIAS`, `canary of ALIAS`, `shadow of ALIAS`.
+
+        Raises Corrupt.
         """
         users = []
-        for name_of, alias in (
-            (found, self.alias(name, found)) for found in self._alias_names(name)
+        for alias_name, alias in (
+            (alias_name, self.alias(name, alias_name)) for alias_name in self._alias_names(name)
         ):
-            users += [name_of] if alias.version == version else []
-            users += [f"{role} of {name_of}" for role in alias.roles_of(version)]
+            users += [alias_name] if alias.version == version else []
+            users += [f"{role} of {alias_name}" for role in alias.roles_of(version)]
         return users
 
     def resolve(self, name: str, ref: str | int = LATEST) -> int:
-        """Return the version that `ref`, a number or an alias, stands for; raise NotFound."""
+        """Return the version that `ref`, a number or an alias, stands for. Raises NotFound."""
         parsed = parse_ref(ref)
         if isinstance(parsed, str):
             return self.alias(name, parsed).version
@@ -190,27 +192,27 @@ class StoreReader:
         return parsed
 
     def manifest(self, name: str, version: int) -> Manifest:
-        """Return the manifest of a version; raise NotFound, Corrupt or StoreUnreadable."""
+        """Return the manifest of a version. Raises NotFound, Corrupt or StoreUnreadable."""
         directory = self._version_path(name, version)
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                found = manifest.shown
-                raise Corrupt("manifest.json: model and version", f"{name}@{version}", found)
+                full_name = manifest.shown
+                raise Corrupt("manifest.json: model and version", f"{name}@{version}", full_name)
             return manifest
 
     def open(self, name: str, ref: str | int = LATEST, *, verify: bool = True) -> Model:
-        """Return a version with its arrays mapped; raise NotFound, Corrupt or StoreUnreadable.
+        """Return a version with its arrays mapped. Raises NotFound, Corrupt or StoreUnreadable.
 
         With `verify`, every digest and invariant is checked first, unless this object has checked
-        these very files before. Without, it takes milliseconds whatever the size, and no kernel may
-        be given the model that was not verified before.
+        exactly these files before. Without, it takes milliseconds whatever the size, and the model
+        must not be given to a kernel unless it was verified before.
         """
         for _ in range(3):
             version = self.resolve(name, ref)
             try:
                 return self._open(name, version, verify=verify)
-            except VersionNotFound:  # deleted since; its alias must have moved on before that
+            except VersionNotFound:  # deleted meanwhile, so its alias must have moved before
                 if self.resolve(name, ref) == version:
                     raise
         raise no_version(name, version)
@@ -218,23 +220,24 @@ class StoreReader:
     def verify(self, name: str, version: int) -> None:
         """Raise Corrupt unless every digest of a version is right and every invariant holds.
 
-        Raises also what the check of this store raises: see `Check`.
+        Also raises what the check of this store raises: see `Check`.
         """
         self._open(name, version, verify=True, again=True, check=True)
 
     def label_info_head(self, name: str) -> Head | None:
-        """Return what a model's label info says of itself, None where there is none; raise Corrupt.
+        """Return the head of a model's label info, None without one.
 
-        Cost: a read of 8 kB. Its `sha256` differs whenever the info does. Raises StoreUnreadable.
+        Cost: a read of 8 kB. Its `sha256` differs whenever the label info does. Raises Corrupt and
+        StoreUnreadable.
         """
         data = self._read(self._home(name) / LABEL_INFO, HEAD_BYTES - 1)
         return None if data is None else parse_head(data, f"{name}: {LABEL_INFO}")
 
     def label_info(self, name: str) -> LabelInfo | None:
-        """Return a model's label info, mapped, every digest and invariant
-        checked; None where there is none.
+        """Return a model's label info, mapped, None without one.
 
-        It stays valid when it is replaced. Raises Corrupt or StoreUnreadable.
+        Every digest and invariant is checked first. It stays valid when it is replaced. Raises
+        Corrupt or StoreUnreadable.
         """
         path = self._home(name) / LABEL_INFO
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
@@ -244,8 +247,9 @@ class StoreReader:
     def files_of(
         self, model: Model, arrays: Mapping[str, NDArray[Any]], prefix: str = ""
     ) -> dict[str, StoredArray]:
-        """Return where those of `arrays` stand that are a version's
-        own, there named behind the prefix.
+        """Return the files of those of `arrays` that are arrays of this version, by their names.
+
+        prefix  of the names in `arrays` and in the result
         """
         manifest = model.manifest
         home = self._version_path(manifest.model, manifest.version) / ARRAYS
@@ -256,19 +260,20 @@ class StoreReader:
         }
 
     def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version came or went, an
-        alias changed, or label info came.
+        """Return a value that differs after any change of a version, an alias or label info.
 
-        Empty when there is no model; compare for equality only. What cannot be read is a part of
-        the value. Cost: of each model two directories, the document of each alias, which is as long
-        as the names of labels that it denies, and 8 kB where there is label info. Raises
-        StoreUnreadable unless the store is a directory that can be read.
+        It is empty if there is no model; compare for equality only. The errors of what cannot be
+        read are a part of the value. Cost: for each model two directories, the document of each
+        alias, which is as long as the names of labels that it denies, and 8 kB if there is label
+        info. Raises StoreUnreadable unless the store is a directory that can be read.
         """
         self._check_root()
         return tuple((name, *self._traces(name)) for name in self._model_names())
 
     def published(self, name: str, made_for: str) -> Manifest | None:
-        """Return the manifest of the version that was made for `made_for`, None when there is none.
+        """Return the manifest of the version that was made for a job, None without one.
+
+        made_for  the id of the job
 
         Cost: the manifests of all versions, the newest first. Raises StoreUnreadable.
         """
@@ -282,7 +287,7 @@ class StoreReader:
     def archive(self, name: str, version: int, *, label_info: bool = False) -> Iterator[Buffer]:
         """Yield the bytes of a version as a tar; it is verified before the first of them.
 
-        label_info  whether that of the model goes with it, where there is any
+        label_info  whether to include the label info of the model, if there is any
 
         Raises NotFound, Corrupt and StoreUnreadable.
         """
@@ -294,7 +299,7 @@ class StoreReader:
             yield from archive_pieces(self._fs, directory, manifest, info)
 
     def export(self, name: str, version: int, file: BinaryIO, *, label_info: bool = False) -> None:
-        """Write what `archive` yields to `file`. Raises what that does, and what `file` raises."""
+        """Write what `archive` yields to `file`. Raises what `archive` and `file` raise."""
         for piece in self.archive(name, version, label_info=label_info):
             file.write(piece)
 
@@ -305,8 +310,9 @@ class StoreReader:
         return [entry.name for entry in entries if entry.is_dir and is_model(entry.name)]
 
     def _traces(self, name: str) -> list[object]:
-        """Return what differs whenever what `generation` tells of
-        a model does, its faults among it.
+        """Return values that change whenever anything of a model that `generation` covers changes.
+
+        The errors of what cannot be read are among them.
         """
         home = self._home(name)
         try:
@@ -337,20 +343,18 @@ class StoreReader:
         return []
 
     def _check_root(self) -> None:
-        """Raise StoreUnreadable unless the store is a directory that can be read; it
-        may be empty.
-        """
+        """Raise StoreUnreadable unless the store is a readable directory; it may be empty."""
         try:
             self._fs.entries(self.root)
         except OSError as error:
             kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
-            found = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
-            raise StoreUnreadable.of(self.root, "the directory of the models", found) from error
+            reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
+            raise StoreUnreadable.of(self.root, "the directory of the models", reason) from error
 
     def _read(self, path: Path, bytes_max: int) -> bytes | None:
-        """Return what a small file holds, None where there is none.
+        """Return the bytes of a small file, None if it does not exist.
 
-        Raises Corrupt for what is no file.
+        Raises Corrupt for something that is not a file.
         """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
             return self._fs.read(path, bytes_max)
@@ -362,7 +366,7 @@ class StoreReader:
     def _alias_files(self, name: str) -> set[str]:
         """Return the aliases that have a document.
 
-        Raises StoreUnreadable for those of an earlier release.
+        Raises StoreUnreadable if the aliases have the form of an earlier release.
         """
         directory = self._home(name) / ALIASES
         files = [entry.name for entry in self._entries(directory)]
@@ -400,11 +404,11 @@ class StoreReader:
         return model
 
     def _missing(self, name: str, error: NotFound) -> NotFound:
-        """Return ModelNotFound when the whole model is missing, else `error`."""
+        """Return ModelNotFound if the whole model is missing, else `error`."""
         if self.versions(name):
             return error
         missing = ModelNotFound(f"{self.root}: expected a model, found none named {name!r}")
-        missing.told = f"expected a model, found none named {name!r}"
+        missing.public_message = f"expected a model, found none named {name!r}"
         return missing
 
     def _reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
@@ -412,7 +416,7 @@ class StoreReader:
 
     @contextlib.contextmanager
     def _reading_version(self, name: str, version: int) -> Iterator[None]:
-        """Give the errors of reading a version their types and say which one it was."""
+        """Turn the errors of reading a version into errors of the store that name the version."""
         try:
             with self._reading(self._version_path(name, version)):
                 yield
@@ -420,11 +424,11 @@ class StoreReader:
             raise error.within(f"{name}@{version}") from error
         except (FileNotFoundError, NotADirectoryError) as error:
             if version in self.versions(name):
-                found = Path(str(error.filename)).name
-                raise Corrupt(f"{name}@{version}: {found}", "a file", "none") from error
+                missing_file = Path(str(error.filename)).name
+                raise Corrupt(f"{name}@{version}: {missing_file}", "a file", "none") from error
             raise self._missing(name, no_version(name, version)) from None
 
 
 def no_version(name: str, version: int) -> VersionNotFound:
-    """Return the refusal of a version that is not there."""
+    """Return the error for a version that does not exist."""
     return VersionNotFound(f"{name}: expected one of its versions, found {version}")

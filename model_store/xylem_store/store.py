@@ -1,7 +1,7 @@
 """The store: models, their versions and aliases as directories and files. FORMAT.md is the spec.
 
-A version is staged beside the others, synced, and renamed to where it belongs; an alias is a
-document replaced by renaming. So a reader sees the old or the new, also after a crash or a loss of
+A version is staged beside the others, synced, and renamed into place; an alias is a document that
+is replaced by renaming. So a reader sees the old or the new state, even after a crash or a loss of
 power, and needs no lock. Writers of one model take turns through a lock file; a lock ends with its
 process.
 """
@@ -38,12 +38,11 @@ class Store(AliasWriter):
     """A directory of models; any number of processes may read and write it at once."""
 
     def prepare(self) -> None:
-        """Make the store where there is none; raise StoreUnwritable when a
-        version could not be staged in it.
+        """Make the store if it does not exist, and check that a version can be staged in it.
 
-        Before long work whose result is to be published. The directory that holds the store must be
-        there: a path that was mistyped is refused rather than made. A disk may still fill up
-        afterwards.
+        Call this before long work whose result is to be published. The directory that holds the
+        store must exist: a mistyped path is refused rather than made. A disk may still fill up
+        afterwards. Raises StoreUnwritable.
         """
         with self._writing(0), self._stage():
             pass
@@ -51,15 +50,16 @@ class Store(AliasWriter):
     def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
 
-        Without `latest` that alias stays, but for a model's first version, which it always names. A
-        draft that says what it was made for (`xylem_store.origin`) is published once: where such a
-        version is there already, it stays the only one, and its manifest is returned.
+        latest  whether `latest` moves; it always names a model's first version
+
+        A draft that was made for a job (`xylem_store.origin`) is published once: if there is a
+        version made for that job already, it stays the only one, and its manifest is returned.
 
         When this returns, the version survives a loss of power. When it raises, `latest` is where
-        it was: Corrupt for a draft that breaks the format, what the store's check raises for one
-        that cannot be served, StoreUnwritable when the disk refuses. Should the disk fail at the
-        very last step, the complete version is there without its alias: promote it. So it is where
-        the document of `latest` is damaged: nobody knows which labels it denies.
+        it was. Raises Corrupt for a draft that breaks the format, what the store's check raises for
+        one that cannot be served, and StoreUnwritable if the disk refuses. If the disk fails at the
+        very last step, the complete version exists without its alias: promote it. The same is true
+        if the document of `latest` is damaged, since nobody knows which labels it denies.
         """
         check_model(name)
         manifest = manifest_of(draft)
@@ -76,13 +76,12 @@ class Store(AliasWriter):
     def import_(
         self, file: Readable, name: str, *, latest: bool = True, cause: Cause | None = None
     ) -> Manifest:
-        """Publish a version that `export` wrote, as the next
-        version of model `name`; see `publish`.
+        """Publish a version that `export` wrote, as the next version of a model; see `publish`.
 
-        `file` is read once from its present place on, and need not be able to seek. The version is
-        verified wholly, and given to the store's check, before it is published. Label info that
-        came with it becomes the model's unless that has some. Raises Corrupt for an archive that is
-        not a version, and what the check raises.
+        `file` is read once from its present position on, and need not be able to seek. The version
+        is verified completely, and given to the store's check, before it is published. Label info
+        in the archive becomes the model's unless the model has some. Raises Corrupt for an archive
+        that is not a version, and what the check raises.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
@@ -109,21 +108,21 @@ class Store(AliasWriter):
         """Publish a version that `export` wrote under the number that it had in another store.
 
         digest  its `manifest_digest`
-        denied  labels that `latest` denies from its first moment, where this is the model's first
+        denied  labels that `latest` denies from its first moment, if this is the model's first
                 version
 
-        No alias moves, but `latest` of a model's first version; so the store's check is not asked:
-        what cannot be served here is named by /readyz. A version that is there already stays.
-        Raises Corrupt for an archive of another version, or of none, Conflict where the number is
-        another's here.
+        No alias moves, except `latest` to a model's first version. So the store's check is not
+        called: versions that cannot be served here are named by /readyz. A version that exists
+        already stays. Raises Corrupt for an archive of another version, or of none, and Conflict if
+        another version has the number here.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
             self._fs.mkdir(stage / "version")
             manifest = read_archive(self._fs, file, stage / "version", self._require_space)
-            found = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
-            if found != f"{name}@{version} of {digest}":
-                raise Corrupt("archive", f"{name}@{version} of {digest}", found)
+            archive_identity = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
+            if archive_identity != f"{name}@{version} of {digest}":
+                raise Corrupt("archive", f"{name}@{version} of {digest}", archive_identity)
             verify_version(*map_version(self._fs, stage / "version", manifest))
             with self._locked(name):
                 if version in self.versions(name):
@@ -135,16 +134,15 @@ class Store(AliasWriter):
                 write_manifest(self._fs, stage / "version", manifest)
                 is_first = not self.versions(name)
                 self._write_version(
-                    name, version, stage, self._by, moves_latest=is_first, denied=denied
+                    name, version, stage, self._cause, moves_latest=is_first, denied=denied
                 )
         return manifest
 
     def delete(self, name: str, version: int) -> None:
-        """Remove a version that no alias names; who has it open
-        keeps it. Its number is not used again.
+        """Remove a version that no alias names. Its number is not used again.
 
-        Raises NotFound, VersionInUse, Corrupt for a damaged alias (promote it anew), or
-        StoreUnwritable.
+        Processes that have it open keep it. Raises NotFound, VersionInUse, Corrupt for a damaged
+        alias (promote it to repair it), or StoreUnwritable.
         """
         self.resolve(name, check_version(version))
         with self._writing(0), self._stage() as stage, self._locked(name):
@@ -161,12 +159,12 @@ class Store(AliasWriter):
             self._fs.fsync_dir(self._home(name) / VERSIONS)
 
     def delete_model(self, name: str, cause: Cause | None = None) -> tuple[int, ...]:
-        """Remove a model, its aliases, its label info and all its
-        versions, and return their numbers.
+        """Remove a model with its aliases, label info and versions; return the versions' numbers.
 
-        Who has a version open keeps it. The numbers are not used again, should a model of that name
-        be published later; its moves stay. A crash leaves the model as it was, or without label
-        info, or with `latest` alone, or gone. Raises ModelNotFound or StoreUnwritable.
+        Processes that have a version open keep it. The numbers are not used again, should a model
+        of that name be published later; its moves stay. A crash leaves the model as it was, or
+        without label info, or with `latest` alone, or deleted. Raises ModelNotFound or
+        StoreUnwritable.
         """
         self._require_model(name)
         with self._writing(0), self._stage() as stage, self._locked(name):
@@ -175,7 +173,8 @@ class Store(AliasWriter):
             self._remove_label_info(name, stage)
             aliases = self.info(name).documents.items()
             moves = [
-                move_of(alias, REMOVED, was, None, cause or self._by) for alias, was in aliases
+                move_of(alias, REMOVED, old_alias, None, cause or self._cause)
+                for alias, old_alias in aliases
             ]
             self._append_moves(name, stage, moves)
             for part in (ALIASES, VERSIONS):
@@ -195,15 +194,15 @@ class Store(AliasWriter):
         latest: bool,
         cause: Cause | None = None,
     ) -> Manifest:
-        """Give the staged arrays a number and a manifest, and make them
-        the latest version, or a further one.
+        """Give the staged arrays a number and a manifest, and publish them, as `latest` or not.
 
-        Everything that takes space is written before the first rename. `latest` is written before
-        it too where it stays and has no document, which would have it name the highest version.
+        Everything that takes space is written before the first rename. If `latest` stays and has no
+        document, which would make it name the highest version, its document is written before that
+        too.
         """
         with self._locked(name):
-            if made_for is not None and (there := self.published(name, made_for)):
-                return there
+            if made_for is not None and (earlier_manifest := self.published(name, made_for)):
+                return earlier_manifest
             version = self.last_version(name) + 1
             if version > VERSION_MAX:
                 expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
@@ -211,7 +210,7 @@ class Store(AliasWriter):
             manifest = dataclasses.replace(manifest, model=name, version=version)
             write_manifest(self._fs, stage / "version", manifest)
             moves = latest or not self.versions(name)
-            self._write_version(name, version, stage, cause or self._by, moves_latest=moves)
+            self._write_version(name, version, stage, cause or self._cause, moves_latest=moves)
         return manifest
 
     def _write_version(
@@ -224,30 +223,35 @@ class Store(AliasWriter):
         moves_latest: bool,
         denied: tuple[str, ...] = (),
     ) -> None:
-        """Put a staged version in its place, and have `latest` name it or stay; under the lock.
+        """Put a staged version in place, and move `latest` to it or not; called under the lock.
 
-        `latest` comes before the first version: so that nobody sees that without what is `denied`.
+        For the first version `latest` is written first, so that no reader sees the version without
+        the `denied` labels.
         """
         is_first = not self.versions(name)
         try:
-            before = Alias(0, denied=denied) if is_first else self._before(name, LATEST, anew=False)
-        except Corrupt:  # it stays damaged
-            before = Alias(0, serial=1)
+            old_alias = (
+                Alias(0, denied=denied)
+                if is_first
+                else self._alias_or_new(name, LATEST, create=False)
+            )
+        except Corrupt:  # a damaged `latest` stays as it is
+            old_alias = Alias(0, serial=1)
             moves_latest = False
-        after = promoted(version)(before) if moves_latest else before
-        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, before, after, cause)
+        new_alias = promoted(version)(old_alias) if moves_latest else old_alias
+        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, old_alias, new_alias, cause)
         moves_later = moves_latest and not is_first
         if moves_later:
-            self._stage_alias(name, stage, move, after)
-        elif before.serial == 0:
-            self._replace(name, LATEST, stage, move, after)
+            self._stage_alias(name, stage, move, new_alias)
+        elif old_alias.serial == 0:
+            self._replace(name, LATEST, stage, move, new_alias)
         self._fs.rename(stage / "version", self._version_path(name, version))
         self._fs.fsync_dir(self._home(name) / VERSIONS)
         if moves_later:
-            self._put_alias(name, LATEST, stage, after)
+            self._put_alias(name, LATEST, stage, new_alias)
 
     def _keep_last(self, name: str, stage: Path) -> None:
-        """Keep the highest number that a version has or had; under the lock."""
+        """Write down the highest number that a version has or had; called under the lock."""
         document = {"version": self.last_version(name), "history": []}
         write_file(self._fs, stage / LAST, [render_sealed(document)])
         self._fs.rename(stage / LAST, self._home(name) / LAST)

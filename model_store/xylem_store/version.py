@@ -1,7 +1,8 @@
 """One version as a directory: its files written from a draft, and opened again as a model.
 
-Packed, it is plain values that another process may be sent: a pickle of them is as safe as pickles
-are; the model in it is held against its digests and against every invariant, as one of a store is.
+A packed version is plain values that can be sent to another process. Unpickling them is as safe as
+any unpickling; the model in them is checked against its digests and every invariant, like a version
+of a store.
 """
 
 import dataclasses
@@ -52,18 +53,18 @@ from xylem_store.names import NameTable
 from xylem_store.origin import MADE_FOR
 
 _NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
-"""Why a file gets no further name: gone, elsewhere, not allowed, too
-many, not known to the file system.
+"""The errors of a file system that cannot give a file another name.
+
+They mean: it is gone, on another file system, not permitted, has too many names, or links are not
+supported.
 """
 
 HEADROOM_BYTES = 1 << 20
-"""What a version needs besides the bytes of its arrays: headers, the manifest, directories."""
+"""The space that a version needs besides its arrays' bytes: headers, manifest, directories."""
 
 
 class StoredArray(NamedTuple):
-    """An array that a version of the store has: its file, and what
-    that version's manifest says of it.
-    """
+    """An array of a version in the store: its file, and its entry in that version's manifest."""
 
     path: Path
     info: ArrayInfo
@@ -71,15 +72,15 @@ class StoredArray(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
-    """What a training run hands over to be published.
+    """The result of a training run, to be published.
 
     features  "kind" and the parameters of the features
     labels    the name of every label, n_labels of them
-    extra     further arrays by "group/name": the features' own, and "labels/counts", int64[K], the
-              training rows of each label
-    members   of a combined version: the manifests of those that it holds, whose arrays are among
-              `extra`
-    files     where arrays among `extra` stand already, in files of the store: they are linked, not
+    extra     further arrays by "group/name": those of the features, and "labels/counts", int64[K],
+              the training rows of each label
+    members   of a combined version: the manifests of the versions that it holds, whose arrays are
+              among `extra`
+    files     the files in the store that already hold arrays of `extra`: they are linked, not
               written
     """
 
@@ -99,29 +100,32 @@ class Draft:
     files: Mapping[str, StoredArray] = dataclasses.field(default_factory=dict)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all arrays by "group/name"."""
-        own = {} if self.kind == COMBINED else group_of(ENSEMBLE, self.ensemble)
-        own |= group_of(LABELS, self.labels)
-        for name in self.extra.keys() & own.keys():
+        """Return all arrays by "group/name".
+
+        Raises Corrupt if `extra` has an array of the ensemble or the labels.
+        """
+        core_arrays = {} if self.kind == COMBINED else group_of(ENSEMBLE, self.ensemble)
+        core_arrays |= group_of(LABELS, self.labels)
+        for name in self.extra.keys() & core_arrays.keys():
             raise Corrupt(
                 "draft", f"no extra array {name}, which is the ensemble's or the labels'", "one"
             )
-        return {**own, **self.extra}
+        return {**core_arrays, **self.extra}
 
     def needed_bytes(self) -> int:
-        """Return how many bytes publishing takes on disk, a little more than it will."""
+        """Return how many bytes publishing takes on disk, rounded up."""
         written = (array.nbytes for name, array in self.arrays().items() if name not in self.files)
         return sum(written) + HEADROOM_BYTES
 
 
-_OF_MANIFEST = {field.name for field in dataclasses.fields(Draft)} & {
+_MANIFEST_FIELDS = {field.name for field in dataclasses.fields(Draft)} & {
     field.name for field in dataclasses.fields(Manifest)
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """An opened version: everything mapped read-only; it stays valid when the version is deleted.
+    """An opened version, mapped read-only; it stays valid when the version is deleted.
 
     arrays  all of them by "group/name", plain ndarrays over the maps
     """
@@ -134,7 +138,7 @@ class Model:
 
 @functools.cache
 def code_version() -> str:
-    """Return the version of this code, "0" when it was not installed."""
+    """Return the version of this code, "0" if it is not installed."""
     try:
         return importlib.metadata.version("xylem-serve")
     except importlib.metadata.PackageNotFoundError:
@@ -142,7 +146,7 @@ def code_version() -> str:
 
 
 def model_of(draft: Draft) -> Model:
-    """Return a draft as it would open once it is published.
+    """Return a draft as the model that it will be once published.
 
     Raises Corrupt as `manifest_of` does.
     """
@@ -150,21 +154,24 @@ def model_of(draft: Draft) -> Model:
 
 
 def draft_of(model: Model) -> Draft:
-    """Return a draft of what a version is, but for the job that made it."""
+    """Return a draft with the contents of a version, without the id of the job that made it."""
     manifest = model.manifest
-    own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
-    own |= {f"{LABELS}/{name}" for name in model.labels._fields}
+    core_names = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
+    core_names |= {f"{LABELS}/{name}" for name in model.labels._fields}
     return Draft(
-        **{name: getattr(manifest, name) for name in _OF_MANIFEST},
+        **{name: getattr(manifest, name) for name in _MANIFEST_FIELDS},
         ensemble=model.ensemble,
         labels=model.labels,
-        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
+        extra={
+            name: array
+            for name, array in model.arrays.items()
+            if name not in core_names | {MADE_FOR}
+        },
     )
 
 
 def manifest_of(draft: Draft) -> Manifest:
-    """Return the manifest of a draft, but for its model, version and
-    arrays, having checked everything.
+    """Check a draft, and return its manifest, still without the model, version and arrays.
 
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
@@ -211,7 +218,7 @@ def write_arrays(
 ) -> dict[str, ArrayInfo]:
     """Write arrays into a new version's directory, all synced; return the manifest's entries.
 
-    files  as in Draft: these get further names, or are copied where that cannot be
+    files  as in Draft: these are linked, or copied if they cannot be linked
     """
     home = directory / ARRAYS
     fs.mkdir(home)
@@ -227,9 +234,7 @@ def write_arrays(
 
 
 def _is_linked(fs: FileSystem, source: Path, target: Path) -> bool:
-    """Give a file another name; return whether the file system could, and the file
-    was still there.
-    """
+    """Give a file another name; return False if the file system cannot, or the file is gone."""
     try:
         fs.link(source, target)
     except OSError as error:
@@ -248,7 +253,7 @@ def write_manifest(fs: FileSystem, directory: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(fs: FileSystem, directory: Path) -> Manifest:
-    """Return a version's manifest; raise Corrupt, or FileNotFoundError when a file is missing."""
+    """Return a version's manifest. Raises Corrupt, or FileNotFoundError if a file is missing."""
     data = fs.read(directory / MANIFEST, MANIFEST_BYTES_MAX)
     return parse_manifest(data, fs.read(directory / SEAL, SEAL_BYTES_MAX))
 
@@ -256,10 +261,10 @@ def read_manifest(fs: FileSystem, directory: Path) -> Manifest:
 def map_version(
     fs: FileSystem, directory: Path, manifest: Manifest
 ) -> tuple[Model, dict[str, Mapped]]:
-    """Return the model over the mapped arrays of a version, and the maps.
+    """Return the model over the mapped arrays of a version, and the maps by the arrays' names.
 
     Types, shapes and lengths are checked, data are not read: see `verify_version`. Raises Corrupt,
-    or FileNotFoundError when a file is missing.
+    or FileNotFoundError if a file is missing.
     """
     arrays: dict[str, NDArray[Any]] = {}
     maps: dict[str, Mapped] = {}
@@ -270,11 +275,12 @@ def map_version(
 
 
 def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = True) -> None:
-    """Raise Corrupt unless every digest is right and every
-    invariant holds; two passes over the data.
+    """Raise Corrupt unless every digest is right and every invariant holds.
 
-    resting  whether arrays that only training reads are read too: `at_rest` does so when they are
-             needed
+    resting  whether to read the arrays too that only training reads; `at_rest` checks them when
+             they are needed
+
+    Cost: two passes over the data.
     """
     for name, info in model.manifest.arrays.items():
         if resting or not name.startswith(AT_REST):
@@ -283,15 +289,15 @@ def verify_version(model: Model, maps: Mapping[str, Mapped], *, resting: bool = 
 
 
 def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a group that only training reads. Raises Corrupt for another digest."""
-    found = {name: array for name, array in model.arrays.items() if name.startswith(f"{group}/")}
-    for name, array in found.items():
-        info = model.manifest.arrays.get(name)  # a draft has none
+    """Return the arrays of a group that only training reads. Raises Corrupt for a wrong digest."""
+    arrays = {name: array for name, array in model.arrays.items() if name.startswith(f"{group}/")}
+    for name, array in arrays.items():
+        info = model.manifest.arrays.get(name)  # a draft has no entries
         if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
             raise Corrupt(
                 f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256
             )
-    return found
+    return arrays
 
 
 Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]
@@ -301,7 +307,7 @@ Packed: TypeAlias = tuple[bytes, bytes, dict[str, NDArray[Any]]]
 def pack(model: Model) -> Packed:
     """Return a model as plain values.
 
-    Cost: of a model that was never published, one pass over its arrays.
+    Cost: one pass over the arrays of a model that was never published, else nothing.
     """
     infos = model.manifest.arrays or {
         name: info_of(name, array) for name, array in model.arrays.items()
@@ -311,21 +317,25 @@ def pack(model: Model) -> Packed:
 
 
 def unpack(packed: Packed) -> Model:
-    """Return the model that `pack` was given, over the arrays here, which are not copied.
+    """Return the model that was packed, over the arrays in `packed`, which are not copied.
 
     Raises Corrupt unless the seal, every digest and every invariant hold. Cost: two passes over the
     arrays.
     """
-    document, sealed, found = packed
+    document, sealed, packed_arrays = packed
     manifest = parse_manifest(document, sealed)
-    if found.keys() != manifest.arrays.keys():
-        raise Corrupt("packed model", f"the arrays {sorted(manifest.arrays)}", sorted(found))
+    if packed_arrays.keys() != manifest.arrays.keys():
+        raise Corrupt(
+            "packed model", f"the arrays {sorted(manifest.arrays)}", sorted(packed_arrays)
+        )
     arrays: dict[str, NDArray[Any]] = {}
     for name, info in manifest.arrays.items():
-        # as kernels take it: of numpy's own class, little-endian, C-contiguous, read-only
-        little = found[name].dtype.newbyteorder("<")
+        # in the form that kernels take: numpy's own class, little-endian, C-contiguous, read-only
+        little = packed_arrays[name].dtype.newbyteorder("<")
         plain = (
-            np.ascontiguousarray(found[name], little).view(np.ndarray).reshape(found[name].shape)
+            np.ascontiguousarray(packed_arrays[name], little)
+            .view(np.ndarray)
+            .reshape(packed_arrays[name].shape)
         )
         plain.flags.writeable = False
         arrays[name] = plain
@@ -341,18 +351,17 @@ def unpack(packed: Packed) -> Model:
 
 
 def first_trees(model: Model, n_trees: int) -> Model:
-    """Return a model whose trees are the first `n_trees` of an
-    opened one: scores are means over these.
+    """Return a model with the first `n_trees` trees of an opened one: scores are means over these.
 
-    All other arrays are the model's own: names, features, re-ranking. The manifest counts what the
-    trees have left; what it says of training and files is that of the whole. With all trees it is
-    the model itself. Raises ValueError where n_trees is not 1 to the number of trees. Cost: the
-    bytes of these trees, copied.
+    All other arrays are the model's own: names, features, re-ranking. The manifest counts what
+    remains of the trees; its entries about training and files are those of the whole model. With
+    all trees it is the model itself. Raises ValueError if n_trees is not 1 to the number of trees.
+    Cost: the bytes of these trees, copied.
     """
-    most = model.manifest.n_trees
-    if not 1 <= n_trees <= most:
-        raise ValueError(f"expected 1 to {most} trees, found {n_trees}")
-    if n_trees == most:
+    n_all = model.manifest.n_trees
+    if not 1 <= n_trees <= n_all:
+        raise ValueError(f"expected 1 to {n_all} trees, found {n_trees}")
+    if n_trees == n_all:
         return model
     ensemble = take_first_trees(model.ensemble, n_trees)
     manifest = dataclasses.replace(
@@ -366,17 +375,18 @@ def first_trees(model: Model, n_trees: int) -> Model:
 
 
 def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
-    """Return the first trees of an ensemble, 1 to all of them,
-    copied, as if no other had been built.
+    """Return the first trees of an ensemble, copied, as if no others had been built.
 
-    What a chunk or a leaf holds does not name nodes, so it stays as it is; only nodes get new
+    n_trees  1 to all of them
+
+    The contents of a chunk or a leaf do not name nodes, so they stay unchanged; only nodes get new
     numbers.
     """
     e = ensemble
     nodes = np.concatenate(
         [np.arange(level.start, level.stop) for level in levels_of(e.child_ptr, n_trees)]
     )
-    number = np.full(len(e.parent) + 1, -1, np.int32)  # the last is for -1: no node
+    number = np.full(len(e.parent) + 1, -1, np.int32)  # the last entry is for -1: no node
     number[nodes] = np.arange(len(nodes), dtype=np.int32)
     n_children = np.diff(e.child_ptr)[nodes]
     chunks = e.node_chunk[nodes]
@@ -408,13 +418,14 @@ def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
 
 
 def _take_ranges(
-    ptr: NDArray[np.int64], values: NDArray[Any], taken: NDArray[Any]
+    ptr: NDArray[np.int64], values: NDArray[Any], indices: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Return the offsets and the values of values[ptr[i] : ptr[i +
-    1]] for i in `taken`, which ascends.
+    """Return the ranges values[ptr[i] : ptr[i + 1]] for i in `indices`: offsets and values.
+
+    indices  ascending
     """
-    sizes = (ptr[1:] - ptr[:-1])[taken]
-    breaks = np.flatnonzero(np.diff(taken) != 1) + 1
-    runs = [run for run in np.split(taken, breaks) if len(run)]
+    sizes = (ptr[1:] - ptr[:-1])[indices]
+    breaks = np.flatnonzero(np.diff(indices) != 1) + 1
+    runs = [run for run in np.split(indices, breaks) if len(run)]
     parts = [values[:0], *(values[ptr[run[0]] : ptr[run[-1] + 1]] for run in runs)]
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.concatenate(parts)

@@ -1,6 +1,7 @@
-"""What every writer of the store needs: a directory of its own in which it prepares what it will
-rename, locks that tell the living apart, space, typed errors; and the part of the store that writes
-label info.
+"""The base of all writers of the store; and the part of the store that writes label info.
+
+Writers need a directory of their own in which they prepare what they will rename, locks that tell
+whether a writer is alive, enough space, and typed errors.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from xylem_store.version import HEADROOM_BYTES
 STAGING = "staging"
 
 LOCK_SECONDS = 60.0
-"""How long a writer waits for another writer of the same model."""
+"""The time that a writer waits for another writer of the same model."""
 
 _LOCK = "lock"
 _POLL_SECONDS = 0.01
@@ -39,9 +40,9 @@ _ATTEMPTS = 16
 
 @contextlib.contextmanager
 def stage(fs: FileSystem, root: Path) -> Iterator[Path]:
-    """Make a directory of our own under root/staging, locked while we live; remove it afterwards.
+    """Make a new locked directory under root/staging; remove it afterwards.
 
-    What cannot be removed now, `collect` removes later.
+    If it cannot be removed, `collect` removes it later.
     """
     home = make_dirs(fs, root, STAGING)
     path, lock = _claim(fs, home)
@@ -55,7 +56,7 @@ def stage(fs: FileSystem, root: Path) -> Iterator[Path]:
 
 
 def collect(fs: FileSystem, root: Path) -> list[Path]:
-    """Remove what dead writers left, and return it; who holds its lock lives."""
+    """Remove the directories of dead writers, and return them; a living writer holds its lock."""
     removed = []
     with contextlib.suppress(FileNotFoundError):
         for entry in fs.entries(root / STAGING):
@@ -70,7 +71,10 @@ def collect(fs: FileSystem, root: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the lock of a directory; raise StoreUnwritable when another holds it for too long."""
+    """Hold the lock of a directory.
+
+    Raises StoreUnwritable if another writer holds it for `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while (lock := fs.lock(directory / _LOCK)) is None:
         if time.monotonic() > deadline:
@@ -86,8 +90,9 @@ def locked(fs: FileSystem, directory: Path, seconds: float = LOCK_SECONDS) -> It
 
 
 def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
-    """Return a new directory and the descriptor of its lock; a
-    collector may have taken it before us.
+    """Return a new directory and the descriptor of its lock.
+
+    A collector may remove a new directory before it is locked; then another one is made.
     """
     for _ in range(_ATTEMPTS):
         path = home / secrets.token_hex(8)
@@ -97,13 +102,13 @@ def _claim(fs: FileSystem, home: Path) -> tuple[Path, int]:
             if lock is not None:
                 return path, lock
     raise StoreUnwritable(
-        f"{home}: expected a directory to stay, found {_ATTEMPTS} removed at once"
+        f"{home}: expected a new directory, found {_ATTEMPTS} removed by other writers at once"
     )
 
 
 def _remove_abandoned(fs: FileSystem, path: Path) -> bool:
     """Remove a staging directory unless its lock is held; return whether it was removed."""
-    with contextlib.suppress(FileNotFoundError):  # its writer or another collector was faster
+    with contextlib.suppress(FileNotFoundError):  # its writer or another collector removed it first
         lock = fs.lock(path / _LOCK)
         if lock is None:
             return False
@@ -119,11 +124,12 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StoreWriter(StoreReader):
-    """A directory of models that may be written; see `store.Store`."""
+    """A directory of models, for writing; see `store.Store`."""
 
     def collect(self) -> list[Path]:
-        """Remove what dead writers left in the staging directory, and
-        return it; the living keep theirs.
+        """Remove what dead writers left in the staging directory, and return it.
+
+        The directories of living writers stay.
         """
         with self._writing(0):
             return collect(self._fs, self.root)
@@ -133,19 +139,18 @@ class StoreWriter(StoreReader):
         root: Path,
         *,
         fs: FileSystem | None = None,
-        by: Cause = NOBODY,
+        cause: Cause = NOBODY,
         check: Check = no_check,
     ) -> None:
-        """Take what `StoreReader` does, and whose moves of aliases
-        these are where a call does not say.
-        """
+        """Take what `StoreReader` takes, and the cause of moves of aliases in calls without one."""
         super().__init__(root, fs=fs, check=check)
-        self._by = by
+        self._cause = cause
 
     def put_label_info(self, name: str, info: LabelInfo) -> None:
-        """Make this the label info of a model, instead of what it had; who has that open keeps it.
+        """Replace the label info of a model; processes that have the old one open keep it.
 
-        In one step, which survives a loss of power. Raises ModelNotFound or StoreUnwritable.
+        It takes effect in one step, and survives a loss of power. Raises ModelNotFound or
+        StoreUnwritable.
         """
         needed = info.head.file_bytes + HEADROOM_BYTES
         self._require_model(name)
@@ -155,10 +160,10 @@ class StoreWriter(StoreReader):
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def export_label_info(self, name: str, file: BinaryIO) -> Head | None:
-        """Write the file of a model's label info, verified first;
-        return its head, None: there is none.
+        """Write the file of a model's label info, verified first; return its head, or None.
 
-        Raises Corrupt and StoreUnreadable, and what `file` raises.
+        None means that there is no label info. Raises Corrupt and StoreUnreadable, and what `file`
+        raises.
         """
         info = self.label_info(name)
         if info is None:
@@ -168,11 +173,14 @@ class StoreWriter(StoreReader):
         return info.head
 
     def import_label_info(self, name: str, file: Readable, n_bytes: int, digest: str) -> None:
-        """Make what `export_label_info` wrote, so many bytes, the label
-        info of a model; as `put_label_info`.
+        """Replace the label info of a model by a file that `export_label_info` wrote.
 
-        `file` is read once. All digests and invariants are checked before. Raises Corrupt, also for
-        another `head_digest` than was asked for.
+        file     read once
+        n_bytes  the length of the file
+        digest   its `head_digest`
+
+        All digests and invariants are checked before it is replaced. Raises Corrupt, also for
+        another digest, and what `put_label_info` raises.
         """
         self._require_model(name)
         with self._writing(n_bytes), self._stage() as stage:
@@ -180,14 +188,17 @@ class StoreWriter(StoreReader):
             write_file(self._fs, stage / LABEL_INFO, content_of(file, LABEL_INFO, n_bytes))
             if file.read(1):
                 raise Corrupt(LABEL_INFO, f"{n_bytes} bytes", "more")
-            found = head_digest(map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head)
-            if found != digest:
-                raise Corrupt(LABEL_INFO, f"that of {digest}", f"that of {found}")
+            actual_digest = head_digest(
+                map_label_info(self._fs, stage / LABEL_INFO, LABEL_INFO).head
+            )
+            if actual_digest != digest:
+                raise Corrupt(LABEL_INFO, f"a head of digest {digest}", actual_digest)
             self._replace_label_info(name, stage / LABEL_INFO)
 
     def delete_label_info(self, name: str) -> bool:
-        """Remove the label info of a model; return whether there
-        was any. Raises as `put_label_info`.
+        """Remove the label info of a model; return whether there was any.
+
+        Raises what `put_label_info` raises.
         """
         self._require_model(name)
         with self._writing(0), self._stage() as stage, self._locked(name):
@@ -197,8 +208,9 @@ class StoreWriter(StoreReader):
 
     @contextlib.contextmanager
     def _stage(self) -> Iterator[Path]:
-        """Make the store where there is none, and a directory of
-        our own in it; clear dead ones away.
+        """Make the store if it does not exist, and a directory of this writer in it.
+
+        The directories of dead writers are removed first.
         """
         if not self.root.is_dir():
             self._make_root()
@@ -218,7 +230,7 @@ class StoreWriter(StoreReader):
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[None]:
-        """Hold the lock of a model, whose directories are made where missing."""
+        """Hold the lock of a model, whose directories are made if they are missing."""
         home = make_dirs(self._fs, self.root, MODELS, name)
         for part in (VERSIONS, ALIASES):
             make_dirs(self._fs, home, part)
@@ -233,14 +245,15 @@ class StoreWriter(StoreReader):
     def _no_space(
         self, needed_bytes: int, free_bytes: int, refusal: str | None = None
     ) -> StoreUnwritable:
-        """Return the error; `refusal` is the system's word, which
-        there can be with bytes free (a quota).
+        """Return the error for a lack of space.
+
+        refusal  the message of the system, which can refuse although bytes are free (a quota)
         """
-        wanted = (
+        needed_space = (
             f"about {needed_bytes:,} bytes of space" if needed_bytes else "space for small files"
         )
-        found = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
-        return StoreUnwritable(f"{self.root}: expected {wanted}, found {found}")
+        free_space = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
+        return StoreUnwritable(f"{self.root}: expected {needed_space}, found {free_space}")
 
     @contextlib.contextmanager
     def _writing(self, needed_bytes: int) -> Iterator[None]:
@@ -264,7 +277,10 @@ class StoreWriter(StoreReader):
             self._fs.fsync_dir(self._home(name))
 
     def _remove_label_info(self, name: str, stage: Path) -> bool:
-        """Move label info away, if there is any, and sync; under the lock."""
+        """Move label info away, if there is any, and sync; called under the lock.
+
+        Return whether there was.
+        """
         if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
             return False
         self._fs.rename(self._home(name) / LABEL_INFO, stage / LABEL_INFO)

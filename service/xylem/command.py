@@ -1,6 +1,4 @@
-"""The `xylem` command: it opens the standard streams, prepares the
-process, then runs the command line.
-"""
+"""The `xylem` command: opens the standard streams, prepares the process, runs the command line."""
 
 import os
 import sys
@@ -8,8 +6,9 @@ from importlib import import_module
 
 START = "xylem.base.start"
 COMMAND_LINE = "xylem.cli.entry"
-"""What the command runs, by their names: the command line uses the
-client, which imports nothing of it.
+"""The modules that the command runs, by name.
+
+They are not imported here: the command line uses the client, which must import nothing of it.
 """
 
 
@@ -21,14 +20,14 @@ def main() -> None:
 
 
 def open_streams() -> None:
-    """Open what is closed of standard input, output and error,
-    before a file of ours gets its number.
+    """Open those of standard input, output and error that are closed.
 
-    Standard input is empty then, and errors go nowhere. Standard output refuses what is written, as
-    a full disk does: an answer that nobody gets is a failure.
+    Otherwise a file that the command opens would get their descriptor. Standard input is then
+    empty, and errors go nowhere. Standard output refuses what is written, like a full disk: an
+    answer that nobody receives is a failure.
     """
     flags = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
     for name in flags:
         if getattr(sys, name) is None:
-            number = os.open(os.devnull, flags[name])  # the lowest that is free
+            number = os.open(os.devnull, flags[name])  # the system takes the lowest free number
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w"))

@@ -1,18 +1,26 @@
-"""Errors that callers of `xylem` may catch. No message, and no field, has the key of a client.
+"""Errors that callers of `xylem` may catch. No message and no field has the key of a client.
 
-Of models in this process, defined in the service and imported when they are first asked for:
+Errors of models in this process are defined in the service, and imported at their first use:
 
-XylemError ├── BadInput            what cannot be used: BadData (instances, labels, files),
-BadInstance, BadParameter, │                       NotTuned (no tuned thresholds), UnknownLabel └──
-Unavailable         DatabaseUnavailable (of tuned thresholds)
-StoreError              of a store: what is not there, damaged, or cannot be written
+    XylemError
+        BadInput                what cannot be used
+            BadData             instances, labels or files
+            BadInstance         a single instance
+            BadParameter        a parameter or setting
+            NotTuned            the model has no tuned thresholds
+            UnknownLabel        the model does not have the label
+        Unavailable
+            DatabaseUnavailable the database of tuned thresholds
+    StoreError                  a store: missing, damaged, or not writeable
 
-Of the client:
+Errors of the client:
 
-ClientError ├── ProblemError        the server refused: an RFC 9457 problem, with its stable `code`
-├── ConnectionFailed    no answer: nobody listens, the connection broke, it took too long ├──
-WaitTimeout         a job that was waited for has not ended in time └── BadAnswer           an
-answer that is none of this service: not JSON, cut off, too long, a redirect
+    ClientError
+        ProblemError            the server refused: an RFC 9457 problem, with its stable `code`
+        ConnectionFailed        no answer: nothing listens, the connection broke, or a time-out
+        WaitTimeout             a job that was waited for has not ended in time
+        BadAnswer               not an answer of this service: not JSON, cut off, too long, a
+                                redirect
 """
 
 import random
@@ -46,9 +54,7 @@ _DETAIL_MAX = 2000
 
 
 def __getattr__(name: str) -> object:
-    """Import an error of models in this process, at its first use: the client needs
-    none of them.
-    """
+    """Import an error of models in this process at its first use: the client needs none."""
     for module, names in _OF_MODELS.items():
         if name in names.split():
             return getattr(import_module(module), name)
@@ -56,13 +62,13 @@ def __getattr__(name: str) -> object:
 
 
 class ClientError(Exception):
-    """Anything a call of the client fails at."""
+    """An error of a call of the client."""
 
 
 class ConnectionFailed(ClientError):
-    """There is no answer: nobody listens, the connection broke, or it took too long.
+    """No answer: nothing listens, the connection broke, or it took too long.
 
-    was_sent  whether the server may have seen the request
+    was_sent  whether the server may have received the request
     """
 
     def __init__(self, detail: str, *, was_sent: bool = True) -> None:
@@ -71,17 +77,15 @@ class ConnectionFailed(ClientError):
 
 
 class WaitTimeout(ClientError):
-    """A job that was waited for has not ended in time; it goes on."""
+    """A job that was waited for has not ended in time; it still runs."""
 
 
 class BadAnswer(ClientError):
-    """An answer that cannot be used: not JSON, not of the expected
-    shape, cut off, too long, a redirect.
-    """
+    """An answer that cannot be used: not JSON, unexpected, cut off, too long, or a redirect."""
 
 
 class FieldError(NamedTuple):
-    """A fault of a field of a request: where it is, and what was expected and found."""
+    """A fault in a field of a request: where it is, and what was expected and found."""
 
     path: str
     detail: str
@@ -91,12 +95,12 @@ class ProblemError(ClientError):
     """The server refused a request.
 
     status      of HTTP; 200 for a fault that ended a stream after its head was sent
-    code        stable, one of docs/errors.md; empty if the answer was no problem object (of a
-                proxy, say)
+    code        stable, one of docs/errors.md; empty if the answer was no problem object (for
+                example, that of a proxy)
     detail      what was expected and what was found
-    errors      the fields at fault, where the server names them
-    request_id  by which the server's log knows the request; None if it was not told
-    retry_after  seconds that the server asks to wait; None: it does not
+    errors      the faulty fields, if the server names them
+    request_id  the id of the request in the server's log; None if the answer does not have it
+    retry_after  seconds that the server asks to wait; None if it asks for none
     """
 
     retry_after: float | None = None
@@ -117,17 +121,16 @@ class ProblemError(ClientError):
         self.request_id = request_id
 
     def __str__(self) -> str:
-        said = (
+        text = (
             f"{self.status} {self.code}: {self.detail}"
             if self.code
             else f"{self.status}: {self.detail}"
         )
-        return f"{said} (request {self.request_id})" if self.request_id else said
+        return f"{text} (request {self.request_id})" if self.request_id else text
 
 
 def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
-    """Return the error that an answer other than success is; a body that
-    is no problem object is not shown.
+    """Return the error for an answer other than success; only a problem object is shown.
 
     headers  with names in lower case
     """
@@ -140,40 +143,41 @@ def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientEr
     if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
         fields = {"detail": "expected a problem object, found another answer"}
     error = problem_from(status, fields, headers.get("x-request-id"))
-    asked = headers.get("retry-after", "")
-    if asked.isascii() and asked.isdigit():
-        error.retry_after = float(asked[:12])
+    retry_after = headers.get("retry-after", "")
+    if retry_after.isascii() and retry_after.isdigit():
+        error.retry_after = float(retry_after[:12])
     return error
 
 
 def problem_from(
     status: int, fields: dict[str, object], request_id: str | None = None
 ) -> ProblemError:
-    """Return the error of a problem object, or of the error of a stream."""
-    told = fields.get("request_id")
+    """Return the error for a problem object, or for the error object of a stream."""
+    stated_id = fields.get("request_id")
     return ProblemError(
         status,
         str(fields.get("code", "")),
         str(fields.get("detail", ""))[:_DETAIL_MAX],
         field_errors(fields.get("errors")),
-        told if isinstance(told, str) else request_id,
+        stated_id if isinstance(stated_id, str) else request_id,
     )
 
 
 def field_errors(value: object) -> tuple[FieldError, ...]:
-    """Return the faults of fields that an error object lists."""
+    """Return the faults of fields in the list of an error object."""
     if not isinstance(value, list):
         return ()
     return tuple(
-        FieldError(str(one.get("path", "")), str(one.get("detail", "")))
-        for one in value
-        if isinstance(one, dict)
+        FieldError(str(entry.get("path", "")), str(entry.get("detail", "")))
+        for entry in value
+        if isinstance(entry, dict)
     )
 
 
 def fault_of_stream(line: bytes) -> ProblemError | None:
-    """Return the error that ended a stream of answers, if its
-    last line tells one: it has no `line`.
+    """Return the error that ended a stream of answers, from its last line; None if there is none.
+
+    Such an error has no `line`: it does not belong to a single line.
     """
     if not line.startswith(b'{"error"'):
         return None
@@ -187,23 +191,23 @@ def fault_of_stream(line: bytes) -> ProblemError | None:
 
 
 RETRIED = frozenset({200, 429, 502, 503, 504})
-"""Statuses that say: not now. 200: a fault that ended a stream after its head."""
+"""Statuses to try again after; 200 is a fault that ended a stream after its head."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How a call that may safely be repeated is tried again.
+    """The rules by which a call that may safely be repeated is tried again.
 
-    Waits are drawn from between half of, and all of, a bound that doubles each time (exponential
-    backoff with jitter). A Retry-After of the server is waited for in full, up to
+    Each wait is drawn between half of a bound and all of it; the bound doubles each time
+    (exponential backoff with jitter). A Retry-After of the server is waited for in full, up to
     `retry_after_seconds_max`.
 
     times                    retries after the first try; 0: none
     first_seconds            bound of the first wait
     seconds_max              bound of each wait without Retry-After
-    retry_after_seconds_max  of a Retry-After, no more is waited
-    total_seconds_max        of all waits of a call; a wait that would pass it is not begun
-    seed                     of the jitter; None: drawn
+    retry_after_seconds_max  bound of a wait for Retry-After
+    total_seconds_max        bound of all waits of a call together; a wait beyond it is not begun
+    seed                     of the jitter; None: random
     """
 
     times: int = 4
@@ -219,47 +223,49 @@ class Retries:
             raise ValueError(f"retries: expected at least 0, found {self.times}")
         object.__setattr__(self, "_random", random.Random(self.seed))
 
-    def draw(self, tried: int) -> float:
-        """Return the wait after `tried` retries, without Retry-After."""
-        bound = min(self.first_seconds * 2.0 ** min(tried, 32), self.seconds_max)
+    def draw(self, n_retries: int) -> float:
+        """Return the wait after `n_retries` retries, without Retry-After."""
+        bound = min(self.first_seconds * 2.0 ** min(n_retries, 32), self.seconds_max)
         return bound * self._random.uniform(0.5, 1.0)
 
 
 class Attempts:
-    """The retries of one call: how many there were, and how long was waited."""
+    """The retries of one call: their number, and the time waited so far."""
 
     def __init__(self, retries: Retries) -> None:
         self._retries = retries
         self._tried = 0
         self._waited = 0.0
 
-    def next_wait(self, asked: float | None = None) -> float | None:
-        """Return the seconds to wait before the next retry; None: there is none.
+    def next_wait(self, retry_after: float | None = None) -> float | None:
+        """Return the seconds to wait before the next retry; None if there is no further retry.
 
-        asked  by the server's Retry-After
+        retry_after  the seconds of the server's Retry-After, if it sent one
         """
-        most = self._retries
-        if self._tried >= most.times:
+        limits = self._retries
+        if self._tried >= limits.times:
             return None
-        wait = most.draw(self._tried)
-        if asked is not None:
-            wait = min(asked, most.retry_after_seconds_max) + min(wait, most.first_seconds)
-        if self._waited + wait > most.total_seconds_max:
+        wait = limits.draw(self._tried)
+        if retry_after is not None:
+            wait = min(retry_after, limits.retry_after_seconds_max) + min(
+                wait, limits.first_seconds
+            )
+        if self._waited + wait > limits.total_seconds_max:
             return None
         self._tried += 1
         self._waited += wait
         return wait
 
     def restart(self) -> None:
-        """Count from the beginning: there was progress."""
+        """Count from the beginning, because the call has made progress."""
         self._tried = 0
         self._waited = 0.0
 
 
 def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float:
-    """Return how long to wait before a request that failed is sent again.
+    """Return the seconds to wait before a failed request is sent again.
 
-    Raises its error if it is not.
+    Raises its error if it must not be sent again.
     """
     seconds = None
     if isinstance(error, ConnectionFailed) and (repeatable or not error.was_sent):

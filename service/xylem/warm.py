@@ -1,5 +1,6 @@
-"""`python -m xylem.warm [answers]`: status 0, or 2 where the
-environment asks for what is not there.
+"""`python -m xylem.warm [answers]`: compile the kernels before they are needed.
+
+The exit status is 0, or 2 if the environment asks for a processor that is not supported.
 """
 
 import sys
@@ -11,8 +12,9 @@ _BAD_INPUT = 2
 
 
 def main() -> int:
-    """Compile all kernels, or those of answers; what stands in the
-    way is one line on standard error.
+    """Compile all kernels, or only those that answers need.
+
+    If the environment prevents that, print one line on standard error.
     """
     prepare()
     try:
@@ -21,7 +23,7 @@ def main() -> int:
 
             compile_answers()
         else:
-            from xylem.server import compile_all  # looks at the environment while it is imported
+            from xylem.server import compile_all  # the import checks the environment
 
             compile_all()
     except BadProcessor as error:

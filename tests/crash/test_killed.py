@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import event
 from tests.faulty_fs import FaultyFileSystem, QuickFileSystem
 from tests.feedback_helpers import Replica, token_event
-from tests.modules import found_by, run_module
-from tests.publishers import ToldFileSystem, killed_after
+from tests.modules import json_from, run_module
+from tests.publishers import SignallingFileSystem, kill_after
 from tests.small_models import small_draft
 
 from xylem.admin.registry.registry import Registry
@@ -38,7 +38,7 @@ def sizes(name: str, quick: int, soak: int) -> pytest.MarkDecorator:
 
 @sizes("rounds", 40, 10_000)
 def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
-    found = found_by("publishers", "kill", tmp_path, rounds, seed)
+    found = json_from("publishers", "kill", tmp_path, rounds, seed)
     assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), found
     # or the moments of death were not among the interesting ones
     assert found["abandoned"] > rounds // 4, found
@@ -46,13 +46,13 @@ def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
 
 
 def test_publishers_at_once(tmp_path: Path) -> None:
-    found = found_by("publishers", "race", tmp_path, 4, 6)
+    found = json_from("publishers", "race", tmp_path, 4, 6)
     assert found == {"statuses": [0] * 5, "versions": list(range(1, 25)), "latest": 24}
 
 
 @sizes("rounds", 50, 1000)
 def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:
-    found = found_by("feeders", database_url, rounds, seed)
+    found = json_from("feeders", database_url, rounds, seed)
     assert (found["lost"], found["wrong"]) == (0, 0), found
     assert found["acknowledged"] > 3 * rounds, found  # or nothing was under way when it was killed
 
@@ -101,7 +101,7 @@ def test_a_write_that_fails_counts_nothing(
 def test_killed_runs_lose_no_job_and_publish_none_twice(
     n_jobs: int, tmp_path: Path, seed: int
 ) -> None:
-    found = found_by("job_runners", tmp_path, n_jobs, seed)
+    found = json_from("job_runners", tmp_path, n_jobs, seed)
     assert found["kills"] >= n_jobs
     assert found["succeeded"] == found["distinct"] == found["of_their_jobs"] == n_jobs
     assert found["versions"] == found["tuned_once"] == n_jobs + 1
@@ -111,7 +111,7 @@ def test_killed_runs_lose_no_job_and_publish_none_twice(
 
 @sizes("rounds", 25, 5_000)
 def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path, seed: int) -> None:
-    found = found_by("mappers", "churn", tmp_path, rounds, seed)
+    found = json_from("mappers", "churn", tmp_path, rounds, seed)
     assert (found["changed"], found["forbidden"]) == (0, 0), found
     assert found["opened"] > rounds
     # or deleted versions were not among those that were read
@@ -185,9 +185,9 @@ def test_killed_at_every_call_of_the_file_system(tmp_path: Path) -> None:
     for step in range(2, len(counted.log) + 8):
 
         def move(calls: int, step: int = step) -> None:
-            promote(tmp_path, ToldFileSystem(calls), 1 + step % 3, Cause(f"step {step}"))
+            promote(tmp_path, SignallingFileSystem(calls), 1 + step % 3, Cause(f"step {step}"))
 
-        killed_after(step, move)
+        kill_after(step, move)
         action, _, to, who = rows(tmp_path, "stable")[-1]
         assert (action, to) == ("promoted", Store(tmp_path).alias("m", "stable").version)
         assert who == "alice" or who.startswith("step ")

@@ -221,13 +221,13 @@ def test_power_lost_while_a_canary_is_promoted(tmp_path: Path, templates: dict[i
     deny(store, "m", DENIED)
     before, after = store.alias("m"), list[Alias]()
     for number, how, store, at_end in power_lost(
-        template, tmp_path, lambda store: after.append(store.promote("m", 1).after)
+        template, tmp_path, lambda store: after.append(store.promote("m", 1).new_alias)
     ):
         found = store.alias("m")
         assert found in (after if at_end else [before, *after]), (number, how)
         tell_the_same(store, "m")
         store.promote("m", 2)  # and what a crash has left behind never comes back into force
-        assert (store.alias("m").version, store.alias("m").others) == (2, ()), (number, how)
+        assert (store.alias("m").version, store.alias("m").split_versions) == (2, ()), (number, how)
         tell_the_same(store, "m")
 
 

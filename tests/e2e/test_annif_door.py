@@ -237,7 +237,9 @@ def test_a_label_is_found_by_the_uri_that_label_info_tells() -> None:
     live = LiveLabelInfo("m", build_names(["7.1", "7.2"]))
     assert live.label_of_uri("http://example.org/1") is None
     live.follow(
-        build_label_info([Subject("http://example.org/1", "7.2", {"en": "dog"})], by="notation")
+        build_label_info(
+            [Subject("http://example.org/1", "7.2", {"en": "dog"})], key_column="notation"
+        )
     )
     assert live.label_of_uri("http://example.org/1") == 1
     assert live.label_of_uri("7.1") is None

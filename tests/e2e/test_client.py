@@ -180,8 +180,8 @@ def test_predict_with_a_url_prints_what_predict_does(
     assert remote.stdout.count('"error"') == 4 and "limit-exceeded" in remote.stdout
     monkeypatch.setenv("XYLEM_KEY", "another key")
     for more, said in (
-        (("text", "--store", server.store), "--store: expected without --url"),
-        (("text", "--explain"), "--explain: expected without --url"),
+        (("text", "--store", server.store), "--store cannot be used with --url"),
+        (("text", "--explain"), "--explain cannot be used with --url"),
         (("none", "--key-file", key), "404 model-not-found"),
         (("text@9", "--key-file", key), "404 version-not-found"),
         (("text", "--threshold", "x", "--key-file", key), "422 bad-request"),

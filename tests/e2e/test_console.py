@@ -105,7 +105,7 @@ def page(tmp_path: Path) -> Iterator[Console]:
         (tmp_path / name).mkdir()
     settings = {"jobs": 1, "job_nice": 0, "data_dir": tmp_path / "data", "admin_key": KEY}
     with (
-        ServerProcess(tmp_path / "store", before=SLOW_TO_OPEN, **settings) as server,
+        ServerProcess(tmp_path / "store", prelude=SLOW_TO_OPEN, **settings) as server,
         Console(tmp_path, server) as console,
     ):
         yield console
@@ -293,7 +293,7 @@ def labels_are_called_by_their_names(page: Console) -> None:
     subjects = []
     for i, word in enumerate(WORDS[:5]):
         names = {"fi": f"v\u00e4ri {word}", "en": f"the colour {word}"}
-        subjects.append(Subject(word, None, names, others=[("en", False, f"hue {i}")]))
+        subjects.append(Subject(word, None, names, other_names=[("en", False, f"hue {i}")]))
     Store(page.server.store).put_label_info("colours", build_label_info(subjects))
     wait_for(lambda: bool(page.ask("/labels?limit=1")["languages"]))
     page.go("predict")

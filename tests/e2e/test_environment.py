@@ -92,7 +92,9 @@ def test_a_server_and_its_processes_do_as_without_them(place: Path, workers: int
         "open_scopes": "predict,metrics",
         "job_nice": 0,
     }
-    server = ServerProcess(place / "store", workers, command=command, more=more, **settings)
+    server = ServerProcess(
+        place / "store", workers, command=command, environment_changes=more, **settings
+    )
     with server:
         body = {"instances": [{"text": "a text editor"}]}
         assert server.ask("POST", "/v1/models/m/predict", body)[0] == 200

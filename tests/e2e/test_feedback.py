@@ -315,7 +315,7 @@ def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store)
     """
     before = "import xylem.base.db.engine as engine; engine.WRITE_FAULT_SECONDS = 10;"
     settings: dict[str, Any] = {"access_log": False, "threshold_refresh_ms": 50}
-    with ServerProcess(own_store.root, before=before, **settings) as server:
+    with ServerProcess(own_store.root, prelude=before, **settings) as server:
         assert results_of(server, 0) == {"applied"}
         assert not has_failed(server)
         _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)

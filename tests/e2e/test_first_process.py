@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.checkout import PYTHONPATH
-from tests.first_process import FirstProcess, can_be_had
+from tests.first_process import FirstProcess, is_available
 from tests.replicas import reserved_ports
 
 from xylem.base.start import TERMINATED
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 
-pytestmark = pytest.mark.skipif(not can_be_had(), reason="needs a PID namespace (root, unshare)")
+pytestmark = pytest.mark.skipif(not is_available(), reason="needs a PID namespace (root, unshare)")
 
 SERVERS = ("serve --port 0", "serve --port 0 --workers 2", "worker", "worker --metrics-port 0")
 WRITERS = (

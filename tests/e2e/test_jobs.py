@@ -256,7 +256,7 @@ def test_what_a_server_refuses_ends_the_command(
         (KEY, ("jobs", "retry", job.id), "409 job-conflict"),
         (KEY, ("jobs", "list", "--state", "odd"), "422 bad-request"),
         (KEY, ("jobs", "show", ".."), "expected a name"),
-        ("", ("jobs", "list", "--store", store), "--store: expected without --url"),
+        ("", ("jobs", "list", "--store", store), "--store cannot be used with --url"),
         ("", ("jobs", "list", "--url", "ftp://127.0.0.1"), "--url: expected"),
         (KEY, ("feedback", "none"), "404 model-not-found"),
         ("another-key", ("feedback", "none"), "401 "),

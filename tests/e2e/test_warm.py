@@ -219,7 +219,7 @@ def test_it_trains_starts_and_answers(tmp_path: Path) -> None:
     options = (f"numba.core.options:DefaultOptions.{name}" for name in inner_parts.OPTIONS)
     parts = ", ".join(map(repr, (*inner_parts.PARTS, *options)))
     before = _BEFORE.format(hide=IMPORT_WITHOUT, parts=parts, data=str(data))
-    with ServerProcess(tmp_path, before=before, start_seconds=_SECONDS) as server:
+    with ServerProcess(tmp_path, prelude=before, start_seconds=_SECONDS) as server:
         answers = [
             server.ask("POST", f"/v1/models/{model}/predict", _BODY)
             for model in ("whole", "hidden")

@@ -139,7 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert number not in self.versions[name]
             assert isinstance(error, errors.ModelNotFound) == (not self.versions[name])
         else:
-            assert (move.before.version or None, move.now) == (line.now, number)
+            assert (move.old_alias.version or None, move.version) == (line.now, number)
             before = line.history[:-1] if line.now == number else line.history
             self.moved(name, alias, [*before, number], cause.who)
 
@@ -162,7 +162,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert not there and not stays
         else:
             self.moved(name, alias, line.history if stays else there, cause.who)
-            assert move.now == self.line(name, alias).now
+            assert move.version == self.line(name, alias).now
 
     @rule(name=names, number=numbers, with_aliases=st.none() | st.booleans())
     def delete(self, name: str, number: int, with_aliases: bool | None) -> None:

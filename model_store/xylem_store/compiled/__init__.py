@@ -1,1 +1,1 @@
-"""All that touches the inner parts of numba and llvmlite."""
+"""Everything that uses the inner parts of numba and llvmlite."""

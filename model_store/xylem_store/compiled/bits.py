@@ -1,11 +1,10 @@
-"""Bit sets of 32 features: how a chunk finds the row of a feature. The
-builder and the kernels agree here.
+"""Bit sets of 32 features, by which a chunk finds the row of a feature; for builder and kernels.
 
 A chunk uses some of the D features. Features are cut into blocks of 32 and blocks into groups of
-32; the chunk's *directory* has, for every group, the set of its blocks that are not empty and the
-number of such blocks before the group; each of these *blocks* has the set of its features that are
-used and the number of rows before the block. So the place of a row is found by counting bits: no
-search, no collision, and no branch to mispredict (hash tables, which stood here first, spent two
+32. The chunk's *directory* has, for every group, the set of its blocks that are not empty and the
+number of such blocks before the group. Each of these *blocks* has the set of its features that are
+used and the number of rows before the block. So the position of a row is found by counting bits: no
+search, no collision, and no branch to mispredict (hash tables, which were used first, spent two
 thirds of a traversal on mispredicted branches).
 """
 
@@ -18,9 +17,10 @@ from numba import types
 from xylem_store.compiled.decorators import instruction, nonallocating_inlined
 
 LANES = 16
-"""The kernels' vectors hold so many weights. A dense row of up to so many children is padded to a
-power of two, a wider one to a multiple of this; so many zeros end all dense rows: the last too is
-read as vectors.
+"""The number of weights in the kernels' vectors.
+
+A dense row of up to so many children is padded to a power of two, a wider one to a multiple of
+this. All dense rows are followed by so many zeros, since the last one is read as vectors too.
 """
 
 
@@ -58,18 +58,17 @@ def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
 
 @nonallocating_inlined
 def split_word(word: int | np.integer[Any], n_bytes: int) -> tuple[np.int64, np.uint32]:
-    """Return what a sparse word of so many bytes holds: a child's
-    position, and a weight's bits behind it.
-    """
+    """Return the child's position and the weight's bits in a sparse word of `n_bytes` bytes."""
     half = np.uint64(4 * n_bytes)
-    whole = np.uint64(word)
-    return np.int64(whole & ((_ONE_64 << half) - _ONE_64)), np.uint32(whole >> half)
+    word_64 = np.uint64(word)
+    return np.int64(word_64 & ((_ONE_64 << half) - _ONE_64)), np.uint32(word_64 >> half)
 
 
 @nonallocating_inlined
 def padded_width(n_children: int | np.integer[Any]) -> int:
-    """Return the width of a dense row of n_children (>= 1): a power
-    of two, or else a multiple of LANES.
+    """Return the width of a dense row of n_children (>= 1).
+
+    It is a power of two up to LANES, and a multiple of LANES above.
     """
     if n_children > LANES:
         return int((n_children + LANES - 1) // LANES * LANES)

@@ -1,8 +1,8 @@
-"""Where compiled kernels are kept: directories by the digest of all that decides a
-kernel's code, and what is removed.
+"""The cache directories of compiled kernels, named by a digest, and the removal of old ones.
 
-The digest is of the kernel's file, and of every file of ours that it imports: numba's own cache
-looks at the file of the function only, and does not see an edit in a helper of another file.
+The digest is of everything that decides a kernel's code: the kernel's file, and every file of this
+project that it imports. numba's own cache looks at the file of the function only, and does not see
+an edit in a helper of another file.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ from xylem_store.compiled.processors import CONFIG, chosen_level, compile_for, d
 from xylem_store.faces import modules_of_names
 
 PACKAGES = ("xylem", "xylem_store")
-"""The packages of ours that kernels, and the helpers that they call, are in."""
+"""The packages of this project that contain kernels and the helpers that they call."""
 
 _IMPORT = re.compile(
     rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]*))",
     re.MULTILINE,
 )
-"""Python's own parser takes a quarter of a second for all the files, at each start."""
+"""Matches imports. Python's own parser takes a quarter of a second for all files, at each start."""
 
 
 @functools.cache
 def package_folders() -> dict[str, Path]:
-    """Return the folder of each package of ours that is installed."""
+    """Return the folder of each installed package of this project, by its name."""
     specs = {name: find_spec(name) for name in PACKAGES}
     return {
         name: Path(spec.origin).resolve().parent
@@ -48,7 +48,7 @@ def package_folders() -> dict[str, Path]:
 
 @functools.cache
 def _file_of(module: str) -> Path | None:
-    """Return the file of a module of ours; None for a package, and for any other name."""
+    """Return the file of a module of this project; None for a package, and for any other name."""
     package, _, path = module.partition(".")
     if not path or package not in package_folders():
         return None
@@ -58,7 +58,7 @@ def _file_of(module: str) -> Path | None:
 
 @functools.cache
 def _names_of_face(package: str) -> dict[str, str]:
-    """Return the names that a package of ours shows to others, and the module that each is in."""
+    """Return the public names of a package of this project, each with its module."""
     first, _, path = package.partition(".")
     if first not in package_folders():
         return {}
@@ -69,10 +69,10 @@ def _names_of_face(package: str) -> dict[str, str]:
 
 @functools.cache
 def _source(path: Path) -> tuple[bytes, set[Path]]:
-    """Return the sha256 of the module at `path`, and the files of ours that it imports.
+    """Return the sha256 of the module at `path`, and the files of this project that it imports.
 
-    A name that is imported of a package is in the module that the package's face names. A word that
-    only looks like an import counts as one: it does no harm.
+    A name that is imported from a package is in the module that the package's face states. Text
+    that only looks like an import counts as one, which does no harm.
     """
     content = path.read_bytes()
     names: set[str] = set()
@@ -86,16 +86,16 @@ def _source(path: Path) -> tuple[bytes, set[Path]]:
 
 @functools.cache
 def source_digest(path: Path) -> str:
-    """Return the sha256 of the module at `path` and of all modules of ours that it reaches."""
-    seen = set[Path]()
-    todo = [path]
-    while todo:
-        file = todo.pop()
-        if file not in seen:
-            seen.add(file)
-            todo.extend(_source(file)[1])
-    # Not in the order of paths: an installation has another one than a checkout.
-    return hashlib.sha256(b"".join(sorted(_source(file)[0] for file in seen))).hexdigest()
+    """Return the sha256 of the module at `path` and of all modules of this project it reaches."""
+    visited = set[Path]()
+    pending = [path]
+    while pending:
+        file = pending.pop()
+        if file not in visited:
+            visited.add(file)
+            pending.extend(_source(file)[1])
+    # Sorted by digest, not by path: paths sort differently in an installation and in a checkout.
+    return hashlib.sha256(b"".join(sorted(_source(file)[0] for file in visited))).hexdigest()
 
 
 _ENVIRONMENT = (
@@ -104,20 +104,21 @@ _ENVIRONMENT = (
 )
 
 SHIPPED = Path(__file__).with_name("shipped")
-"""The kernels that came with this installation; not in a checkout."""
+"""The kernels that came with this installation; missing in a checkout."""
 
 _SHIPPED_HERE = SHIPPED / _ENVIRONMENT
 
 
 def cache_dir() -> Path:
-    """Where compiled kernels are kept: $XYLEM_KERNEL_CACHE, else the user's cache directory.
+    """Return the directory of compiled kernels: $XYLEM_KERNEL_CACHE or the user's cache directory.
 
-    Where the user has no home that can be written to, as in a container, it is a directory of the
-    user's own below that for temporary files; where that is not to be had either, one that cannot
-    exist. NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its
-    own, and so has each mixture of Python, numba, llvmlite and numpy: two of them would evict each
-    other's kernels. So have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`): it must be
-    seen which are there.
+    If the user has no writable home, as in a container, it is a directory of this user below that
+    for temporary files; if that is impossible too, a path that cannot exist.
+
+    NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own.
+    So has each combination of Python, numba, llvmlite and numpy, as two of them would evict each
+    other's kernels. So have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`), since it
+    must be possible to see which ones exist.
     """
     directory = _directory_of_this_processor()
     level = _level()
@@ -125,11 +126,10 @@ def cache_dir() -> Path:
 
 
 def shipped_dir() -> Path | None:
-    """Return where kernels are that came with this installation and can
-    be used here; None: there are none.
+    """Return the directory of usable kernels that came with this installation, None without any.
 
-    They are those of a wheel (deploy/wheels): for some levels of processors, and one mixture of
-    versions.
+    They are the kernels of a wheel (deploy/wheels): for some levels of processors, and one
+    combination of versions.
     """
     level = _level()
     if level is None or CONFIG.BOUNDSCHECK:
@@ -139,16 +139,17 @@ def shipped_dir() -> Path | None:
 
 
 def shipped_environments() -> list[str]:
-    """Return for what the kernels are that came with this installation:
-    versions and levels of processors.
+    """Return the environments of the kernels that came with this installation.
+
+    An environment is a combination of versions and a level of processors.
     """
     return sorted(directory.name for directory in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
 
 
 def use_chosen_level() -> None:
-    """Let numba compile and load what $XYLEM_KERNEL_CPU says.
+    """Let numba compile and load kernels for the level that $XYLEM_KERNEL_CPU chooses.
 
-    To be called before the first kernel.
+    Call this before the first kernel.
     """
     level = _level()
     if level:
@@ -156,12 +157,12 @@ def use_chosen_level() -> None:
 
 
 def _level() -> str | None:
-    """Return the level of processors that kernels are for; None: this machine's own."""
+    """Return the level of processors that kernels are for, None for this machine's processor."""
     return chosen_level(_directory_of_this_processor(), _SHIPPED_HERE)
 
 
 def _directory_of_this_processor() -> Path:
-    """Return where kernels for the very processor of this machine are kept."""
+    """Return where kernels for exactly the processor of this machine are stored."""
     base = os.environ.get("XYLEM_KERNEL_CACHE")
     root = Path(base) if base else _cache_at_home() or _temporary_cache()
     return root / ("checked" if CONFIG.BOUNDSCHECK else "plain") / _ENVIRONMENT
@@ -169,34 +170,34 @@ def _directory_of_this_processor() -> Path:
 
 @functools.cache
 def _cache_at_home() -> Path | None:
-    """Return the user's cache directory, if it can be written to or holds something."""
+    """Return the user's cache directory if it is writable or not empty, else None."""
     try:
         directory = Path.home() / ".cache" / "xylem" / "kernels"
         directory.mkdir(parents=True, exist_ok=True)
         return directory if os.access(directory, os.W_OK) or any(directory.iterdir()) else None
-    except (OSError, RuntimeError):  # RuntimeError: no home is known
+    except (OSError, RuntimeError):  # RuntimeError: the home directory is unknown
         return None
 
 
 @functools.cache
 def _temporary_cache() -> Path:
-    """Return a directory that nobody else can write to: what it holds is executed."""
+    """Return a directory that nobody else can write to: the code in it is executed."""
     try:
         directory = Path(tempfile.gettempdir()) / f"xylem-kernels-{os.getuid()}"
         directory.mkdir(mode=0o700, exist_ok=True)
-        found = directory.lstat()
-        is_mine = (
-            stat.S_ISDIR(found.st_mode)
-            and found.st_uid == os.getuid()
-            and not found.st_mode & 0o077
+        status = directory.lstat()
+        is_private = (
+            stat.S_ISDIR(status.st_mode)
+            and status.st_uid == os.getuid()
+            and not status.st_mode & 0o077
         )
-        return directory if is_mine else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
+        return directory if is_private else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
     except OSError:
         return Path(os.devnull, "xylem-kernels")
 
 
 def directory_of(file: Path) -> str:
-    """Return the name of the directory that the kernels of a file have in a cache."""
+    """Return the name of the directory in a cache for the kernels of a file."""
     return f"{file.stem}-{source_digest(file)[:16]}"
 
 
@@ -206,24 +207,25 @@ _UNUSED_SECONDS = 30 * TOUCH_SECONDS
 
 @functools.cache
 def remove_unused(cache: Path) -> None:
-    """Remove what other releases and environments left and nobody
-    has used for 30 days. Once a process.
+    """Remove what other releases and environments left and nobody has used for 30 days.
 
-    cache   the directory of this environment, beside which are those of others
+    cache   the directory of this environment, whose siblings are those of others
 
-    A process that loads a kernel has marked the directory before. One that comes in between finds
-    less than there was, which is a cache without it: it compiles, and makes the directory again.
+    It runs once in a process. A process that loads a kernel marks the directory as used first. If
+    its directory is removed in between all the same, it compiles, and makes the directory again.
     """
     with contextlib.suppress(OSError):
-        stays = {
+        current_names = {
             directory_of(file)
             for folder in package_folders().values()
             for file in folder.rglob("*.py")
         }
-        mine = (path for path in cache.iterdir() if path.name not in stays)
-        others = (path for path in cache.parent.iterdir() if path != cache)
-        for directory in (*mine, *others):
+        outdated_directories = (path for path in cache.iterdir() if path.name not in current_names)
+        other_environments = (path for path in cache.parent.iterdir() if path != cache)
+        for directory in (*outdated_directories, *other_environments):
             unused_since = time.time() - directory.stat().st_mtime
-            is_one = re.fullmatch(r".+-[0-9a-f]{16}|python[0-9.]+-numba.+", directory.name)
-            if is_one and unused_since > _UNUSED_SECONDS:
+            is_cache_directory = re.fullmatch(
+                r".+-[0-9a-f]{16}|python[0-9.]+-numba.+", directory.name
+            )
+            if is_cache_directory and unused_since > _UNUSED_SECONDS:
                 shutil.rmtree(directory, ignore_errors=True)

@@ -1,9 +1,8 @@
-"""Kernels that call kernels by their addresses, so that several run
-without the interpreter between them.
+"""Kernels that call kernels by address, so that several run without the interpreter in between.
 
-A kernel that calls another one by name is compiled with all of the other's code in it once more. By
-its address the other is called as it is, and need not be known: how an array is handed over does
-not depend on what is in it.
+A kernel that calls another one by name is compiled together with all of the other's code. By
+address the other is called as it is, and need not be known at compile time: how an array is passed
+does not depend on the type of its items.
 """
 
 from collections.abc import Callable
@@ -17,44 +16,44 @@ from xylem_store.compiled.decorators import instruction
 _unliteral: Any = types.unliteral
 
 
-def address_of(kernel: Callable[..., Any], returned: Any, *arguments: Any) -> int:
-    """Return where the code of a kernel is for arguments like these,
-    compiled or loaded if it was not yet.
+def address_of(kernel: Callable[..., Any], return_type: Any, *arguments: Any) -> int:
+    """Return the address of a kernel's code for arguments like these; compile or load it if needed.
 
-    Raises TypeError when it does not return this numba type.
+    Raises TypeError if the kernel does not return the numba type `return_type`.
     """
     dispatcher: Any = kernel
     kinds = tuple(map(numba.typeof, arguments))
     dispatcher.compile(kinds)
-    found = dispatcher.overloads[kinds]
-    if found.signature.return_type != returned:
+    overload = dispatcher.overloads[kinds]
+    if overload.signature.return_type != return_type:
         raise TypeError(
-            f"expected a kernel that returns {returned}, found {found.signature.return_type}"
+            f"expected a kernel that returns {return_type}, found {overload.signature.return_type}"
         )
-    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+    address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
     return address
 
 
-def caller(returned: Any) -> Any:
-    """Return what calls, in a kernel, one that returns this numba type:
-    call(address, tuple of arguments).
+def caller(return_type: Any) -> Any:
+    """Return a function for kernels that calls a kernel: call(address, tuple of arguments).
 
-    The arguments must be of the types that `address_of` was given, but for the types of arrays'
-    items. The code stays where it is for as long as the process lives.
+    return_type  the numba type that the called kernel returns
+
+    The arguments must have the types that `address_of` was given, except the types of arrays'
+    items. The code stays at its address for as long as the process lives.
     """
 
     def call(typing_context: Any, address: Any, arguments: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, operands: Any) -> Any:
             kinds = [_unliteral(kind) for kind in signature.args[1].types]
             convention = context.call_conv
-            pointer = convention.get_function_type(returned, kinds).as_pointer()
-            function = builder.inttoptr(given[0], pointer)
-            values = [builder.extract_value(given[1], i) for i in range(len(kinds))]
-            status, result = convention.call_function(builder, function, returned, kinds, values)
+            pointer = convention.get_function_type(return_type, kinds).as_pointer()
+            function = builder.inttoptr(operands[0], pointer)
+            values = [builder.extract_value(operands[1], i) for i in range(len(kinds))]
+            status, result = convention.call_function(builder, function, return_type, kinds, values)
             with builder.if_then(status.is_error, likely=False):
                 convention.return_status_propagate(builder, status)
             return result
 
-        return returned(address, arguments), generate
+        return return_type(address, arguments), generate
 
     return instruction(call)

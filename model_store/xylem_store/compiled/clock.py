@@ -1,4 +1,4 @@
-"""The time, told in kernels: what `time.perf_counter_ns` tells in Python."""
+"""The time in kernels, as `time.perf_counter_ns` returns it in Python."""
 
 import time
 from typing import Any
@@ -9,25 +9,27 @@ from numba import types
 from xylem_store.compiled.decorators import instruction
 
 _TIMESPEC = ir.ArrayType(ir.IntType(64), 2)
-"""Seconds and nanoseconds, as the C library of a machine of 64 bits writes them."""
+"""Seconds and nanoseconds, as the C library of a 64-bit machine writes them."""
 
 
 def _clock_ns(typing_context: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        of_clock = ir.FunctionType(ir.IntType(32), (ir.IntType(32), _TIMESPEC.as_pointer()))
-        found = builder.module.globals.get("clock_gettime")
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function_type = ir.FunctionType(ir.IntType(32), (ir.IntType(32), _TIMESPEC.as_pointer()))
+        declaration = builder.module.globals.get("clock_gettime")
         function = (
-            ir.Function(builder.module, of_clock, "clock_gettime") if found is None else found
+            ir.Function(builder.module, function_type, "clock_gettime")
+            if declaration is None
+            else declaration
         )
         with builder.goto_entry_block():
-            told = builder.alloca(_TIMESPEC)
-        builder.call(function, (ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), told))
-        time_told = builder.load(told)
-        seconds, nanoseconds = (builder.extract_value(time_told, i) for i in range(2))
+            timespec = builder.alloca(_TIMESPEC)
+        builder.call(function, (ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), timespec))
+        time_fields = builder.load(timespec)
+        seconds, nanoseconds = (builder.extract_value(time_fields, i) for i in range(2))
         return builder.add(builder.mul(seconds, ir.Constant(ir.IntType(64), 10**9)), nanoseconds)
 
     return types.int64(), generate
 
 
 clock_ns: Any = instruction(_clock_ns)
-"""clock_ns() -> nanoseconds since an instant in the past; some twenty of them pass."""
+"""clock_ns() -> nanoseconds since an instant in the past; a call takes about twenty of them."""

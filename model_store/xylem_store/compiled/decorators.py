@@ -1,5 +1,6 @@
-"""How kernels are compiled: the decorators. Where numba lacks an
-inner part they use, by `njit` alone.
+"""The decorators that compile kernels.
+
+If numba lacks an inner part they use, they only call `njit`.
 """
 
 import atexit
@@ -21,15 +22,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _do_without_blas() -> None:
-    """Let numba find no BLAS, for which it would import scipy.linalg
-    at the first kernel: ours call none.
-    """
+    """Let numba find no BLAS, for which it would import scipy.linalg; no kernel here calls BLAS."""
     name = "scipy.linalg.cython_blas"
     modules: dict[str, Any] = sys.modules
     if name not in modules:
         modules[name] = None
         with contextlib.suppress(ImportError):
-            importlib.import_module("numba.np.arraymath")  # which looks for it
+            importlib.import_module("numba.np.arraymath")  # looks for BLAS when it is imported
         del modules[name]
 
 
@@ -37,8 +36,9 @@ _do_without_blas()
 use_chosen_level()
 
 atexit.register(gc.freeze)
-"""What a process holds at its end is left to the system: to free
-it part by part takes half a second.
+"""Objects are not freed one by one at the end of a process, which takes half a second.
+
+The system frees the memory.
 """
 
 
@@ -85,21 +85,22 @@ def inlined(function: F) -> F:
 def nonallocating_kernel(function: F) -> F:
     """Compile a kernel that allocates nothing and owns none of the arrays it is given.
 
-    Without numba's reference counts, whose atomic updates at every use of a NamedTuple's field took
-    half the time of a traversal. Such a kernel can neither create arrays nor return them; slices
-    are fine.
+    It has no reference counts of numba, whose atomic updates at every use of a NamedTuple's field
+    took half the time of a traversal. Such a kernel can neither create arrays nor return them;
+    slices are fine.
     """
     return _compiled(_NONALLOCATING, function)
 
 
 def nonallocating_inlined(function: F) -> F:
-    """Compile a helper of such kernels into each that calls it."""
+    """Compile a small helper into each nonallocating kernel that calls it."""
     return _compiled_for_callers(_NONALLOCATING, function)
 
 
 def instruction(emit: Callable[..., Any]) -> Any:
     """Make `emit(typing_context, *types) -> (signature, code generator)` callable in kernels.
 
-    numba's `intrinsic`; what it returns is called with other arguments than `emit` has, hence Any.
+    This is numba's `intrinsic`. The result is called with other arguments than `emit` has, hence
+    Any.
     """
     return intrinsic(emit)

@@ -1,8 +1,8 @@
-"""numba's functions with our cache, and helpers without machine code of their own.
+"""numba's functions with the cache of this project, and helpers without machine code of their own.
 
-One process at a time compiles a kernel. numba changes a kernel's index without a lock. Two that
-compiled it for different types at once did the work twice, and could file one's code under the
-other's types.
+One process at a time compiles a kernel, because numba changes a kernel's index without a lock. Two
+processes that compiled it for different types at once did the work twice, and could store one's
+code under the other's types.
 """
 
 import contextlib
@@ -23,29 +23,30 @@ from xylem_store.compiled.kernel_cache import HelperCache, KernelCache
 from xylem_store.compiled.progress import PROGRESS
 
 _LOCK_SECONDS = 300.0
-"""How long a process waits for another one that compiles the same
-kernel; then it compiles for itself.
+"""The time that a process waits for another one that compiles the same kernel.
+
+Then it compiles for itself.
 """
 
 _LOCK_POLL_SECONDS = 0.02
 
-# the kernels that this process is compiling; guarded by numba's lock of the compiler
+# paths of the locks of kernels that this process is compiling; guarded by numba's compiler lock
 _held: set[str] = set()
 
 
 @contextlib.contextmanager
-def alone(path: str) -> Iterator[None]:
-    """Hold the lock file at `path`, and nothing where it cannot be had: it saves work, no more.
+def hold_lock(path: str) -> Iterator[None]:
+    """Hold the lock file at `path`; hold nothing if it cannot be opened or locked.
 
-    The lock ends with the process. A kernel waits only for those that it calls: no two wait for
-    each other.
+    The lock only saves work. It ends with the process. A kernel waits only for those that it calls,
+    so no two wait for each other.
     """
     if path in _held:
         yield
         return
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError:  # a cache that can only be read
+    except OSError:  # a read-only cache
         yield
         return
     _held.add(path)
@@ -68,10 +69,11 @@ def alone(path: str) -> Iterator[None]:
 def compiled(
     options: Any, function: Callable[..., Any], cache: type[KernelCache] = KernelCache
 ) -> Any:
-    """Return the numba function, which compiles while no other
-    process does, and once for all integers.
+    """Return the numba function of `function`, which compiles while no other process does.
 
-    cache   what keeps its code; where that is, is looked up at its first call
+    cache   the class that stores its code; its directory is determined at the first call
+
+    It is compiled once for all integer types.
     """
     dispatcher: Any = numba.njit(**options)(function)
     compile_kernel = dispatcher.compile
@@ -84,10 +86,10 @@ def compiled(
         if not isinstance(dispatcher._cache, cache):
             dispatcher._cache = cache(function)
         directory = dispatcher._cache.cache_path
-        with contextlib.suppress(OSError):  # a cache that can only be read
+        with contextlib.suppress(OSError):  # a read-only cache
             dispatcher._cache._impl.locator.ensure_cache_path()
         lock = f"{directory}/{function.__qualname__}-{function.__code__.co_firstlineno}.lock"
-        with global_compiler_lock, PROGRESS.counted(), alone(lock):
+        with global_compiler_lock, PROGRESS.counted(), hold_lock(lock):
             code = compile_kernel(signature)
             if cache is KernelCache:
                 connect(dispatcher.overloads[tuple(arguments)])
@@ -103,14 +105,16 @@ def compiled(
 
 
 def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, of which kernels see another one
-    that has no code but what they inline.
+    """Return a numba function that kernels inline.
+
+    Called from Python it is an ordinary function. Kernels see another one that has no machine code,
+    only the code that they inline.
     """
     options = {**options, "forceinline": True}
     called = compiled(options, function)
 
     @functools.cache
-    def inlined_only() -> Any:  # needed where something is compiled, which most processes never do
+    def inlined_only() -> Any:  # made on demand: most processes compile nothing
         return compiled({**options, "pipeline_class": InlinedCompiler}, function, HelperCache)
 
     called.get_call_template = lambda *arguments: inlined_only().get_call_template(*arguments)
@@ -119,19 +123,20 @@ def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
 
 
 def _widened(kind: Any) -> Any:
-    """Return as what a kernel takes an argument of another kernel: not as
-    a constant, nor as a short integer.
+    """Return the type as which a kernel takes an argument from another kernel.
 
-    For each of these numba would compile it once more.
+    It is not a constant, nor a short integer: for each of these numba would compile the kernel
+    again.
     """
     unliteral: Any = types.unliteral
-    found = unliteral(kind)
-    return types.int64 if found in (types.int8, types.int16, types.int32) else found
+    plain_kind = unliteral(kind)
+    return types.int64 if plain_kind in (types.int8, types.int16, types.int32) else plain_kind
 
 
 def _link_only_what_numba_adds() -> None:
-    """Compile what numba adds to our kernels, such as sorting, as
-    helpers are: nobody calls it but they.
+    """Compile functions that numba adds to kernels, such as sorting, as helpers that are inlined.
+
+    Only kernels call them.
     """
     numbas: Any = Dispatcher
     get_call_template = numbas.get_call_template

@@ -1,9 +1,8 @@
-"""What keeps kernels from being loaded: without numba, so that the command line can tell it."""
+"""The error that keeps kernels from being loaded; without numba, for use by the command line."""
 
 
 class BadProcessor(ValueError):
-    """A level of processors that is none, or that this machine cannot
-    run: no kernel can be loaded for it.
+    """A level of processors that does not exist, or that this machine cannot run.
 
-    What needs kernels cannot even be imported.
+    No kernel can be loaded for it, and modules that need kernels cannot even be imported.
     """

@@ -1,11 +1,11 @@
-"""A NamedTuple of arrays and integers handed to a kernel as one array of addresses: a handle.
+"""A handle: a NamedTuple of arrays and integers, passed to a kernel as one array of addresses.
 
-numba looks at every array of every call: forty of them cost 13 microseconds, more than many
+numba inspects every array of every call: forty of them cost 13 microseconds, more than many
 traversals. `handle_of` writes their addresses and shapes into one int64 array, once; in the kernel
-`struct_at` makes the NamedTuple of it again, at no cost. Who makes a handle keeps the arrays alive
-and in place while a kernel may run.
+`struct_at` makes the NamedTuple again from it, at no cost. The maker of a handle keeps the arrays
+alive and in place while a kernel may run.
 
-A struct is declared once, as a class whose annotations say what it holds:
+A struct is declared once, as a class whose annotations give the types of its fields:
 
     @handle
     class Rows(NamedTuple):
@@ -41,11 +41,11 @@ _PLACES = 1 + _DIMS_MAX
 
 
 class Kind(NamedTuple):
-    """What a field holds: an array of a dtype, with so many dimensions.
+    """The type of a field: an array with a dtype and a number of dimensions.
 
-    A dtype that is a number n stands for that of the n-th sample, an empty array handed over beside
-    the handle: so kernels are compiled for each type of weights. Kernels that read no weights hand
-    no samples over: such arrays have bytes then, which nobody may read, and the kernel is compiled
+    A dtype that is a number n stands for the dtype of the n-th sample, an empty array passed beside
+    the handle: so kernels are compiled for each type of weights. Kernels that read no weights pass
+    no samples: such arrays then have bytes, which must not be read, and the kernel is compiled
     once.
     """
 
@@ -62,7 +62,7 @@ U64: TypeAlias = NDArray[np.uint64]
 F32: TypeAlias = NDArray[np.float32]
 F64: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
-"""Arrays by the type of their items, of any dimensions: what annotations of functions say."""
+"""Arrays by the type of their items, of any dimensions, for annotations of functions."""
 
 I32_1: TypeAlias = Annotated[I32, Kind(np.int32, 1)]
 I32_2: TypeAlias = Annotated[I32, Kind(np.int32, 2)]
@@ -79,39 +79,38 @@ F32_3: TypeAlias = Annotated[F32, Kind(np.float32, 3)]
 FirstSample_1: TypeAlias = Annotated[NDArray[Any], Kind(0, 1)]
 SecondSample_1: TypeAlias = Annotated[NDArray[Any], Kind(1, 1)]
 Handle: TypeAlias = I64_1
-"""What annotations of a struct say: the type of an array's items and
-its dimensions. `int` is a number.
-"""
+"""Annotations of a struct: the type of an array's items and its dimensions. `int` is a number."""
 
 Struct = TypeVar("Struct")
 _Class = TypeVar("_Class", bound=type)
 _Kinds: TypeAlias = dict[str, Kind | None]
-_KINDS: dict[Any, _Kinds] = {}  # for each struct its fields; None stands for an integer
+_KINDS: dict[Any, _Kinds] = {}  # the fields of each struct; None is an integer
 
 
 def handle(cls: _Class) -> _Class:
-    """Declare that a NamedTuple is handed to kernels by handles.
+    """Declare that a NamedTuple is passed to kernels by handles.
 
     Raises TypeError for other annotations.
     """
     kinds: _Kinds = {}
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
-        found = [kind for kind in getattr(hint, "__metadata__", ()) if isinstance(kind, Kind)]
-        if not found and hint is not int:
+        array_kinds = [kind for kind in getattr(hint, "__metadata__", ()) if isinstance(kind, Kind)]
+        if not array_kinds and hint is not int:
             raise TypeError(f"{cls.__name__}.{name}: expected int or a kind of array, found {hint}")
-        kinds[name] = found[0] if found else None
+        kinds[name] = array_kinds[0] if array_kinds else None
     _KINDS[cls] = kinds
     return cls
 
 
 def kinds_of(cls: Any) -> dict[str, Kind]:
-    """Return what the fields of a struct of arrays hold."""
+    """Return the kind of each array field of a struct."""
     return {name: kind for name, kind in _KINDS[cls].items() if kind is not None}
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written to: kernels are compiled for
-    such arrays, and for others again.
+    """Return a view that cannot be written to.
+
+    Kernels are compiled for read-only arrays, and would be compiled again for others.
     """
     view = array.view()
     view.flags.writeable = False
@@ -119,9 +118,9 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def zeros(struct: Any, shapes: Mapping[str, int | tuple[int, ...]]) -> dict[str, NDArray[Any]]:
-    """Return arrays of zeros for fields of a struct, whose annotations say their types, by name.
+    """Return arrays of zeros for fields of a struct, by name; its annotations give their types.
 
-    shapes  by the names of all fields that have one, blanks between
+    shapes  keyed by the names of all fields with this shape, separated by blanks
     """
     kinds = kinds_of(struct)
     return {
@@ -133,12 +132,12 @@ def zeros(struct: Any, shapes: Mapping[str, int | tuple[int, ...]]) -> dict[str,
 
 @functools.cache
 def word_of(cls: Any, field: str) -> int:
-    """Return at which place of a handle a field stands: an integer, or the address of an array."""
+    """Return the index in a handle of a field: of an integer, or of the address of an array."""
     return list(_KINDS[cls]).index(field) * _PLACES
 
 
 def empty_handle(cls: Any) -> NDArray[np.int64]:
-    """Return a handle of a `cls` that leads nowhere yet: to be written before a kernel reads it."""
+    """Return a handle of a `cls` without addresses: write them before a kernel reads it."""
     return np.zeros(len(_KINDS[cls]) * _PLACES, np.int64)
 
 
@@ -154,9 +153,9 @@ def handle_of(struct: tuple[Any, ...]) -> NDArray[np.int64]:
 
 
 def set_field(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
-    """Have a field of a handle of a `cls` lead to another array, or be an integer.
+    """Set a field of a handle of a `cls` to an array or an integer.
 
-    Raises as `handle_of`.
+    Raises what `handle_of` raises.
     """
     kind = _KINDS[cls][field]
     word = word_of(cls, field)
@@ -185,42 +184,54 @@ def _type_of(kind: Kind | None, samples: Any) -> Any:
 
 
 def _emit_struct_at(typing_context: Any, cls: Any, handle: Any, samples: Any = None) -> Any:
-    """Return the struct of a class that a handle leads to; `samples`:
-    a tuple of them, if it needs some.
-    """
+    """Emit the struct of a class from a handle; `samples` is a tuple of arrays, if it needs any."""
     fields = [_type_of(kind, samples) for kind in _KINDS[cls.instance_class].values()]
     named_tuple: Any = types.NamedTuple
-    made = named_tuple(fields, cls.instance_class)
+    struct_type = named_tuple(fields, cls.instance_class)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
         values = [
             _read(context, builder, words, place, field) for place, field in enumerate(fields)
         ]
-        return context.make_tuple(builder, made, values)
+        return context.make_tuple(builder, struct_type, values)
 
-    return made(cls, handle, types.none if samples is None else samples), generate
+    return struct_type(cls, handle, types.none if samples is None else samples), generate
 
 
 def _emit_write_struct(typing_context: Any, cls: Any, handle: Any, values: Any) -> Any:
-    """Have a handle lead to the arrays of a tuple and hold its integers: the fields of a class."""
+    """Emit the writing of a tuple, with the fields of a class, to a handle.
+
+    The handle then has the addresses of the tuple's arrays, and its integers.
+    """
     kinds = _KINDS[cls.instance_class]
     if len(values.types) != len(kinds):
         raise errors.TypingError(
             f"expected {len(kinds)} values of {cls.instance_class}, found {values}"
         )
-    for (name, kind), found in zip(kinds.items(), values.types, strict=True):
+    for (name, kind), value_type in zip(kinds.items(), values.types, strict=True):
         expected = _type_of(kind, None)
-        is_array = kind is not None and isinstance(found, types.Array) and found.layout == "C"
-        fits = found.dtype == expected.dtype and found.ndim == expected.ndim if is_array else False
-        if not (fits or (kind is None and isinstance(found, types.Integer | types.Boolean))):
-            raise errors.TypingError(f"{name}: expected {expected}, found {found}")
+        is_array = (
+            kind is not None and isinstance(value_type, types.Array) and value_type.layout == "C"
+        )
+        fits = (
+            value_type.dtype == expected.dtype and value_type.ndim == expected.ndim
+            if is_array
+            else False
+        )
+        if not (fits or (kind is None and isinstance(value_type, types.Integer | types.Boolean))):
+            raise errors.TypingError(f"{name}: expected {expected}, found {value_type}")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
-        for place, found in enumerate(signature.args[2].types):
+        for place, value_type in enumerate(signature.args[2].types):
             _write(
-                context, builder, words, place, found, builder.extract_value(arguments[2], place)
+                context,
+                builder,
+                words,
+                place,
+                value_type,
+                builder.extract_value(arguments[2], place),
             )
         return context.get_dummy_value()
 
@@ -232,12 +243,12 @@ write_struct: Any = instruction(_emit_write_struct)
 
 
 def _at(context: Any, builder: Any, words: Any, place: int, offset: int) -> Any:
-    """Emit the address of a word of a field."""
+    """Emit the address of a word of a field in a handle."""
     return builder.gep(words, [context.get_value_type(types.intp)(place * _PLACES + offset)])
 
 
 def _write(context: Any, builder: Any, words: Any, place: int, kind: Any, value: Any) -> None:
-    """Emit what writes an array's address and shape, or an integer, to a place of a handle."""
+    """Emit the writing of an array's address and shape, or an integer, to a place of a handle."""
     if not isinstance(kind, types.Array):
         builder.store(
             context.cast(builder, value, kind, types.int64), _at(context, builder, words, place, 0)
@@ -251,10 +262,10 @@ def _write(context: Any, builder: Any, words: Any, place: int, kind: Any, value:
 
 
 def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
-    """Emit the array whose address and shape stand at a place of a handle, or the integer there."""
+    """Emit the array whose address and shape are at a place of a handle, or the integer there."""
     if kind == types.int64:
         return builder.load(_at(context, builder, words, place, 0))
-    found = [
+    field_words = [
         builder.load(_at(context, builder, words, place, offset)) for offset in range(1 + kind.ndim)
     ]
     word = context.get_value_type(types.intp)
@@ -262,30 +273,30 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides: list[Any] = []
     stride = word(item)
-    for size in reversed(found[1:]):
+    for size in reversed(field_words[1:]):
         strides.insert(0, stride)
         stride = builder.mul(stride, size)
     pack: Any = cgutils.pack_array
     null: Any = cgutils.get_null_value
-    array.data = builder.inttoptr(found[0], array.data.type)
-    array.shape, array.strides = pack(builder, found[1:]), pack(builder, strides)
-    array.itemsize, array.nitems = word(item), functools.reduce(builder.mul, found[1:])
+    array.data = builder.inttoptr(field_words[0], array.data.type)
+    array.shape, array.strides = pack(builder, field_words[1:]), pack(builder, strides)
+    array.itemsize, array.nitems = word(item), functools.reduce(builder.mul, field_words[1:])
     array.meminfo, array.parent = null(array.meminfo.type), null(array.parent.type)
     return array._getvalue()
 
 
 class Uncopyable:
-    """What holds addresses of this process's arrays, or is of no use without what does.
+    """An object that holds addresses of this process's arrays, or is useless without such one.
 
-    As numbers they would lead a copy to freed memory.
+    A copy would hold the addresses as numbers, which would lead to freed memory.
     """
 
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Raise TypeError: `copy.copy`, `copy.deepcopy` and `pickle` all ask here."""
+        """Raise TypeError: `copy.copy`, `copy.deepcopy` and `pickle` all call this method."""
         raise TypeError(
             f"cannot copy or pickle {type(self).__name__}: it holds addresses of arrays of "
             "this process; "
-            "copy the xylem.Model or the estimator that it is of"
+            "copy the xylem.Model or the estimator that it belongs to"
         )

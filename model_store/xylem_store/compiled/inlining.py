@@ -1,12 +1,11 @@
-"""Helpers that kernels inline, compiled for nothing but that: half of the
-time that kernels take to compile.
+"""Helpers that kernels inline, compiled only for that, which halves the time of compilation.
 
 numba compiles a function as if the interpreter were to call it: it optimises the code, emits
 machine code and adds wrappers that take Python's objects apart, a NamedTuple field by field.
 Kernels that inline the helper use none of it: they need its code as it is before all that, and
-optimise it where they use it. That is quicker code too, by 5 to 10% in the traversals: what was
-optimised for a helper alone, as loops unrolled for any length, hinders where the helper's arguments
-are known.
+optimise it where they use it. The code is faster too, by 5 to 10% in the traversals: code that was
+optimised for a helper alone, such as loops unrolled for any length, hinders where the helper's
+arguments are known.
 """
 
 from __future__ import annotations
@@ -23,29 +22,28 @@ from xylem_store.compiled.kernel_files import KernelCacheLocator, rebuilt
 
 
 class _Library(JITCodeLibrary):
-    """The code of a helper, with that of the helpers it calls: to be
-    linked into kernels, never executed.
-    """
+    """The code of a helper and of the helpers it calls: linked into kernels, never executed."""
 
     def _optimize_final_module(self) -> None:
-        """Leave it to the kernels. Each function for itself was made small when it was added."""
+        """Leave the optimisation to the kernels; each function was simplified when it was added."""
 
     def _finalize_final_module(self) -> None:
-        """Check the module as numba does, without handing it to the
-        engine, which would emit machine code.
+        """Check the module as numba does, without giving it to the engine.
+
+        The engine would emit machine code.
         """
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
         self._finalized = True
 
     def serialize_using_object_code(self) -> tuple[str, bytes]:
-        """Return what the cache keeps; there is no object code."""
+        """Return what the cache stores: name and bitcode; there is no object code."""
         return self.name, self._get_module_for_linking().as_bitcode()
 
     @classmethod
-    def restored(cls, codegen: Any, kept: tuple[str, bytes]) -> _Library:
-        """Return the library that was kept in the cache."""
-        name, bitcode = kept
+    def restored(cls, codegen: Any, serialized: tuple[str, bytes]) -> _Library:
+        """Return the library that was stored in the cache as (name, bitcode)."""
+        name, bitcode = serialized
         library = cls(codegen, name)
         library._final_module = library._shared_module = llvmlite.binding.parse_bitcode(bitcode)
         library._finalize_final_module()
@@ -53,8 +51,9 @@ class _Library(JITCodeLibrary):
 
 
 def _name_of(library: _Library, description: Any, environment: Any) -> Any:
-    """Return what numba finds the helper by where kernels call it: a
-    function of the interpreter, no code.
+    """Return the key by which numba finds the helper when kernels call it.
+
+    It is a function of the interpreter without code.
     """
     name = description.qualname.split(".")[-1]
     make_function = numba._dynfunc.make_function  # type: ignore[attr-defined]
@@ -62,9 +61,7 @@ def _name_of(library: _Library, description: Any, environment: Any) -> Any:
 
 
 class InlinedCompiler(Compiler):
-    """numba's compiler, up to the code that kernels inline; for dispatchers that are
-    never called.
-    """
+    """numba's compiler, up to the code that kernels inline, for dispatchers that nobody calls."""
 
     def compile_extra(self, function: Any) -> Any:
         """Return the result of compiling `function`."""
@@ -81,27 +78,26 @@ class InlinedCompiler(Compiler):
 
 
 def connect(kernel: Any) -> None:
-    """Let the helpers in a kernel that was just compiled find their
-    constants, as numba does for a kept one.
+    """Let the helpers in a kernel that was just compiled find their constants.
 
-    They need them for exceptions that hold values.
+    numba does the same for a cached kernel. Helpers need them for exceptions that hold values.
     """
     for environment in kernel._find_referenced_environments():
         kernel.codegen.set_env(environment.env_name, environment)
 
 
 class InlinedCacheImpl(CompileResultCacheImpl):
-    """How helpers are kept in the cache, beside those that were called from the interpreter."""
+    """Store and load helpers in the cache, in files beside those of callable functions."""
 
     _locator_classes: Any = (KernelCacheLocator,)
 
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
-        """Return the start of the names of a helper's files."""
+        """Return the beginning of the names of a helper's files."""
         base: str = super().get_filename_base(fullname, abiflags)
         return f"{base}-inlined"
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
-        """Return the helper that was kept: what numba's `CompileResult._reduce` returned."""
+        """Return the stored helper from what numba's `CompileResult._reduce` returned."""
         library = _Library.restored(target_context.codegen(), payload[0])
         without_environments = *payload[:-1], ()
         return rebuilt(target_context, without_environments, library, _name_of)

@@ -1,7 +1,7 @@
-"""The inner parts of numba that the other modules of this directory work with.
+"""The inner parts of numba that the other modules of this directory use.
 
-They may change with any release. Kernels do without where one is missing: slower, but right.
-docs/adr/0018-numbas-inner-parts.md says what each of them buys.
+They may change with any release. If one is missing, kernels work without it: slower, but correct.
+docs/adr/0018-numbas-inner-parts.md says what each of them gains.
 """
 
 import pkgutil
@@ -37,19 +37,19 @@ PARTS = (
     "numba.core.runtime.nrt:rtsys",
     "numba.core.sigutils:normalize_signature",
 )
-"""module:name. `enable_caching` stands for a dispatcher's `_cache`, which it sets."""
+"""As module:name. `enable_caching` stands for a dispatcher's `_cache`, which it sets."""
 
 OPTIONS = ("_nrt", "forceinline", "no_cfunc_wrapper")
-"""Options of `njit` that its documentation does not name."""
+"""Options of `njit` that its documentation does not mention."""
 
 
 def missing_parts() -> list[str]:
-    """Return those of PARTS that this numba has not."""
+    """Return the PARTS that this numba does not have."""
     return [name for name in PARTS if not _is_there(name)]
 
 
 def missing_options() -> list[str]:
-    """Return those of OPTIONS that this numba does not know."""
+    """Return the OPTIONS that this numba does not know."""
     return [name for name in OPTIONS if not _is_there(f"numba.core.options:DefaultOptions.{name}")]
 
 

@@ -1,8 +1,8 @@
-"""The cache of compiled kernels: it notices an edit in any file that a kernel uses.
+"""The cache of compiled kernels, which notices an edit in any file that a kernel uses.
 
-numba's cache refuses a directory that it cannot write to: a read-only image could not use one. This
-one is read where it can only be read. Where it cannot be used at all, that costs time, not the
-call.
+numba's cache refuses a directory that it cannot write to, so a read-only image could not use one.
+This one is read even if it cannot be written. If it cannot be used at all, calls still work, but
+take longer.
 """
 
 import functools
@@ -26,8 +26,9 @@ def _warn_once(message: str, *arguments: str) -> None:
 
 
 class KernelCache(FunctionCache):
-    """numba's cache of a function's code; what the file system refuses is compiled,
-    and not kept.
+    """numba's cache of a function's code, in which errors of the file system never fail a call.
+
+    Code that cannot be read is compiled, and code that cannot be written is not stored.
     """
 
     _impl_class: Any = CachedKernelImpl
@@ -43,30 +44,32 @@ class KernelCache(FunctionCache):
         self._cache_file = KernelFiles(str(directory), name, stamp, files)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the code for this signature, None when there is none that can be read."""
+        """Return the code for this signature, None if there is none that can be read."""
         try:
-            rtsys.initialize(target_context)  # of all that numba prepares, what kernels need
-            found = self._load_overload(sig, target_context)
+            rtsys.initialize(target_context)  # the only preparation of numba that kernels need
+            overload = self._load_overload(sig, target_context)
         except (
             OSError,
             ImportError,
             AttributeError,
-        ):  # the last two: code of a module that has moved since
-            found = None
-        if found is None:
+        ):  # the last two: code that refers to a module that has moved
+            overload = None
+        if overload is None:
             PROGRESS.compiles()
-            others = "" if shipped_dir() else ", ".join(shipped_environments())
+            environments = "" if shipped_dir() else ", ".join(shipped_environments())
             _warn_once(
                 "compiling kernels into %s: once for each release and each version of "
                 "Python, numba and "
                 "numpy%s",
                 str(Path(self.cache_path).parent),
-                f"; those that came with this installation are for {others}" if others else "",
+                f"; those that came with this installation are for {environments}"
+                if environments
+                else "",
             )
-        return found
+        return overload
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep the code for this signature if that is possible."""
+        """Store the code for this signature if possible."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -80,6 +83,6 @@ class KernelCache(FunctionCache):
 
 
 class HelperCache(KernelCache):
-    """The same for code that kernels inline."""
+    """The same for the code of helpers that kernels inline."""
 
     _impl_class: Any = InlinedCacheImpl

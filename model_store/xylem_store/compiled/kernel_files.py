@@ -1,9 +1,9 @@
-"""The files of compiled kernels: where they are, and how kernels
-come from them back into the process.
+"""The files of compiled kernels: where they are, and how kernels are loaded from them.
 
-Damaged files are left out, those of the installation are read first. numba keeps the LLVM code of a
-kernel beside its machine code, for kernels that are compiled and call it, and parses it whenever
-the kernel is loaded. A process that compiles nothing does without.
+Damaged files are ignored, and those of the installation are read first. numba stores the LLVM code
+of a kernel beside its machine code, for kernels that are compiled and call it, and parses it
+whenever the kernel is loaded. Here it is parsed only when it is needed: a process that compiles
+nothing does without.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class KernelCacheLocator(_CacheLocator):
-    """numba cache locator: a directory for each file of kernels, named
-    and stamped with the sources' digest.
+    """numba cache locator: a directory for each file of kernels, named by the sources' digest.
 
-    So two checkouts, or two releases, that share a cache do not overwrite each other's kernels.
+    The digest is the stamp of the sources too. So two checkouts, or two releases, that share a
+    cache do not overwrite each other's kernels.
     """
 
     def __init__(self, function: Callable[..., Any], file: Path) -> None:
@@ -42,16 +42,14 @@ class KernelCacheLocator(_CacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
-        """Return a locator for `py_func`; None when it is not in a file."""
+        """Return a locator for `py_func`, None if it is not in a file."""
         file = Path(py_file).resolve()
         if not file.is_file():
             return None
         return cls(py_func, file)
 
     def ensure_cache_path(self) -> None:
-        """Make the directory, and mark it and the environment's as
-        used; raise OSError when that fails.
-        """
+        """Make the directory, and mark it and the environment's as used. Raises OSError."""
         self._path.mkdir(parents=True, exist_ok=True)
         for directory in (self._path, self._path.parent):
             if directory.stat().st_mtime < time.time() - TOUCH_SECONDS:
@@ -66,17 +64,17 @@ class KernelCacheLocator(_CacheLocator):
         return source_digest(self._file)
 
     def get_disambiguator(self) -> str:
-        """Return what tells two functions of one name in a file apart."""
+        """Return what distinguishes functions of the same name in a file: the line."""
         return str(self._line)
 
 
 class KernelFiles(IndexDataCacheFile):
-    """The files of one kernel in a directory: an index by types, and its code for each.
+    """The files of one kernel in a directory: an index by types, and the code for each.
 
-    Each file ends with the sha256 of the rest. One that does not is as good as none: the kernel is
-    compiled again. numba itself would run whatever machine code a damaged file holds.
+    shipped   the files that came with the installation, which are only read; None without any
 
-    shipped   the files that came with the installation, which are only read; None: there are none
+    Each file ends with the sha256 of everything before it. A file that does not is ignored, and the
+    kernel is compiled again. numba itself would run whatever machine code a damaged file holds.
     """
 
     def __init__(
@@ -86,9 +84,9 @@ class KernelFiles(IndexDataCacheFile):
         self._shipped = shipped
 
     def load(self, key: Any) -> Any:
-        """Return the code for these types and this processor; None: it is not there."""
-        found = None if self._shipped is None else self._shipped.load(key)
-        return super().load(key) if found is None else found
+        """Return the code for these types and this processor, None if it is not stored."""
+        shipped_code = None if self._shipped is None else self._shipped.load(key)
+        return super().load(key) if shipped_code is None else shipped_code
 
     def _load_index(self) -> Any:
         return super()._load_index() if _is_whole(Path(self._index_path)) else {}
@@ -105,7 +103,7 @@ class KernelFiles(IndexDataCacheFile):
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether a file is there and ends with the digest of the rest."""
+    """Return whether a file exists and ends with the digest of everything before it."""
     try:
         stored = path.read_bytes()
     except FileNotFoundError:
@@ -114,18 +112,19 @@ def _is_whole(path: Path) -> bool:
 
 
 class CachedLibrary(JITCodeLibrary):
-    """The machine code of a kernel, and its LLVM code in bytes until another kernel links it."""
+    """The machine code of a kernel, and its LLVM code as bytes until another kernel links it."""
 
     _bitcode: bytes
 
     @classmethod
     def restored(
-        cls, codegen: Any, kept: tuple[str, str, tuple[bytes, bytes]], names: set[str]
+        cls, codegen: Any, serialized: tuple[str, str, tuple[bytes, bytes]], names: set[str]
     ) -> Any:
-        """Return the library that the cache kept; `names` has the
-        functions that the engine is asked for.
+        """Return the library that the cache stored.
+
+        names  the functions that the engine must find
         """
-        name, _, (machine_code, bitcode) = kept
+        name, _, (machine_code, bitcode) = serialized
         library: Any = cls(codegen, name)
         library.enable_object_caching()
         library._set_compiled_object(machine_code)
@@ -135,20 +134,19 @@ class CachedLibrary(JITCodeLibrary):
         return library
 
     def _get_module_for_linking(self) -> Any:
-        """Return the LLVM code, parsed when it is asked for."""
+        """Return the LLVM code, parsed at the first request."""
         if self._shared_module is None:
             self._shared_module = llvmlite.binding.parse_bitcode(self._bitcode)
         return self._shared_module
 
 
 def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable: Any) -> Any:
-    """Return the function that was kept as `payload`, as numba does, but
-    with this library and entry point.
+    """Return the function stored as `payload`, as numba does, with this library and entry point.
 
-    get_executable   returns the entry point: of the library, what describes the function, its
-                     environment
+    get_executable   returns the entry point; its arguments are the library, the description of the
+                     function, and its environment
     """
-    codegen = SimpleNamespace(unserialize_library=lambda kept: library)
+    codegen = SimpleNamespace(unserialize_library=lambda serialized: library)
     context = SimpleNamespace(
         typing_context=target.typing_context, codegen=lambda: codegen, get_executable=get_executable
     )
@@ -157,15 +155,13 @@ def rebuilt(target: Any, payload: tuple[Any, ...], library: Any, get_executable:
 
 
 class CachedKernelImpl(CompileResultCacheImpl):
-    """How kernels are kept in the cache: as numba does, but for
-    where they are and how they are loaded.
-    """
+    """Store kernels in the cache as numba does, in other places, and load them differently."""
 
     _locator_classes: Any = (KernelCacheLocator,)
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
-        """Return the kernel that was kept."""
-        kept, description, *_ = payload
+        """Return the stored kernel."""
+        serialized, description, *_ = payload
         names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
-        library = CachedLibrary.restored(target_context.codegen(), kept, names)
+        library = CachedLibrary.restored(target_context.codegen(), serialized, names)
         return rebuilt(target_context, payload, library, target_context.get_executable)

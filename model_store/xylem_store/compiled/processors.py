@@ -1,9 +1,9 @@
-"""Which processors kernels are compiled for: this machine's, or a level that many machines can run.
+"""The processors that kernels are compiled for: this machine's, or a level that many machines run.
 
-numba compiles for the very processor it runs on, and files the code under its name. An image is
+numba compiles for exactly the processor it runs on, and stores the code under its name. An image is
 built on one machine and runs on others. So its kernels are compiled for every processor of the
 architecture, and once more for those of the level x86-64-v3 (AVX2, FMA). XYLEM_KERNEL_CPU=portable
-takes the best that a machine can run.
+takes the best level that a machine can run.
 """
 
 import functools
@@ -18,23 +18,25 @@ from numba import config as _numba_config
 from xylem_store.compiled.faults import BadProcessor
 
 VARIABLE = "XYLEM_KERNEL_CPU"
-"""Not set: this machine's processor, as numba does it. Else a level, or PORTABLE."""
+"""The environment variable: a level, or PORTABLE. If it is not set, this machine's processor."""
 
 PORTABLE = "portable"
 GENERIC = "generic"
 
-_OF_V2 = frozenset(("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf"))
+_V2_FEATURES = frozenset(("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf"))
 
 LEVELS: Mapping[str, frozenset[str]] = {
-    "x86-64-v3": _OF_V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"},
+    "x86-64-v3": _V2_FEATURES
+    | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"},
     GENERIC: frozenset(),
 }
-"""LLVM's names of processors, the best first, and the features that
-each needs beyond its architecture's.
+"""LLVM's names of processors, the best first, and the features that each needs.
+
+Features of the architecture itself are not listed.
 """
 
 CONFIG: Any = _numba_config
-"""numba sets its attributes when it is imported; its type stubs do not know them."""
+"""numba's configuration. numba sets its attributes at import; its type stubs do not know them."""
 
 
 def levels_of(features: Mapping[str, bool]) -> list[str]:
@@ -49,43 +51,47 @@ def levels_here() -> tuple[str, ...]:
 
 
 def directory_for(cache: Path, level: str) -> Path:
-    """Return the directory of the kernels of a level: beside that of this machine's processor."""
+    """Return the directory of the kernels of a level, beside that of this machine's processor."""
     return cache.with_name(f"{cache.name}-{level}")
 
 
 def chosen_level(*caches: Path) -> str | None:
-    """Return the level that $XYLEM_KERNEL_CPU chooses; None for this machine's processor.
+    """Return the level that $XYLEM_KERNEL_CPU chooses, None for this machine's processor.
 
     caches   the directories of kernels for this machine's processor: those that are compiled here,
              and those that came with the installation
 
-    `portable` is the best level that this machine can run and that there are kernels for, else
-    generic. Where the variable is not set, it is the best of those that came with the installation,
-    if there are any. Raises BadProcessor for a value that is none of these, and for a level that
-    this machine cannot run: its code would end the process.
+    `portable` is the best level that this machine can run and for which there are kernels, else
+    generic. If the variable is not set, it is the best level of the kernels that came with the
+    installation, if there are any. Raises BadProcessor for a value that is none of these, and for a
+    level that this machine cannot run, since its code would end the process.
     """
-    asked, *_, shipped = os.environ.get(VARIABLE), *caches
-    here = levels_here()
-    if not asked:
-        return next((level for level in here if directory_for(shipped, level).is_dir()), None)
-    if asked == PORTABLE:
-        there = (
-            level for level in here if any(directory_for(cache, level).is_dir() for cache in caches)
+    setting, *_, shipped = os.environ.get(VARIABLE), *caches
+    runnable_levels = levels_here()
+    if not setting:
+        return next(
+            (level for level in runnable_levels if directory_for(shipped, level).is_dir()), None
         )
-        return next(there, GENERIC)
-    if asked not in LEVELS:
+    if setting == PORTABLE:
+        cached_levels = (
+            level
+            for level in runnable_levels
+            if any(directory_for(cache, level).is_dir() for cache in caches)
+        )
+        return next(cached_levels, GENERIC)
+    if setting not in LEVELS:
         raise BadProcessor(
-            f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}"
+            f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {setting!r}"
         )
-    if asked not in here:
-        can = " or ".join(here)
+    if setting not in runnable_levels:
+        expected = " or ".join(runnable_levels)
         raise BadProcessor(
-            f"{VARIABLE}: expected what this processor can run, {can}, found {asked}"
+            f"{VARIABLE}: expected a level that this processor can run, {expected}, found {setting}"
         )
-    return asked
+    return setting
 
 
 def compile_for(level: str) -> None:
-    """Let numba compile for a level. To be called before the first kernel: numba looks once."""
+    """Let numba compile for a level. Call this before the first kernel: numba looks once."""
     CONFIG.CPU_NAME = level
-    CONFIG.CPU_FEATURES = ""  # what the level says, and nothing that this machine has beyond it
+    CONFIG.CPU_FEATURES = ""  # only those of the level, none that this machine has beyond it

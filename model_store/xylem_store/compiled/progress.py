@@ -1,6 +1,4 @@
-"""How many kernels this process has by now, and how long it has
-compiled: for those who wait for them.
-"""
+"""Count the kernels of this process and the time of compiling them, for progress messages."""
 
 import time
 from collections.abc import Iterator
@@ -8,13 +6,13 @@ from contextlib import contextmanager
 
 
 class Progress:
-    """Counts the kernels that Python called: those that they call in turn are parts of them.
+    """Counts the kernels that Python called; kernels that they call in turn are parts of them.
 
-    Written by whoever holds numba's lock of the compiler, read by anybody.
+    n_ready      compiled or loaded so far
+    n_compiled   compiled so far
+    seconds      the time in which these were compiled
 
-    n_ready      compiled or loaded by now
-    n_compiled   compiled by now
-    seconds      in which they were
+    It is written under numba's lock of the compiler, and can be read at any time.
     """
 
     def __init__(self) -> None:
@@ -25,7 +23,7 @@ class Progress:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the kernel that is compiled or loaded meanwhile."""
+        """Count the kernel that is compiled or loaded in this context."""
         self._depth += 1
         try:
             yield
@@ -39,27 +37,28 @@ class Progress:
                     self._compiled_since = None
 
     def compiles(self) -> None:
-        """Say that what is counted has to be compiled."""
+        """Record that the kernel being counted has to be compiled."""
         if self._compiled_since is None:
             self._compiled_since = time.monotonic()
 
     def waits_for(self, n_expected: int) -> str | None:
-        """Return what is still to come of so many, as "kernels 12 of 45,
-        60 s left"; None: none was compiled.
+        """Return the work that is left, as "kernels 12 of 45, 60 s left".
 
-        The time left is as if each kernel took as long as those before did; the largest take a
-        hundred times as long as the smallest. Where it needs more than expected, it says how many
-        there are.
+        n_expected  the number of kernels that are needed
+
+        None if nothing was compiled. The time left assumes that each kernel takes as long as those
+        before; the largest take a hundred times as long as the smallest. If there are more kernels
+        than expected, only their number is given.
         """
         if self._compiled_since is None and self.n_compiled == 0:
             return None
-        said = f"kernels {self.n_ready}"
+        report = f"kernels {self.n_ready}"
         if self.n_ready < n_expected:
-            said += f" of {n_expected}"
+            report += f" of {n_expected}"
             if self.n_compiled:
                 seconds = (n_expected - self.n_ready) * self.seconds / self.n_compiled
-                said += f", {max(1, round(seconds))} s left"
-        return said
+                report += f", {max(1, round(seconds))} s left"
+        return report
 
 
 PROGRESS = Progress()

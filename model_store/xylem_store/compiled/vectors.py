@@ -1,11 +1,11 @@
 """Vectors of 16 or 8 floats in compiled kernels: numba types and the operations on them.
 
 A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE), a `Vec8` in
-one of AVX2, where 16 would be two, half of them empty. They exist only inside kernels: there is no
-Python object for it, so a kernel neither takes nor returns one. Every operation is elementwise IEEE
+one of AVX2, where 16 would be two, half of them empty. They exist only inside kernels: they have no
+Python object, so a kernel neither takes nor returns one. Every operation is elementwise IEEE
 arithmetic without fusing or reordering: the same bits on every machine. Loads and stores need no
-alignment beyond that of the elements and are NOT bounds-checked (but with NUMBA_BOUNDSCHECK=1): the
-caller proves that elements i .. i + 15, or i + 7, exist.
+alignment beyond that of the elements and are NOT bounds-checked (except with NUMBA_BOUNDSCHECK=1):
+the caller proves that elements i .. i + 15, or i + 7, exist.
 
 Sets of lanes are integers: bit k stands for lane k.
 """
@@ -29,11 +29,11 @@ _V16F = ir.VectorType(_F32, _LANES)
 _V16I = ir.VectorType(_I32, _LANES)
 
 EIGHT = 8
-"""Lanes of a Vec8."""
+"""The number of lanes of a Vec8."""
 
 
 class VectorType(types.Type):
-    """The numba type of so many float32 lanes: Vec16, Vec8."""
+    """The numba type of a vector of float32 lanes: Vec16, Vec8."""
 
     def __init__(self, lanes: int) -> None:
         super().__init__(name=f"Vec{lanes}")
@@ -46,14 +46,14 @@ vec8: Any = VectorType(EIGHT)
 
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
-    """Stored and passed as LLVM's <16 x float> or <8 x float>."""
+    """A vector is stored and passed as LLVM's <16 x float> or <8 x float>."""
 
     def __init__(self, dmm: Any, fe_type: Any) -> None:
         models.PrimitiveModel.__init__(self, dmm, fe_type, ir.VectorType(_F32, fe_type.lanes))
 
 
-def _refuse(what: str, found: Any) -> None:
-    raise errors.TypingError(f"expected {what}, found {found}")
+def _refuse(expected: str, actual: Any) -> None:
+    raise errors.TypingError(f"expected {expected}, found {actual}")
 
 
 def _check_array(array: Any, *dtypes: Any) -> None:
@@ -62,15 +62,20 @@ def _check_array(array: Any, *dtypes: Any) -> None:
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
-    """Return the address of element args[1] of array args[0], counted through all its
-    dimensions.
+    """Return the address of element args[1] of array args[0].
+
+    The index counts through all dimensions of the array.
     """
     data = context.make_array(array_type)(context, builder, args[0]).data
     return builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
 
 
 def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
-    """As `_pointer`; with NUMBA_BOUNDSCHECK, raise IndexError unless the array has all elements."""
+    """Return what `_pointer` returns.
+
+    With NUMBA_BOUNDSCHECK the code raises IndexError unless the array has all elements of the
+    vector.
+    """
     if context.enable_boundscheck:
         check: Any = cgutils.do_boundscheck
         n_items = context.make_array(array_type)(context, builder, args[0]).nitems
@@ -81,23 +86,23 @@ def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vec
 
 def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
     nothing = ir.Constant(vector, ir.Undefined)
-    one = builder.insert_element(nothing, scalar, _I32(0))
+    first_lane = builder.insert_element(nothing, scalar, _I32(0))
     zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(one, nothing, zeros)
+    return builder.shuffle_vector(first_lane, nothing, zeros)
 
 
 def _bits_of(builder: Any, lanes: Any) -> Any:
-    """Return the integer of <16 x i1>."""
+    """Return the integer with the bits of <16 x i1>, as 64 bits."""
     return builder.zext(builder.bitcast(lanes, _I16), ir.IntType(64))
 
 
 def _load(kind: Any) -> Any:
-    """Return an intrinsic that loads a vector of a kind."""
+    """Return an intrinsic that loads a vector of this kind."""
 
     def load(typingctx: Any, array: Any, index: Any) -> Any:
-        """Return the elements of an array from an index on, counted through all its dimensions.
+        """Return the elements of an array from an index on; it counts through all dimensions.
 
-        Of float32, of uint16 as the upper halves of float32 numbers, or of int8.
+        The array is of float32, of uint16 (the upper halves of float32 numbers), or of int8.
         """
         _check_array(array, types.float32, types.uint16, types.int8)
         floats = ir.VectorType(_F32, kind.lanes)
@@ -106,15 +111,15 @@ def _load(kind: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             stored = ir.VectorType(context.get_value_type(array.dtype), kind.lanes)
             pointer = _checked_pointer(context, builder, array, args, stored)
-            found = builder.load(pointer, align=array.dtype.bitwidth // 8)
+            lanes = builder.load(pointer, align=array.dtype.bitwidth // 8)
             if array.dtype == types.uint16:
                 upper = builder.shl(
-                    builder.zext(found, integers), ir.Constant(integers, [16] * kind.lanes)
+                    builder.zext(lanes, integers), ir.Constant(integers, [16] * kind.lanes)
                 )
                 return builder.bitcast(upper, floats)
             if array.dtype == types.int8:
-                return builder.sitofp(builder.sext(found, integers), floats)
-            return found
+                return builder.sitofp(builder.sext(lanes, integers), floats)
+            return lanes
 
         return kind(array, types.intp), generate
 
@@ -127,9 +132,7 @@ load8 = _load(vec8)
 
 @instruction
 def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
-    """Write a Vec16 or Vec8 to the elements of a float32 array
-    from an index on, counted as in vload.
-    """
+    """Write a Vec16 or Vec8 to a float32 array from an index on, which counts as in vload."""
     _check_array(array, types.float32)
     if not isinstance(vector, VectorType):
         _refuse("a vector", vector)
@@ -144,21 +147,25 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
     return types.void(array, types.intp, vector), generate
 
 
-def _operation(returned: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Return what makes an intrinsic, of values of these types, of
-    what emits it: emit(builder, *values).
+def _operation(return_type: Any, *kinds: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes an intrinsic from what emits it: emit(builder, *values).
 
-    Numbers are converted; numba refuses what is none where a vector is expected.
+    return_type, kinds  the numba types of the result and of the values
+
+    Numbers are converted; numba refuses a value that is no vector where a vector is expected.
     """
 
     def make(emit: Callable[..., Any]) -> Any:
-        def operation(typingctx: Any, *found: Any) -> Any:
+        def operation(typingctx: Any, *operand_types: Any) -> Any:
             def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 return emit(builder, *args)
 
-            return returned(*kinds), generate
+            return return_type(*kinds), generate
 
-        names = ["typingctx", *(f"value{i}" for i in range(len(kinds)))]  # numba counts them
+        names = [
+            "typingctx",
+            *(f"value{i}" for i in range(len(kinds))),
+        ]  # numba counts the parameters
         parameters = [
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names
         ]
@@ -196,13 +203,16 @@ vmul = _binary(lambda builder, a, b: builder.fmul(a, b))
 vdiv = _binary(lambda builder, a, b: builder.fdiv(a, b))
 vmax = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
 vmin = _binary(lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b))
-"""left + right, and so on; of the larger and the smaller lanes right where either is NaN."""
+"""Lane by lane: sum, difference, product, quotient, the larger, the smaller of left and right.
+
+vmax and vmin give right where either is NaN.
+"""
 
 _comparison = _operation(types.int64, vec16, vec16)
 
 vgreater = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_ordered(">", a, b)))
 vatleast = _comparison(lambda builder, a, b: _bits_of(builder, builder.fcmp_ordered(">=", a, b)))
-"""The set of lanes (int64) where left > right, left >= right."""
+"""The set of lanes (int64) where left > right, or left >= right."""
 
 
 @_operation(types.int64, vec16)
@@ -229,17 +239,18 @@ def vall(builder: Any) -> Any:
 
 @_operation(vec16, vec16, vec16, types.float32, types.int32)
 def vkeep(builder: Any, sets: Any, x: Any, threshold: Any, bits: Any) -> Any:
-    """Return sets of 32 bits a lane, where x > threshold without what is not in `bits`."""
-    found = builder.bitcast(sets, _V16I)
-    rest = builder.and_(found, _splat(builder, bits, _V16I))
+    """Return sets of 32 bits in each lane; where x > threshold only the bits in `bits` are kept."""
+    words = builder.bitcast(sets, _V16I)
+    masked_words = builder.and_(words, _splat(builder, bits, _V16I))
     is_above = builder.fcmp_ordered(">", x, _splat(builder, threshold, _V16F))
-    return builder.bitcast(builder.select(is_above, rest, found), _V16F)
+    return builder.bitcast(builder.select(is_above, masked_words, words), _V16F)
 
 
 @instruction
 def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
-    """Return array[index + the lowest bit] of sets of 32 bits a
-    lane, none empty; the array is float32.
+    """Return array[index + the lowest bit] for sets of 32 bits a lane, none empty.
+
+    The array is float32.
     """
     _check_array(array, types.float32)
 
@@ -250,22 +261,23 @@ def vfirst(typingctx: Any, sets: Any, array: Any, index: Any) -> Any:
         lowest = builder.call(
             function, [builder.bitcast(args[0], _V16I), ir.Constant(ir.IntType(1), 1)]
         )
-        found = ir.Constant(_V16F, ir.Undefined)
+        vector = ir.Constant(_V16F, ir.Undefined)
         for lane in map(_I32, range(_LANES)):
-            at = builder.add(
+            position = builder.add(
                 args[2], builder.zext(builder.extract_element(lowest, lane), args[2].type)
             )
-            pointer = _pointer(context, builder, array, (args[1], at), _F32)
-            found = builder.insert_element(found, builder.load(pointer), lane)
-        return found
+            pointer = _pointer(context, builder, array, (args[1], position), _F32)
+            vector = builder.insert_element(vector, builder.load(pointer), lane)
+        return vector
 
     return vec16(vec16, array, types.intp), generate
 
 
 @instruction
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of element `index` of a C-contiguous
-    array; the element need not exist.
+    """Ask for the cache line of element `index` of a C-contiguous array.
+
+    The element need not exist.
     """
     if not (isinstance(array, types.Array) and array.layout == "C"):
         _refuse("a C-contiguous array", array)
@@ -297,9 +309,7 @@ def _integer(value: int) -> Any:
 
 
 def _polynomial(builder: Any, coefficients: tuple[float, ...], x: Any) -> Any:
-    """Emit the polynomial of x with these coefficients, the highest power first
-    (Horner's scheme).
-    """
+    """Emit the polynomial of x with these coefficients, highest power first (Horner's scheme)."""
     y = _number(coefficients[0])
     for coefficient in coefficients[1:]:
         y = builder.fadd(builder.fmul(y, x), _number(coefficient))
@@ -321,8 +331,7 @@ _LOG_COEFFICIENTS = (
 
 @_operation(vec16, vec16)
 def vlog(builder: Any, vector: Any) -> Any:
-    """Return the natural logarithm of positive normal numbers; other
-    lanes give a number without meaning.
+    """Return the natural logarithm of positive normal numbers; other lanes have no meaning.
 
     Source: logf of the Cephes library (Moshier 1989): x = m * 2^e with m in [sqrt(1/2), sqrt(2)), a
     polynomial of degree 9 in m - 1. Its error is below 2 units in the last place.
@@ -353,18 +362,18 @@ _EXP_COEFFICIENTS = (
 
 @_operation(vec16, vec16)
 def vexp(builder: Any, vector: Any) -> Any:
-    """Return e^x for x in [-87, 88]; other lanes give a number without meaning.
+    """Return e^x for x in [-87, 88]; other lanes have no meaning.
 
     Source: expf of the Cephes library (Moshier 1989): x = n log 2 + r with |r| <= log(2) / 2, and
     e^r by a polynomial of degree 7. Its error is below 2 units in the last place.
     """
     turns = builder.fadd(builder.fmul(vector, _number(1.44269504088896341)), _number(0.5))
-    whole = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
-    is_above = builder.fcmp_ordered(">", whole, turns)
-    whole = builder.fsub(whole, builder.select(is_above, _number(1.0), _number(0.0)))
-    rest = builder.fsub(vector, builder.fmul(whole, _number(0.693359375)))
-    rest = builder.fsub(rest, builder.fmul(whole, _number(-2.12194440e-4)))
-    y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, rest), builder.fmul(rest, rest))
-    y = builder.fadd(builder.fadd(y, rest), _number(1.0))
-    power = builder.shl(builder.add(builder.fptosi(whole, _V16I), _integer(127)), _integer(23))
+    n = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
+    is_above = builder.fcmp_ordered(">", n, turns)
+    n = builder.fsub(n, builder.select(is_above, _number(1.0), _number(0.0)))
+    r = builder.fsub(vector, builder.fmul(n, _number(0.693359375)))
+    r = builder.fsub(r, builder.fmul(n, _number(-2.12194440e-4)))
+    y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, r), builder.fmul(r, r))
+    y = builder.fadd(builder.fadd(y, r), _number(1.0))
+    power = builder.shl(builder.add(builder.fptosi(n, _V16I), _integer(127)), _integer(23))
     return builder.fmul(y, builder.bitcast(power, _V16F))

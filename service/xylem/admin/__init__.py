@@ -1,6 +1,4 @@
-"""What admins ask for, without HTTP: jobs, aliases, versions here and
-in an object store, and their JSON.
-"""
+"""The work of admins, without HTTP: jobs, aliases, versions here and in an object store."""
 
 from xylem_store import face_of
 

@@ -1,4 +1,4 @@
-"""create_app: the one place where the service's objects are built and joined."""
+"""Build the ASGI app: `create_app` creates and connects all objects of the service."""
 
 import asyncio
 import contextlib
@@ -49,8 +49,8 @@ from xylem.base import (
     log,
     open_tracer,
     read_settings,
+    redacted_url,
     settle,
-    shown_url,
 )
 from xylem.serving import (
     PREDICT,
@@ -68,10 +68,16 @@ from xylem.serving import (
 )
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
-"""Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""
+"""Matches the paths whose bodies, if they are lines, are processed as they arrive.
+
+They are never held whole in memory, so they have no limit of bytes.
+"""
 
 UPLOADS = re.compile(r"/v1/admin/(data/.+|models/[^/]+/archive)")
-"""Paths whose bodies go to the disk as they come: they have limits of their own."""
+"""Matches the paths whose bodies are written to the disk as they arrive.
+
+They have limits of their own.
+"""
 
 ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
@@ -84,7 +90,7 @@ ROUTERS = (
     feedback.admin_router,
     annif.learn_router,
 )
-"""Routes are tried in this order: those that are asked most come first."""
+"""The routers, in the order in which their routes are tried: frequent requests come first."""
 
 _OPTIONS: Any = {
     "openapi_url": None,
@@ -93,8 +99,9 @@ _OPTIONS: Any = {
     "redirect_slashes": False,
     "telemetry": {"tracing": False, "metrics": False, "logs": False},
 }
-"""FastAPI's options. Its telemetry would look for its providers in the environment at
-each request.
+"""Options of FastAPI.
+
+Its telemetry is off: it would look for its providers in the environment at each request.
 """
 
 
@@ -105,14 +112,17 @@ def create_app(
     opened: Connection | None = None,
     place: WorkerPlace | None = None,
 ) -> FastAPI:
-    """Return the service as an ASGI app; without `settings`, those of the environment.
+    """Return the service as an ASGI app. Without `settings`, they are read from the environment.
 
-    opens_first  whether its lifespan starts only when the store has been read
-    opened       with `opens_first`: a connection that must have ended, too
-    place        which of a server's workers it is; None: it is the only one
+    opens_first  whether the app starts to serve only after the store has been read
+    opened       with `opens_first`: a connection whose other end must be closed, too, before the
+                 app starts to serve
+    place        which of a server's workers this process is; None: it is the only one
 
-    Its lifespan follows the store.
-    `app.state.draining`, a threading.Event, makes `/readyz` say no.
+    The lifespan of the app starts and stops the threads and tasks that follow the store and the
+    database.
+    While `app.state.draining`, a threading.Event, is set, `/readyz` answers that the service is not
+    ready.
     """
     settings = settings or read_settings()
     draining = threading.Event()
@@ -129,8 +139,8 @@ def create_app(
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         followers = parts.ring, job_figures, parts.learning
-        for each in followers:
-            each.start()
+        for follower in followers:
+            follower.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -144,8 +154,8 @@ def create_app(
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
-        for each in followers:
-            await asyncio.to_thread(each.close)
+        for follower in followers:
+            await asyncio.to_thread(follower.close)
         parts.metrics.settle()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
@@ -218,7 +228,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         ring=ring,
         audit=AuditLog(database),
         registry=Registry(
-            store, database, settings.store_remote and shown_url(settings.store_remote)
+            store, database, settings.store_remote and redacted_url(settings.store_remote)
         ),
         jobs=Jobs(database, settings),
         schedules=Schedules(database, settings),
@@ -252,7 +262,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
 
 
 def _settle() -> None:
-    """Say that the store has been read, and that what there is stays."""
+    """Exclude what exists now from garbage collection, and log that the store was read."""
     settle()
     log(logging.INFO, "models_opened")
 
@@ -269,21 +279,22 @@ async def _end_of(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` at SIGHUP, also at one that was blocked until now,
-    where the loop may listen to signals.
+    """Call `look` at each SIGHUP, also at one that was blocked until now.
+
+    Does nothing outside the main thread, where an event loop cannot handle signals.
     """
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGHUP)
+    previous_handler = signal.getsignal(signal.SIGHUP)
     loop.add_signal_handler(signal.SIGHUP, look)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     try:
         yield
     finally:
-        # for a moment, removal sets the default
+        # blocked: removal restores the default handler for a moment, which ends the process
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         loop.remove_signal_handler(signal.SIGHUP)
-        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, previous_handler or signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

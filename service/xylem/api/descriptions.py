@@ -1,6 +1,4 @@
-"""What is shown of a served version: its labels, its thresholds, some at a time, and
-its figures.
-"""
+"""Describe a served version for the API: its labels, its thresholds, and its figures."""
 
 from contextlib import suppress
 from typing import Any, cast
@@ -28,18 +26,19 @@ from xylem.engine import label_features
 from xylem.serving import (
     LabelInfoOptions,
     ServedVersion,
+    label_description,
     label_info_options,
-    labels_named,
+    labels_with_name_part,
     languages_of,
-    told_of_label,
 )
 from xylem.thresholds import Shadow, Tuned, checkpoints, find_head, label_history
 from xylem_store import NameTable, Store, find_name, name_of, names_with, read_report
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
-    """Return the labels that a query selects. Cost: with a search,
-    or by name, a pass over all names.
+    """Return one page of the labels that a query selects.
+
+    Cost: one pass over all names if the query searches, or orders by name.
 
     Raises UnsupportedOption for names that the model does not have.
     """
@@ -51,15 +50,15 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
     allowed = None if served.denied is None else served.denied.allowed
     ids = np.arange(served.labels.n_names)
     if query.search:
-        fits = names_with(served.labels.offsets, served.labels.utf8, query.search)
+        matches = names_with(served.labels.offsets, served.labels.utf8, query.search)
         if info is not None:
-            fits |= labels_named(info, query.search)
-        ids = np.flatnonzero(fits)
+            matches |= labels_with_name_part(info, query.search)
+        ids = np.flatnonzero(matches)
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
     ids = _ordered(ids, query, served.labels, counts, tuned)
-    shown = ids[query.offset : query.offset + query.limit].tolist()
-    end = query.offset + len(shown)
+    page_ids = ids[query.offset : query.offset + query.limit].tolist()
+    end = query.offset + len(page_ids)
     return {
         "model": served.name,
         "version": served.version,
@@ -68,33 +67,33 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
         "n_found": len(ids),
         "n_denied": 0 if allowed is None else int(len(allowed) - np.count_nonzero(allowed)),
         "languages": list(languages_of(served.info.current)[0]),
-        "labels": [_summary(served, i, counts, tuned, info) for i in shown],
-        "next_offset": end if shown and end < len(ids) else None,
+        "labels": [_summary(served, i, counts, tuned, info) for i in page_ids],
+        "next_offset": end if page_ids and end < len(ids) else None,
     }
 
 
 def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> LabelFeatures:
-    """Return what speaks for a label and against it.
+    """Return the features that count most for a label and against it.
 
     Raises UnknownLabel, UnsupportedOption, BadRequest.
     """
-    found = label_features(
+    explanation = label_features(
         served.opened, name_of(served.labels, _label_of(served, query)), query.top
     )
     return {
         "model": served.name,
         "version": served.version,
-        "label": found["label"],
-        "id": found["id"],
-        "n_trees": len(found["trees"]),
-        "features": found["features"],
+        "label": explanation["label"],
+        "id": explanation["id"],
+        "n_trees": len(explanation["trees"]),
+        "features": explanation["features"],
     }
 
 
 def describe_history(
     served: ServedVersion, database: Database, query: LabelQuery
 ) -> ThresholdHistory:
-    """Return a label's threshold over time. Blocking.
+    """Return the threshold of a label over time. Blocking.
 
     Raises NotTuned, UnknownLabel, BadRequest, DatabaseUnavailable.
     """
@@ -107,7 +106,7 @@ def describe_history(
                 f"model {served.name} version {served.version}: expected thresholds, found none"
             )
         points: list[Any] = [
-            each._asdict() for each in label_history(connection, head, label, n_labels)
+            point._asdict() for point in label_history(connection, head, label, n_labels)
         ]
     return {
         "model": served.name,
@@ -120,15 +119,19 @@ def describe_history(
 
 
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
-    """Return the id of the label that a query names. Raises BadRequest, UnknownLabel."""
+    """Return the id of the label that a query names, by id or name. Raises BadRequest,
+    UnknownLabel.
+    """
     if (query.id is None) == (query.label is None):
-        found = "neither" if query.id is None else "both"
-        raise BadRequest(f"expected a label's id or its name, found {found}").at("label")
+        present = "neither" if query.id is None else "both"
+        raise BadRequest(f"expected a label's id or its name, found {present}").at("label")
     n_labels = served.labels.n_names
     label = find_name(served.labels, query.label) if query.label is not None else query.id
     if label is None or not 0 <= label < n_labels:
-        asked = query.id if query.label is None else query.label
-        raise UnknownLabel(f"expected one of {n_labels} labels, found {asked!r:.80}").at("label")
+        requested = query.id if query.label is None else query.label
+        raise UnknownLabel(f"expected one of {n_labels} labels, found {requested!r:.80}").at(
+            "label"
+        )
     return label
 
 
@@ -139,7 +142,7 @@ def _ordered(
     counts: NDArray[Any] | None,
     tuned: Tuned | None,
 ) -> NDArray[np.int64]:
-    """Return ids in the order asked for; by id where there is nothing to order them by."""
+    """Return the ids in the order of the query; by id if there are no values to order by."""
     if query.order == "label":
         by_name = sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending)
         return np.array(by_name, np.int64)
@@ -169,19 +172,20 @@ def _summary(
         "denied": served.denied is not None and not served.denied.allowed[label],
     }
     if info is not None:
-        summary |= told_of_label(info, label)
+        summary |= label_description(info, label)
     return cast(LabelSummary, summary)
 
 
 def describe_thresholds(
     served: ServedVersion, database: Database, query: ThresholdQuery
 ) -> Thresholds:
-    """Return what is known of a version's thresholds. Blocking. Raises NotTuned,
-    DatabaseUnavailable, ForeignThresholds.
+    """Return the thresholds of a version, for one page of labels, and their counts. Blocking.
+
+    Raises NotTuned, DatabaseUnavailable, ForeignThresholds.
     """
     live = served.thresholds
     with database.read() as connection:
-        # which refuses those of another
+        # raises ForeignThresholds if the database has thresholds of another version
         find_head(connection, served.name, served.version, live.digest)
     with live.lock:
         if live.prepared is None:
@@ -192,17 +196,17 @@ def describe_thresholds(
         tuned = live.snapshot()
         macro_f = live.served.macro_f()
         shadow = None if live.shadow is None else _describe_shadow(live.shadow)
-    kept: list[Any] = []
+    checkpoint_rows: list[Any] = []
     n_events = 0
     with database.read() as connection:
         head = find_head(connection, served.name, served.version, served.thresholds.digest)
         if head is not None:
             n_events = head.n_events
-            kept = [one._asdict() for one in checkpoints(connection, head)]
+            checkpoint_rows = [checkpoint._asdict() for checkpoint in checkpoints(connection, head)]
     marks = tuned.counters.marks
     hits = tuned.counters.hits
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
-    shown = ids[query.offset : query.offset + query.limit].tolist()
+    page_ids = ids[query.offset : query.offset + query.limit].tolist()
     labels: list[LabelThreshold] = [
         {
             "label": name_of(served.labels, i),
@@ -211,9 +215,9 @@ def describe_thresholds(
             "hits": int(hits[i]),
             "marks": int(marks[i]),
         }
-        for i in shown
+        for i in page_ids
     ]
-    end = query.offset + len(shown)
+    end = query.offset + len(page_ids)
     return {
         "model": served.name,
         "version": served.version,
@@ -223,10 +227,10 @@ def describe_thresholds(
         "n_events": n_events,
         "macro_f": 100 * macro_f,
         "shadow": shadow,
-        "checkpoints": kept,
+        "checkpoints": checkpoint_rows,
         "n_labels": len(ids),
         "labels": labels,
-        "next_offset": end if shown and end < len(ids) else None,
+        "next_offset": end if page_ids and end < len(ids) else None,
     }
 
 
@@ -248,14 +252,16 @@ _FIGURES: TypeAdapter[ValidationFigures] = TypeAdapter(ValidationFigures)
 
 
 def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
-    """Return what is known of a version. Blocking. Of its arrays the report alone is read.
+    """Return the manifest of a version and its figures on validation rows. Blocking.
+
+    Of the arrays of the version, only the report is read.
 
     Raises NotFound, Corrupt, StoreUnreadable.
     """
     opened = store.open(model, version, verify=False)
     summary = VersionSummary.model_validate(opened.manifest)
     figures = None
-    # of no report, or of one that this release does not know
+    # there is no report, or one of another release, whose fields differ
     with suppress(KeyError, ValidationError):
         figures = _FIGURES.validate_python(read_report(opened.arrays)["validation"])
     return VersionFigures(**dict(summary), model=opened.manifest.model, validation=figures)

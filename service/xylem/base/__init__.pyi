@@ -66,7 +66,7 @@ from .errors import UnknownLabel as UnknownLabel
 from .errors import UnsupportedOption as UnsupportedOption
 from .errors import XylemError as XylemError
 from .errors import located as located
-from .errors import told_of as told_of
+from .errors import public_message_of as public_message_of
 from .executors.kept import kept_steps as kept_steps
 from .executors.local import Crew as Crew
 from .executors.ray import crew_of as crew_of
@@ -96,16 +96,16 @@ from .files import is_pattern as is_pattern
 from .files import n_bytes_of as n_bytes_of
 from .files import names_in as names_in
 from .files import plain_name as plain_name
+from .files import reason_of as reason_of
+from .files import redacted_url as redacted_url
 from .files import refuse_special as refuse_special
-from .files import said_by as said_by
-from .files import shown_url as shown_url
 from .files import unfinished as unfinished
 from .files import whole_file as whole_file
 from .logs import Request as Request
 from .logs import configure as configure
+from .logs import encode_fields as encode_fields
 from .logs import log as log
 from .logs import log_requests as log_requests
-from .logs import said_of as said_of
 from .logs import write_in_background as write_in_background
 from .parameters import Expected as Expected
 from .parameters import Parameters as Parameters
@@ -149,7 +149,7 @@ from .stages import SEARCHED as SEARCHED
 from .stages import STAGE_SECONDS as STAGE_SECONDS
 from .stages import WRITE as WRITE
 from .stages import WRITTEN as WRITTEN
-from .stages import Noted as Noted
+from .stages import StageInterval as StageInterval
 from .stages import StageTimes as StageTimes
 from .stages import StageTimings as StageTimings
 from .stages import Stretch as Stretch

@@ -1,4 +1,4 @@
-"""Bars of progress, on a terminal or in a notebook."""
+"""Progress bars, on a terminal or in a notebook."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,14 +17,17 @@ from rich.progress import (
 from rich.text import Text
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with a phase's name, how much of it is done, and how much it is in all (0: not known)."""
+"""A callback with the name of a phase, the amount done, and the total (0: unknown)."""
 
 
 @contextmanager
-def shown_progress(wanted: bool) -> Iterator[OnProgress]:
-    """Show bars while the block runs, if they are wanted and somebody sees standard error."""
+def shown_progress(is_enabled: bool) -> Iterator[OnProgress]:
+    """Show progress bars while the block runs, if standard error is a terminal or a notebook.
+
+    Yields the callback that reports progress; it does nothing if no bars are shown.
+    """
     console = Console(stderr=True)
-    if not wanted or not (console.is_terminal or console.is_jupyter):
+    if not is_enabled or not (console.is_terminal or console.is_jupyter):
         yield lambda phase, done, total: None
         return
     with phase_bars(console) as show:
@@ -33,10 +36,10 @@ def shown_progress(wanted: bool) -> Iterator[OnProgress]:
 
 @contextmanager
 def phase_bars(console: Console) -> Iterator[OnProgress]:
-    """Show a bar a phase, how much of it, how fast and for how long, while the block runs.
+    """Show a bar for each phase while the block runs: how much is done, how fast, and the time.
 
-    The first line's clock runs to the end. What follows a comma in a phase's name, as which tree of
-    how many, is told by the same bar.
+    The clock of the first line runs to the end. Phases whose names differ only after a comma, such
+    as the number of a tree, share one bar.
     """
     tasks: dict[str, tuple[TaskID, str]] = {}
     columns = (
@@ -52,9 +55,9 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
 
         def show(phase: str, done: int, total: int) -> None:
             name = phase.partition(",")[0]
-            task, told = tasks.get(name) or (bars.add_task(phase), phase)
+            task, previous_phase = tasks.get(name) or (bars.add_task(phase), phase)
             tasks[name] = task, phase
-            if told != phase:  # the next tree
+            if previous_phase != phase:  # another phase of the same bar, as the next tree
                 bars.reset(task)
             bars.update(task, description=phase, completed=done, total=total or None)
 
@@ -62,10 +65,10 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
 
 
 class RateColumn(ProgressColumn):
-    """How much of a phase is done, of how much, and how fast: `1,200 of 8,000, 150/s`."""
+    """A column with the amount done, the total and the speed: `1,200 of 8,000, 150/s`."""
 
     def render(self, task: Task) -> Text:
-        """Return it; nothing of a phase of one step, whose speed says nothing."""
+        """Return the text; empty for a phase of one step, whose speed means nothing."""
         if task.total is None or task.total <= 1:
             return Text("")
         speed = task.finished_speed or task.speed
@@ -74,9 +77,9 @@ class RateColumn(ProgressColumn):
 
 
 class LeftColumn(TimeRemainingColumn):
-    """The time left of a phase, where it can be told."""
+    """A column with the time left of a phase, where it can be estimated."""
 
     def render(self, task: Task) -> Text:
-        """Return it; nothing of a phase that is done, of one step, or without an end."""
+        """Return the text; empty for a phase that is finished, has one step, or no known end."""
         is_known = task.total is not None and task.total > 1 and not task.finished
         return Text.assemble(super().render(task), " left") if is_known else Text("")

@@ -1,4 +1,4 @@
-"""Which columns of a table are the text and the labels of its rows."""
+"""The columns of a table that have the text and the labels of its rows."""
 
 import re
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from xylem.base.errors import BadParameter
 from xylem.base.files import plain_name
 
 TABLES = (".csv", ".tsv", ".parquet")
-"""The suffixes of tables; but for .parquet, each may be followed by .gz or .zst."""
+"""The suffixes of tables; each but .parquet may be followed by .gz or .zst."""
 
 WEIGHT_MAX = 9
 """The greatest weight of a column."""
 
 COLUMNS_MAX = 64
-"""The most columns of text."""
+"""The maximum number of text columns."""
 
 SEPARATOR_CHARS_MAX = 16
 
@@ -23,20 +23,20 @@ _WEIGHED = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
 
 
 class TextColumn(NamedTuple):
-    """A column of text; its words count `weight` times, from 1 to WEIGHT_MAX."""
+    """A column of text; each of its words counts `weight` times, from 1 to WEIGHT_MAX."""
 
     name: str
     weight: int = 1
 
 
 class TableColumns(NamedTuple):
-    """The columns of a table that are read.
+    """The columns of a table that are read, and what separates its cells and labels.
 
-    texts      joined by line ends, in this order; of weight w, w times
+    texts      joined by line ends, in this order; a column of weight w is repeated w times
     labels     the column of the labels
     separator  stands between the labels of a cell; blanks around a label, and empty labels, are
                left out
-    delimiter  stands between the cells of a row of text; empty: what the suffix says
+    delimiter  stands between the cells of a row of text; empty: as the suffix of the file implies
     """
 
     texts: tuple[TextColumn, ...] = (TextColumn("text"),)
@@ -46,7 +46,7 @@ class TableColumns(NamedTuple):
 
 
 DEFAULT_COLUMNS = TableColumns()
-"""What is read where nothing is said."""
+"""The columns that are read if no option names any."""
 
 
 def columns_of(
@@ -55,16 +55,15 @@ def columns_of(
     separator: str | None,
     delimiter: str | None = None,
 ) -> TableColumns:
-    """Return the columns that `--text-column`, `--label-column`,
-    `--label-separator` and `--delimiter` say.
+    """Return the columns for the values of `--text-column`, `--label-column` and so on.
 
     A text is NAME or NAME=WEIGHT, a delimiter a character or "tab"; None: default. Raises
     BadParameter.
     """
     if texts is not None and len(texts) > COLUMNS_MAX:
         raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
-    chosen = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
-    names = [column.name for column in chosen]
+    text_columns = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
+    names = [column.name for column in text_columns]
     if len(set(names)) < len(names):
         raise BadParameter(
             f"text column: expected distinct names, found {', '.join(map(repr, names))}"
@@ -80,7 +79,7 @@ def columns_of(
             f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}"
         )
     return TableColumns(
-        chosen,
+        text_columns,
         DEFAULT_COLUMNS.labels if labels is None else labels,
         DEFAULT_COLUMNS.separator if separator is None else separator,
         mark,
@@ -90,8 +89,8 @@ def columns_of(
 def _text_column(text: str) -> TextColumn:
     if not text:
         raise BadParameter("text column: expected a name, found an empty one")
-    weighed = _WEIGHED.fullmatch(text)
-    name, weight = (weighed[1], int(weighed[2])) if weighed else (text, 1)
+    match = _WEIGHED.fullmatch(text)
+    name, weight = (match[1], int(match[2])) if match else (text, 1)
     if not 1 <= weight <= WEIGHT_MAX:
         raise BadParameter(
             f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}"
@@ -100,17 +99,17 @@ def _text_column(text: str) -> TextColumn:
 
 
 def is_table(path: Path) -> bool:
-    """Tell whether a file's name says that it is a table."""
+    """Return whether the suffix of a file is that of a table."""
     return plain_name(path).endswith(TABLES)
 
 
 def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
-    """Raise BadParameter where columns are chosen, but no file is a table."""
-    there = [file for file in files if file is not None]
-    # a directory may be one of tables
-    may_be = [is_table(file) or not file.suffix for file in there]
+    """Raise BadParameter if columns are chosen although no file is a table."""
+    paths = [file for file in files if file is not None]
+    # a directory, which has no suffix, may contain tables
+    may_be = [is_table(file) or not file.suffix for file in paths]
     if columns != DEFAULT_COLUMNS and not any(may_be):
-        found = ", ".join(repr(file.name) for file in there)
+        names = ", ".join(repr(file.name) for file in paths)
         raise BadParameter(
-            f"columns: expected a file that ends in {', '.join(TABLES)}, found {found}"
+            f"columns: expected a file that ends in {', '.join(TABLES)}, found {names}"
         )

@@ -1,7 +1,7 @@
-"""Errors of the service. `code` is stable: clients and scripts may rely on it. No HTTP here.
+"""Errors of the service. No HTTP here.
 
-BadInput is the caller's fault: the command line exits with 2. Unavailable may succeed later.
-`docs/errors.md` lists them all.
+`code` is stable: clients and scripts may rely on it. BadInput is the caller's fault: the command
+line exits with 2. Unavailable may succeed later. `docs/errors.md` lists all errors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,48 +9,47 @@ from typing import NamedTuple, Self
 
 
 class XylemError(Exception):
-    """Anything the service refuses or fails at; the message says
-    what was expected and what was found.
-    """
+    """An error that the service raises; the message says what was expected and what was found."""
 
     code = "error"
 
-    told: str | None = None
-    """What clients are told instead of the message, where that says more than they should know."""
+    public_message: str | None = None
+    """The message for clients, if the message itself must not be shown to them; else None."""
 
     def __init_subclass__(cls, code: str | None = None) -> None:
-        """Take the code of a class; one that says none has that of the class above it."""
+        """Set the code of a subclass; without one it has the code of its base class."""
         if code is not None:
             cls.code = code
 
 
 class BadInput(XylemError, code="bad-input"):
-    """The caller gave something that cannot be used; `path` says where
-    in a request: `instances[3].text`.
+    """The caller gave something that cannot be used.
+
+    path  where it is in a request, such as `instances[3].text`
     """
 
     path: str | None = None
 
     def at(self, path: str) -> Self:
-        """Return this error, its place being `path`."""
+        """Set the place in the request to `path`, and return this error."""
         self.path = path
         return self
 
-    def kept(self) -> Self:
-        """Return this error as one that is told later, without the frames that raised it.
+    def without_frames(self) -> Self:
+        """Remove the cause and the frames of this error, and return it, so that it can be kept.
 
-        A frame has its callers', and who keeps the error is one of them: a cycle, with all that
-        they hold.
+        A traceback refers to the frames of its callers. If one of them keeps the error, both refer
+        to each other: a cycle, with all that they hold.
         """
         self.__cause__ = self.__context__ = self.__traceback__ = None
         return self
 
     def within(self, outer: str) -> Self:
-        """Return this error, its place so far being one within `outer`."""
+        """Put `outer` in front of the place in the request, and return this error."""
         return self.at(f"{outer}.{self.path}" if self.path else outer)
 
     def without(self, outer: str) -> Self:
-        """Return this error, its place being told from `outer` on, within which it was."""
+        """Remove `outer` from the front of the place in the request, and return this error."""
         return self.at((self.path or "").removeprefix(outer).removeprefix("."))
 
 
@@ -59,32 +58,35 @@ class BadData(BadInput, code="bad-data"):
 
 
 class BadModel(BadInput, code="bad-model"):
-    """A file of a model that another library saved, which cannot be
-    imported; the message begins with it.
-    """
+    """A model file of another library that cannot be imported; the message begins with the file."""
 
 
 class ParameterFault(NamedTuple):
-    """What is wrong with a parameter; the name is empty where it is none's alone."""
+    """What is wrong with a parameter.
+
+    name  empty if no single parameter is at fault
+    """
 
     name: str
     message: str
 
 
 class BadParameter(BadInput, code="bad-parameter"):
-    """A parameter or setting out of its range, of the wrong type, or unknown.
+    """A parameter or setting that is unknown, of the wrong type, or out of its range.
 
-    `faults` has what is wrong with each of several parameters that were given together.
+    faults  what is wrong with each parameter, where several were checked together
     """
 
     faults: tuple[ParameterFault, ...] = ()
 
     @classmethod
     def of(cls, faults: Iterable[ParameterFault]) -> Self:
-        """Return the error that tells all these faults."""
-        told = tuple(faults)
-        error = cls("; ".join(f"{name}: {message}" if name else message for name, message in told))
-        error.faults = told
+        """Return one error that has all these faults."""
+        all_faults = tuple(faults)
+        error = cls(
+            "; ".join(f"{name}: {message}" if name else message for name, message in all_faults)
+        )
+        error.faults = all_faults
         return error
 
 
@@ -97,7 +99,10 @@ class BadRequest(BadInput, code="bad-request"):
 
 
 class BadFields(BadRequest):
-    """Several fields of a request that cannot be used; `faults` has each, with its place."""
+    """Several fields of a request that cannot be used.
+
+    faults  an error for each field, with its place
+    """
 
     def __init__(self, faults: Sequence[BadInput]) -> None:
         super().__init__("; ".join(map(located, faults)))
@@ -113,7 +118,7 @@ class UnsupportedOption(BadInput, code="unsupported-option"):
 
 
 class NotTuned(BadInput, code="thresholds-not-tuned"):
-    """Tuned thresholds were asked of a model that has none; the message says how to tune them."""
+    """Tuned thresholds of a model that has none; the message says how to tune them."""
 
 
 class UnknownLabel(BadInput, code="unknown-label"):
@@ -125,13 +130,13 @@ class LimitExceeded(BadInput, code="limit-exceeded"):
 
 
 class KeyNotFound(BadInput, code="key-not-found"):
-    """A key of the service that is not there, or is not in force where it must be."""
+    """A key of the service that does not exist, or is not in force where it must be."""
 
 
 class AccessRefused(BadInput, code="unauthorized"):
-    """A request without a key where one is needed, or with one that is unknown.
+    """A request without a key where one is needed, or with an unknown key.
 
-    challenge  what the header WWW-Authenticate of the answer says (RFC 6750)
+    challenge  the value of the answer's header WWW-Authenticate (RFC 6750)
     """
 
     challenge = 'Bearer realm="xylem"'
@@ -144,13 +149,13 @@ class KeyRevoked(AccessRefused, code="key-revoked"):
 
 
 class KeyExpired(AccessRefused, code="key-expired"):
-    """A key whose time is over."""
+    """A key that has expired."""
 
     challenge = 'Bearer realm="xylem", error="invalid_token"'
 
 
 class ScopeMissing(AccessRefused, code="scope-missing"):
-    """A key in force that does not have the scope that the route asks for."""
+    """A key in force that does not have the scope that the route needs."""
 
     challenge = 'Bearer realm="xylem", error="insufficient_scope"'
 
@@ -164,7 +169,7 @@ class ScheduleNotFound(BadInput, code="schedule-not-found"):
 
 
 class JobConflict(BadInput, code="job-conflict"):
-    """The state of a job forbids what was asked."""
+    """The state of a job does not allow what was requested."""
 
 
 class JobFailed(XylemError):
@@ -177,62 +182,63 @@ class JobFailed(XylemError):
 
 
 class IdempotencyConflict(BadInput, code="idempotency-conflict"):
-    """An idempotency key that came with another request before."""
+    """An idempotency key that was used before, with another request."""
 
 
 class DataNotFound(BadInput, code="data-not-found"):
-    """No file of this name below the data directory."""
+    """There is no file of this name below the data directory."""
 
 
 class Unavailable(XylemError, code="unavailable"):
-    """Cannot be done now; the same call may succeed later."""
+    """Something that cannot be done now; the same call may succeed later."""
 
 
 class Overloaded(Unavailable, code="overloaded"):
-    """Too much is asked at once."""
+    """Too many requests, or too much work, at once."""
 
 
 class TimedOut(Unavailable, code="timed-out"):
-    """Not answered in the time that a limit gives."""
+    """A request that was not answered within a time limit."""
 
 
 class ModelUnavailable(Unavailable, code="model-unavailable"):
-    """The model is in the store, but its version cannot be served."""
+    """A model whose version is in the store, but cannot be served."""
 
 
 class DatabaseUnavailable(Unavailable, code="database-unavailable"):
-    """The database does not answer, or cannot be written."""
+    """A database that does not answer, or cannot be written."""
 
     @classmethod
     def confidential(cls, message: str) -> Self:
-        """Return an error with what the database said, which may name
-        hosts, users and paths: for the log.
+        """Return an error whose message goes to the log only; clients read a general one.
+
+        The message comes from the database, and may name hosts, users and paths.
         """
         error = cls(message)
-        error.told = "expected a database that answers, found that it does not"
+        error.public_message = "expected a database that answers, found that it does not"
         return error
 
 
 class DatabaseUnsupported(DatabaseUnavailable, code="database-unsupported"):
-    """The database has the schema of a newer release, or an encoding other than UTF8."""
+    """A database with the schema of a newer release, or an encoding other than UTF8."""
 
 
 class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
-    """The thresholds that the database has for a version are those of another one of that name."""
+    """Thresholds in the database that belong to another version of the same name."""
 
 
-def told_of(error: Exception) -> str:
-    """Return what clients are told of an error: of one of ours what it
-    tells, of any other its type alone.
+def public_message_of(error: Exception) -> str:
+    """Return the message of an error that clients may read.
 
-    Messages of the system name paths of the machine; those are for the log.
+    For an error of the service or of the store this is its public message, for any other error only
+    its type. Messages of the system name paths of the machine; those are for the log.
     """
-    if not hasattr(error, "told"):  # which errors of the service and of the store have
+    if not hasattr(error, "public_message"):  # only errors of the service and the store do
         return type(error).__name__
-    return error.told or located(error)
+    return error.public_message or located(error)
 
 
 def located(error: Exception) -> str:
-    """Return the message of an error, the place of a fault in a request in front of it."""
+    """Return the message of an error, with the place in the request in front, if it has one."""
     path = error.path if isinstance(error, BadInput) else None
     return f"{path}: {error}" if path else str(error)

@@ -1,6 +1,4 @@
-"""What is wrong with a value, in words: "expected X, found Y", for requests and
-parameters alike.
-"""
+"""Messages for values that cannot be used, "expected X, found Y": for requests and parameters."""
 
 import difflib
 import functools
@@ -10,8 +8,9 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 FAULT = "bad-request"
-"""The type of errors of our own: the value is not what was expected,
-and the context's `message` says why.
+"""The type of the service's own pydantic errors: a value that is not what was expected.
+
+The context of the error has the message as `message`.
 """
 
 _EXPECTED = {
@@ -32,19 +31,22 @@ _LENGTHS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "ma
 
 
 def fault(message: str, path: str = "") -> PydanticCustomError:
-    """Return the error of a value that is not what was expected; `path` leads to it from here."""
+    """Return the pydantic error of a value that is not what was expected.
+
+    path  leads from the validated value to the faulty one
+    """
     return PydanticCustomError(FAULT, "{message}", {"message": message, "path": path})
 
 
-def sentence_of(found: Any, expected: str | None = None) -> str:
-    """Return what one of the errors of a ValidationError says.
+def sentence_of(error: Any, expected: str | None = None) -> str:
+    """Return the message for one of the errors of a ValidationError.
 
-    expected  what the field takes, in words; None: what the type of the error tells of it
+    expected  what the field takes, in words; None: derived from the type of the error
     """
-    kind = found["type"]
-    context = found.get("ctx", {})
+    kind = error["type"]
+    context = error.get("ctx", {})
     if kind == "missing":
-        return f"expected the field {found['loc'][-1]}, found none"
+        return f"expected the field {error['loc'][-1]}, found none"
     if expected is None and kind in _LENGTHS:
         word, key = _LENGTHS[kind]
         return f"expected {word} {context[key]} items, found {context['actual_length']}"
@@ -54,14 +56,20 @@ def sentence_of(found: Any, expected: str | None = None) -> str:
     if expected is None and kind == "literal_error":
         expected = str(context["expected"])
     if expected is None:
-        expected = _EXPECTED.get(kind, found["msg"])
-    return f"expected {expected}, found {what_is(found['input'])}"
+        expected = _EXPECTED.get(kind, error["msg"])
+    return f"expected {expected}, found {what_is(error['input'])}"
 
 
-def unknown(name: str, known: Collection[str], what: str) -> str:
-    """Return what is wrong with a name that is not known, and which one may have been meant."""
-    hint = did_you_mean(shortened(name), known)
-    return f"expected {'only ' if known else 'none'}{', '.join(known)}, found another {what}{hint}"
+def unknown(name: str, known_names: Collection[str], noun: str) -> str:
+    """Return the message for an unknown name, with a similar known name as a hint.
+
+    noun  what the name is: "field", "parameter"
+    """
+    hint = did_you_mean(shortened(name), known_names)
+    return (
+        f"expected {'only ' if known_names else 'none'}{', '.join(known_names)}, "
+        f"found another {noun}{hint}"
+    )
 
 
 _ELSEWHERE = {
@@ -73,34 +81,36 @@ _ELSEWHERE = {
     "beam_size": "beam_width",
     "timeout": "deadline_ms",
 }
-"""What other libraries and services call things, where our name for it looks different."""
+"""Names that other libraries and services use for options whose names here look different."""
 
 
-def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) -> str:
-    """Return "; did you mean ...?" with the name that is most alike; empty where none is."""
-    near = _nearest(name, tuple(known))
+def did_you_mean(name: str, candidates: Iterable[str], *, is_quoted: bool = False) -> str:
+    """Return '; did you mean ...?' with the most similar candidate; empty if none is similar."""
+    near = _nearest(name, tuple(candidates))
     if near is None:
         return ""
     return f"; did you mean {near!r:.80}?" if is_quoted else f"; did you mean {near}?"
 
 
 @functools.lru_cache(256)
-def _nearest(name: str, known: tuple[str, ...]) -> str | None:
-    """Return the name that is most alike; kept, as a client makes the same mistake in
-    each request.
+def _nearest(name: str, candidates: tuple[str, ...]) -> str | None:
+    """Return the most similar candidate, None if none is similar.
+
+    Results are cached, because a client makes the same mistake in each request.
     """
-    if (own := _ELSEWHERE.get(name)) in known:
-        return own
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    if (equivalent := _ELSEWHERE.get(name)) in candidates:
+        return equivalent
+    return next(iter(difflib.get_close_matches(name, candidates, n=1)), None)
 
 
 SHOWN = 60
-"""Characters of a text that are shown."""
+"""The most characters of a text that a message shows."""
 
 
 def what_is(value: object) -> str:
-    """Return what a JSON value is, in a few words: never its whole
-    content, and no deeper than itself.
+    """Return a short description of a JSON value.
+
+    It never has the whole content of a long value, and never looks into nested ones.
     """
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
@@ -114,5 +124,5 @@ def what_is(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the beginning of a text."""
+    """Return a text, cut off after SHOWN characters."""
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

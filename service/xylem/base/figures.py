@@ -1,4 +1,4 @@
-"""Figures that every process of the service tells of itself: its log and what it follows."""
+"""Metrics that every process of the service reports: of its log, and of its followers."""
 
 import time
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from xylem.base.process import succeeded_at
 
 
 class ProcessFigures(Collector):
-    """The figures of this process."""
+    """A collector of the metrics of this process."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the figures."""
+        """Yield the metrics."""
         yield CounterMetricFamily(
             "xylem_log_lines_dropped", "Log lines that could not be written.", value=lines_dropped()
         )

@@ -1,4 +1,4 @@
-"""What names of data files say: how they are packed, and whether they are in an object store."""
+"""Names of data files: how a file is compressed, and whether it is in an object store."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 from xylem.base.errors import BadParameter
 
 PACKED = (".gz", ".zst")
-"""What the name of a file ends in whose bytes are packed."""
+"""The suffixes of compressed files."""
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.")
 _LOCAL = "file://"
@@ -23,19 +23,18 @@ SECONDS: dict[str, dict[str, Any]] = {
         "config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}
     }
 }
-"""How long each kind of object store may take to answer, as its driver takes it."""
+"""The timeouts of each kind of object store, as options of its driver."""
 
 
 class RemotePath(PosixPath):
-    """A file or directory in an object store, by its URL; its
-    methods that ask the store are `fs`'s.
+    """A file or directory in an object store, by its URL; operations go to `fs`, its file system.
 
-    Credentials are those of the driver's environment.
+    Credentials come from the driver's environment.
     """
 
     def __str__(self) -> str:
-        scheme, _, rest = super().__str__().partition(":/")
-        return f"{scheme}://{rest}"
+        scheme, _, location = super().__str__().partition(":/")
+        return f"{scheme}://{location}"
 
     def __fspath__(self) -> str:
         return str(self)
@@ -44,7 +43,7 @@ class RemotePath(PosixPath):
     def fs(self) -> Any:
         """Return fsspec's file system of the store.
 
-        Raises BadParameter for one that is not known.
+        Raises BadParameter for an unknown one.
         """
         return file_system(str(self))[0]
 
@@ -54,49 +53,47 @@ class RemotePath(PosixPath):
         return str(file_system(str(self))[1])
 
     def open(self, mode: str = "r", *_: Any, **options: Any) -> Any:
-        """Return the opened object. Raises what the driver does."""
+        """Return the opened object. Raises the driver's errors."""
         return self.fs.open(self.key, mode, **options)
 
     def is_dir(self, **_: Any) -> bool:
-        """Tell whether there are objects below the name. Raises what the driver does."""
+        """Return whether there are objects below the name. Raises the driver's errors."""
         return bool(self.fs.isdir(self.key))
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove the object. Raises what the driver does."""
+        """Remove the object. Raises the driver's errors."""
         self.fs.rm_file(self.key)
 
 
 def file_system(url: str, **options: Any) -> tuple[Any, str]:
-    """Return fsspec's file system of a URL, and the name in it. Raises BadParameter."""
+    """Return fsspec's file system of a URL, and the name within it. Raises BadParameter."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        fault = (
-            "expected fsspec for what is at a URL, found none: pip install 'xylem-serve[remote]'"
-        )
+        fault = "a file at a URL needs fsspec: pip install 'xylem-serve[remote]'"
         raise BadParameter(fault) from None
     seconds = SECONDS.get(url.partition("://")[0], {})
     try:
-        found, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
+        filesystem, name = url_to_fs(url, use_listings_cache=False, **seconds, **options)
     except (ImportError, ValueError) as error:
         raise BadParameter(
-            f"{shown_url(url)}: expected the URL of an object store, found: {error}"
+            f"{redacted_url(url)}: expected the URL of an object store, found: {error}"
         ) from None
-    return found, name
+    return filesystem, name
 
 
-def shown_url(url: str) -> str:
+def redacted_url(url: str) -> str:
     """Return a URL without what may be secret in it: a user, a password, a query."""
-    scheme, mark, rest = url.partition("://")
-    place = rest.partition("?")[0]
+    scheme, mark, location = url.partition("://")
+    place = location.partition("?")[0]
     return f"{scheme}{mark}{place.rpartition('@')[2]}"
 
 
 def file_path(text: str) -> Path:
-    """Return the path that an option names: of this machine, or for a URL of an object store.
+    """Return the path for the value of an option: local, or remote for the URL of an object store.
 
-    Raises BadParameter for a URL with a user, whose password would be told in messages, and for no
-    name: a variable of the shell that is not set would name the working directory.
+    Raises BadParameter for a URL with a user, because messages would show its password, and for an
+    empty name: from a shell variable that is not set it would become the working directory.
     """
     if not text:
         raise BadParameter("expected the name of a file, found an empty one")
@@ -110,18 +107,22 @@ def file_path(text: str) -> Path:
 
 
 def absolute(path: Path) -> Path:
-    """Return a path as other processes find it."""
+    """Return a path by which other processes find the file."""
     return path if isinstance(path, RemotePath) else path.absolute()
 
 
 def faults_of(path: Path) -> tuple[type[Exception], ...]:
-    """Return what may be raised where a file cannot be read: each driver has errors of its own."""
+    """Return the exceptions that reading a file may raise.
+
+    For an object store these are all: each driver has errors of its own.
+    """
     return (Exception,) if isinstance(path, RemotePath) else (OSError,)
 
 
 def refuse_special(path: Path) -> None:
-    """Raise OSError for a pipe, a socket or a device, as `<(command)`
-    is: to open one can wait for ever.
+    """Raise OSError for a pipe, a socket or a device, such as `<(command)`.
+
+    Opening one can block for ever.
     """
     if not isinstance(path, RemotePath) and path.exists() and not (path.is_file() or path.is_dir()):
         fault = (
@@ -131,12 +132,12 @@ def refuse_special(path: Path) -> None:
 
 
 def n_bytes_of(path: Path) -> int:
-    """Return the size of a file. Raises what its driver does."""
+    """Return the size of a file in bytes. Raises the driver's errors."""
     return int(path.fs.size(path.key) if isinstance(path, RemotePath) else path.stat().st_size)
 
 
-def said_by(error: Exception) -> str:
-    """Return what an error of the disk or of a driver says, short."""
+def reason_of(error: Exception) -> str:
+    """Return the reason of an error of a disk or driver: one line of at most 200 characters."""
     text = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
     return str(text).split("\n", 1)[0][:200]
 
@@ -147,23 +148,27 @@ def plain_name(path: Path) -> str:
 
 
 def is_pattern(path: Path) -> bool:
-    """Tell whether a path has `*`, `?` or `[`, which stand for many names."""
+    """Return whether a path has `*`, `?` or `[`, so that it may match many files."""
     return not set("*?[").isdisjoint(str(path))
 
 
 def is_directory(path: Path) -> bool:
-    """Tell whether a path is a directory; a pattern, and what cannot be looked at, is none."""
+    """Return whether a path is a directory.
+
+    False for a pattern, and for a path that cannot be examined: reading it will report why.
+    """
     if isinstance(path, RemotePath) and is_pattern(path):
         return False
     try:
         return path.is_dir()
-    except faults_of(path):  # who reads it is told why
+    except faults_of(path):  # reading it reports the reason
         return False
 
 
 def names_in(directory: Path) -> set[str]:
-    """Return the names of files in a directory; none of one that is not there. Raises
-    BadParameter.
+    """Return the names of the files in a directory; empty if the directory does not exist.
+
+    Raises BadParameter.
     """
     try:
         if isinstance(directory, RemotePath):
@@ -176,23 +181,23 @@ def names_in(directory: Path) -> set[str]:
         return set()
     except faults_of(directory) as error:
         raise BadParameter(
-            f"{directory}: expected a directory to list, found: {said_by(error)}"
+            f"{directory}: expected a directory to list, found: {reason_of(error)}"
         ) from None
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file as `unfinished` does. Raises BadParameter where it cannot be written."""
+    """Yield a file as `unfinished` does. Raises BadParameter if it cannot be written."""
     try:
         with unfinished(path) as file:
             yield file
     except OSError as error:
-        raise BadParameter(f"{path}: expected to write it, found: {said_by(error)}") from None
+        raise BadParameter(f"{path}: expected to write it, found: {reason_of(error)}") from None
 
 
 @contextmanager
 def unfinished(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write that is at `path` when the block has ended well: all of it, or nothing.
+    """Yield a file to write; it appears at `path` only when the block ends without an error.
 
     Its directory is made. Raises OSError.
     """
@@ -203,16 +208,16 @@ def unfinished(path: Path) -> Iterator[BinaryIO]:
             try:
                 path.fs.put_file(local.name, path.key)
             except Exception as error:  # each driver has errors of its own
-                raise OSError(None, said_by(error)) from None
+                raise OSError(None, reason_of(error)) from None
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with aside.open("xb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -1,9 +1,8 @@
-"""Parameters of trainers and features: pydantic models whose fields
-say their type, range and meaning.
+"""Parameters of trainers and features: pydantic models whose fields have type, range and meaning.
 
 A field is declared once: `trees: int = Field(default=1, ge=1, le=100, description="...")`, a choice
 as `Literal["a", "b"]`. From that come the checks, the error texts, docs/parameters.md and the JSON
-Schema (`model_json_schema()`), whether a command line says the values or a JSON object.
+Schema (`model_json_schema()`), whether the values come from a command line or a JSON object.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,7 @@ from xylem.base.faults import FAULT, sentence_of, shortened, unknown, what_is
 Scalar: TypeAlias = bool | int | float | str | None
 
 FAULTS_MAX = 100
-"""Parameters of which is told what is wrong with them."""
+"""The most parameters whose faults are reported."""
 
 _BOUNDS = {
     "minimum": "at least",
@@ -31,19 +30,19 @@ _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 @dataclass(frozen=True)
 class Expected:
-    """An annotation of a field: what it takes, in words, where its JSON Schema does
-    not say it all.
+    """An annotation of a field: what it takes, in words.
+
+    Needed only where the JSON Schema of the field does not say it all.
     """
 
     words: str
 
 
 class Parameters(BaseModel):
-    """The base of all parameters: frozen, and checked when made, each value of just its type.
+    """The base of all parameters: frozen, and checked when made, each value of exactly its type.
 
     Making one raises BadParameter, whose `faults` are all that is wrong. Numbers are finite; an
-    integer is taken for a float, nothing else is converted. `model_dump()` is what a manifest
-    keeps.
+    integer is taken for a float, nothing else is converted. A manifest stores `model_dump()`.
     """
 
     model_config = ConfigDict(
@@ -51,7 +50,7 @@ class Parameters(BaseModel):
     )
 
     prefix: ClassVar[str] = ""
-    """What the names begin with where other parameters stand beside them."""
+    """The prefix of the names in messages, where other parameters stand beside these."""
 
     def __init__(self, /, **values: Any) -> None:
         try:
@@ -61,17 +60,16 @@ class Parameters(BaseModel):
 
     @classmethod
     def parse(cls, items: Iterable[str]) -> Self:
-        """Return the parameters that `key=value` items of a command line
-        say, the others at their defaults.
+        """Return the parameters from `key=value` items of a command line, others at their defaults.
 
-        Raises BadParameter for an item without `=`, a key that is unknown or given twice, a value
+        Raises BadParameter for an item without `=`, a key that is unknown or appears twice, a value
         of another type or out of its range.
         """
         return cls.from_text(split_items(items))
 
     @classmethod
     def from_text(cls, values: Mapping[str, str]) -> Self:
-        """Return the parameters that texts by name say: as `parse`."""
+        """Return the parameters from texts by name, converted and checked as by `parse`."""
         fields = cls.model_fields
         return cls(
             **{
@@ -82,31 +80,33 @@ class Parameters(BaseModel):
 
     @classmethod
     def from_json(cls, values: object) -> Self:
-        """Return the parameters that a JSON object says, the others at their
-        defaults; as `parse`.
+        """Return the parameters from a JSON object; others have their defaults.
+
+        Raises BadParameter, as `parse`.
         """
         return cls(**json_object(values))
 
 
 def split_items(items: Iterable[str]) -> dict[str, str]:
-    """Return the texts by name that `key=value` items say. Raises BadParameter."""
-    found: dict[str, str] = {}
+    """Return the text of each name from `key=value` items. Raises BadParameter."""
+    texts: dict[str, str] = {}
     faults = []
     for item in items:
         key, equals, text = item.partition("=")
         if not equals:
             faults.append(ParameterFault("", f"expected key=value, found {shortened(item)!r}"))
-        elif key in found:
+        elif key in texts:
             faults.append(ParameterFault(shortened(key), "expected once, found twice"))
-        found[key] = text
+        texts[key] = text
     if faults:
         raise BadParameter.of(faults)
-    return found
+    return texts
 
 
 def scalar_of(text: str) -> Scalar:
-    """Return the value that a word of a command line stands for:
-    `true`, `null`, `2`, `0.5`, or itself.
+    """Return the value of a word of a command line: `true`, `null`, `2` and `0.5` as in JSON.
+
+    Any other word is itself, as a string.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -119,14 +119,14 @@ def scalar_of(text: str) -> Scalar:
 
 
 def json_object(values: object) -> dict[str, Any]:
-    """Return the JSON object that a value is. Raises BadParameter."""
+    """Return a value, checked to be a JSON object. Raises BadParameter."""
     if not isinstance(values, dict):
         raise BadParameter.of([ParameterFault("", f"expected an object, found {what_is(values)}")])
     return values
 
 
 def expected_of(parameters: type[Parameters], name: str) -> str | None:
-    """Return what a parameter takes, in words; None: its JSON Schema has no words here."""
+    """Return what a parameter takes, in words; None if its JSON Schema is too complex for that."""
     words = [
         note.words for note in parameters.model_fields[name].metadata if isinstance(note, Expected)
     ]
@@ -138,8 +138,8 @@ def _words(schema: Mapping[str, Any]) -> str | None:
         words_first = sorted(
             schema["anyOf"], key=lambda kind: "const" not in kind and kind.get("type") != "null"
         )
-        each = [_words(kind) for kind in words_first]
-        return None if None in each else " or ".join(map(str, each))
+        alternatives = [_words(kind) for kind in words_first]
+        return None if None in alternatives else " or ".join(map(str, alternatives))
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
@@ -150,36 +150,36 @@ def _words(schema: Mapping[str, Any]) -> str | None:
     if "multipleOf" in schema:
         return None
     noun = "an integer" if kind == "integer" else "a number"
-    shown = {
+    limits = {
         bound: str(schema[bound]) if kind == "integer" else f"{schema[bound]:g}"
         for bound in _BOUNDS
         if bound in schema
     }
-    if shown.keys() == {"minimum", "maximum"}:
-        return f"{noun} from {shown['minimum']} to {shown['maximum']}"
-    of = " and ".join(f"{_BOUNDS[bound]} {value}" for bound, value in shown.items())
-    return f"{noun} of {of}" if of else noun
+    if limits.keys() == {"minimum", "maximum"}:
+        return f"{noun} from {limits['minimum']} to {limits['maximum']}"
+    bounds = " and ".join(f"{_BOUNDS[bound]} {value}" for bound, value in limits.items())
+    return f"{noun} of {bounds}" if bounds else noun
 
 
 def _faults(parameters: type[Parameters], error: ValidationError) -> list[ParameterFault]:
-    """Return what is wrong with the first parameters that are wrong, one fault each."""
+    """Return what is wrong with the first FAULTS_MAX faulty parameters, one fault for each."""
     faults: dict[str | None, str] = {}
-    for found in error.errors(include_url=False):
-        place = found["loc"] or (found.get("ctx", {}).get("path") or None,)
+    for details in error.errors(include_url=False):
+        place = details["loc"] or (details.get("ctx", {}).get("path") or None,)
         name = None if place[0] is None else str(place[0])
         if name not in faults and len(faults) < FAULTS_MAX:
-            faults[name] = _message(parameters, name, found)
+            faults[name] = _message(parameters, name, details)
     return [
         ParameterFault("" if name is None else parameters.prefix + shortened(name), message)
         for name, message in faults.items()
     ]
 
 
-def _message(parameters: type[Parameters], name: str | None, found: Any) -> str:
-    if found["type"] == FAULT:
-        return str(found["ctx"]["message"])
+def _message(parameters: type[Parameters], name: str | None, details: Any) -> str:
+    if details["type"] == FAULT:
+        return str(details["ctx"]["message"])
     if name is None:
-        return str(found["msg"])
-    if found["type"] == "extra_forbidden":
+        return str(details["msg"])
+    if details["type"] == "extra_forbidden":
         return unknown(name, list(parameters.model_fields), "parameter")
-    return sentence_of(found, expected_of(parameters, name))
+    return sentence_of(details, expected_of(parameters, name))

@@ -1,6 +1,4 @@
-"""What a process sets for itself: its limit of open files, how often it
-collects garbage, what it repeats.
-"""
+"""What a process sets for itself: its limit of open files, garbage collection, repeated actions."""
 
 import errno
 import gc
@@ -15,24 +13,24 @@ from xylem.base.errors import XylemError
 from xylem.base.logs import log
 
 succeeded_at: dict[str, float] = {}
-"""When each follower of this process last succeeded, or began, by name; by the monotonic clock."""
+"""The time of each follower's last success or start, by its name; by the monotonic clock."""
 
 
 class Repeating:
-    """Calls `action` in a thread of its own, so many seconds after each
-    call, and goes on whatever it raises.
+    """Calls `action` in its own thread, again and again, whatever the action raises.
 
     The first error is logged, and the first success after it. An action that returns False has
     failed, and has logged that itself.
 
-    stopping  set once it is told to stop; an action that takes long looks at it
+    stopping  set by `stop`; an action that takes long looks at it
     """
 
     def __init__(
         self, name: str, action: Callable[[], object], seconds: float, *, at_once: bool
     ) -> None:
-        """Take what is done, and whether it is done at the start already or after the
-        first pause.
+        """Take the action, and the pause in seconds after each call.
+
+        at_once  whether the first call comes at the start, not after the first pause
         """
         self._name = name
         self._action = action
@@ -48,12 +46,12 @@ class Repeating:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         succeeded_at[self._name] = time.monotonic()
         self._thread.start()
 
     def stop(self, seconds: float | None = None) -> None:
-        """Stop, and wait for the call under way, at most so long. Blocking."""
+        """Stop, and wait at most `seconds` for a call that is running. Blocking."""
         self.stopping.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
@@ -87,40 +85,36 @@ class Repeating:
         self._is_failing = False
 
 
-OWN = 64
-"""Descriptors that the process needs itself: libraries, the database, the log,
-sockets that listen.
-"""
+RESERVED_DESCRIPTORS = 64
+"""Descriptors that the process itself needs: libraries, database, log, listening sockets."""
 
 
 def raise_limit(connections: int) -> None:
-    """Raise the limit of open files as far as this process may,
-    and log it if it is too low even so.
+    """Raise the limit of open files as far as this process may, and log it if it stays too low.
 
-    connections   as many are to be open at a time, at least
+    connections   the number of connections that must be able to be open at a time
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-        except (ValueError, OSError):  # a system that has a lower limit of its own
+        except (ValueError, OSError):  # the system's own limit is lower
             pass
-    needed = connections + OWN
-    if soft != resource.RLIM_INFINITY and soft < needed:
+    required_limit = connections + RESERVED_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < required_limit:
         log(
             logging.WARNING,
             "descriptors_few",
-            detail=f"expected a limit of {needed} open files, found {soft}: raise it (ulimit "
-            "-n), or lower "
-            "XYLEM_REQUESTS_MAX",
+            detail=f"expected a limit of {required_limit} open files, found {soft}: "
+            "raise it (ulimit -n), or lower XYLEM_REQUESTS_MAX",
         )
 
 
 def are_used_up() -> bool:
     """Return whether no further file or connection can be opened now.
 
-    Cost: two calls of the system.
+    Costs two system calls.
     """
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -133,13 +127,14 @@ _USUAL = gc.get_threshold()
 
 
 def collect_seldom() -> None:
-    """Let the collector begin after many objects: what a process begins with, or
-    compiles, stays.
+    """Let the garbage collector run only after many new objects.
+
+    What a process imports or compiles at its start stays in memory, and need not be looked at.
     """
     gc.set_threshold(20_000, 10, 10)
 
 
 def settle() -> None:
-    """Never look again at what there is now, and at what comes as usual."""
+    """Exempt all present objects from garbage collection; new ones are collected as usual."""
     gc.freeze()
     gc.set_threshold(*_USUAL)

@@ -1,6 +1,4 @@
-"""How many processors this process may use: fewer than the
-machine has, in a container with a quota.
-"""
+"""The number of processors that this process may use: fewer than all, if there is a quota."""
 
 import math
 import os
@@ -9,30 +7,29 @@ from functools import cache
 from pathlib import Path
 
 _GROUP = re.compile(r"^\d+:(|.*\bcpu\b.*):/(.*)$", re.MULTILINE)
-"""A line about groups: of version 2 without controllers, of
-version 1 with theirs, as `cpu,cpuacct`.
+"""A line of a control group: of version 2 without controllers, of version 1 with a list of them
+that has `cpu`, such as `cpu,cpuacct`.
 """
 
 
 @cache
 def n_processors(
-    groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
+    groups: Path = Path("/proc/self/cgroup"), mount_point: Path = Path("/sys/fs/cgroup")
 ) -> int:
-    """Return the number of processors of this process: its affinity,
-    or the quota of its control group.
+    """Return the number of processors of this process: the smaller of its affinity and its quota.
 
-    A group has at most what those around it have. In a container the names may be those that the
-    host sees, while the container's own group is mounted as the root: a group that is not there has
-    no quota. A part of a processor counts as a whole one: with a quota of 1.5, one thread would
-    leave a third unused.
+    A control group has at most the quotas of the groups around it. In a container the names may be
+    those that the host sees, while the container's own group is mounted as the root: a group that
+    is not there has no quota. A part of a processor counts as a whole one: with a quota of 1.5, one
+    thread would leave a third of it unused.
 
     groups   the file that names the control groups of this process
-    mounted  where control groups are mounted, of version 1, 2 or both
+    mount_point  where control groups are mounted, of version 1, 2 or both
     """
     quotas = [float(len(os.sched_getaffinity(0)))]
     for controllers, name in _GROUP.findall(groups.read_text() if groups.exists() else ""):
         for group in (Path(name), *Path(name).parents):
-            folder = mounted / ("cpu" if controllers else "") / group
+            folder = mount_point / ("cpu" if controllers else "") / group
             files = [folder / file for file in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")]
             numbers = " ".join(file.read_text() for file in files if file.is_file()).split()
             if len(numbers) == 2 and all(map(str.isdecimal, numbers)):  # not max or -1: no quota

@@ -1,4 +1,4 @@
-"""Sparse rows: what readers and features produce and engines and trainers consume."""
+"""Sparse rows: readers and features produce them, engines and trainers consume them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
-"""indptr, indices and values of rows, as kernels take and return them."""
+"""The arrays indptr, indices and values of rows, as kernels take and return them."""
 
 
 class SparseRows(NamedTuple):
@@ -35,9 +35,7 @@ class SparseRows(NamedTuple):
 
     @staticmethod
     def join(parts: Sequence[SparseRows]) -> SparseRows:
-        """Return the rows of all parts, one at least, one after the
-        other; one part is returned as it is.
-        """
+        """Return the rows of all parts, one after the other; a single part is returned as it is."""
         if len(parts) == 1:
             return parts[0]
         indices, values = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
@@ -45,17 +43,17 @@ class SparseRows(NamedTuple):
 
     def cut(self, first: int, last: int) -> SparseRows:
         """Return rows first .. last - 1; indices and values are views."""
-        indptr, at = _cut(self.indptr, first, last)
-        return SparseRows(indptr, self.indices[at], self.values[at], self.n_features)
+        indptr, entries = _cut(self.indptr, first, last)
+        return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
 
     def take(self, chosen: NDArray[Any]) -> SparseRows:
-        """Return the rows at these positions, in their order."""
-        indptr, at = _taken(self.indptr, chosen)
-        return SparseRows(indptr, self.indices[at], self.values[at], self.n_features)
+        """Return the rows at the positions `chosen`, in this order."""
+        indptr, entries = _taken(self.indptr, chosen)
+        return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
 
 
 NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
-"""Of what is asked for before there are rows."""
+"""No rows: a placeholder until there are rows."""
 
 
 class LabelRows(NamedTuple):
@@ -77,9 +75,7 @@ class LabelRows(NamedTuple):
 
     @staticmethod
     def join(parts: Sequence[LabelRows]) -> LabelRows:
-        """Return the rows of all parts, one at least, one after the
-        other; one part is returned as it is.
-        """
+        """Return the rows of all parts, one after the other; a single part is returned as it is."""
         if len(parts) == 1:
             return parts[0]
         return LabelRows(
@@ -88,29 +84,29 @@ class LabelRows(NamedTuple):
 
     def cut(self, first: int, last: int) -> LabelRows:
         """Return rows first .. last - 1; indices are a view."""
-        indptr, at = _cut(self.indptr, first, last)
-        return LabelRows(indptr, self.indices[at], self.n_labels)
+        indptr, entries = _cut(self.indptr, first, last)
+        return LabelRows(indptr, self.indices[entries], self.n_labels)
 
     def take(self, chosen: NDArray[Any]) -> LabelRows:
-        """Return the rows at these positions, in their order."""
-        indptr, at = _taken(self.indptr, chosen)
-        return LabelRows(indptr, self.indices[at], self.n_labels)
+        """Return the rows at the positions `chosen`, in this order."""
+        indptr, entries = _taken(self.indptr, chosen)
+        return LabelRows(indptr, self.indices[entries], self.n_labels)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The rows of a data file. Exactly one of `rows`, `texts` and `named` is not None.
+    """The rows of a data file. Exactly one of `rows`, `texts` and `named_rows` is not None.
 
     source          the file's base name
     sha256          of its decompressed bytes (of both files of an .npz pair, one after the other)
-    n_rows          how many, one at least
-    labels          the true labels as ids, as many rows
-    unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does
-                    not know
+    n_rows          the number of rows, at least one
+    labels          the true labels of each row, as ids
+    unknown_labels  int32[n_rows], the number of further labels of each row that are unknown to the
+                    model of `labels=`
     rows            instances with feature ids
     texts           instances as text
-    named           instances as values by feature name
-    unknown_names   the names of these labels, or their numbers; each once
+    named_rows      instances as values by feature name
+    unknown_names   the names of the unknown labels, or their numbers; each once
     label_names     the name of each id, when the file or a names file gives names and no model does
     warning         what may be wrong with the data, if something is
     """
@@ -122,86 +118,86 @@ class Dataset:
     unknown_labels: NDArray[np.int32]
     rows: SparseRows | None = None
     texts: list[str] | None = None
-    named: list[dict[str, float]] | None = None
+    named_rows: list[dict[str, float]] | None = None
     label_names: list[str] | None = None
     warning: str | None = None
     unknown_names: Sequence[str] = ()
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the labels: their numbers, where they have none."""
+        """Return the names of the labels; their numbers if they have no names."""
         return self.label_names or [str(label) for label in range(self.labels.n_labels)]
 
     def take(self, chosen: NDArray[np.int64]) -> Dataset:
-        """Return some rows, by their numbers; ids of labels and features stay."""
-        picked = chosen.tolist()
+        """Return the rows at the positions `chosen`; ids of labels and features stay the same."""
+        positions = chosen.tolist()
         return replace(
             self,
             n_rows=len(chosen),
             rows=None if self.rows is None else self.rows.take(chosen),
-            texts=None if self.texts is None else [self.texts[i] for i in picked],
-            named=None if self.named is None else [self.named[i] for i in picked],
+            texts=None if self.texts is None else [self.texts[i] for i in positions],
+            named_rows=None if self.named_rows is None else [self.named_rows[i] for i in positions],
             labels=self.labels.take(chosen),
             unknown_labels=self.unknown_labels[chosen],
         )
 
 
 def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
-    """Return int64[n + 1]: where things of these sizes begin, one after
-    the other, and where the last ends.
+    """Return int64[n + 1]: where blocks of these sizes begin, one after the other, and the end.
 
-    numpy's cumsum of a list takes five times as long for the few things of a request.
+    A list is summed in Python: numpy's cumsum takes five times as long for the few blocks of a
+    request.
     """
     if not isinstance(counts, np.ndarray):
         return np.array([0, *accumulate(counts)], np.int64)
-    found = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=found[1:])
-    return found
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
 
 
 def writeable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array itself, or a copy if it is read-only: for
-    those numba would compile kernels anew.
+    """Return the array itself, or a copy if it is read-only.
+
+    numba would compile each kernel again for read-only arrays.
     """
     return array if array.flags.writeable else array.copy()
 
 
 def ranges(starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Return starts[0], starts[0] + 1, .., lengths[0] of them, then those of
-    starts[1], and so on.
-    """
+    """Return the concatenated ranges starts[i], starts[i] + 1, .., of lengths[i] numbers each."""
     ends = np.cumsum(lengths, dtype=np.int64)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def inverse(places: NDArray[Any], n: int) -> NDArray[np.int32]:
-    """Return int32[n]: the index at which each number below n stands
-    among `places`, -1 where it does not.
+    """Return int32[n]: for each number below n its index in `places`, or -1 if it is not there.
+
+    Negative places are ignored.
     """
-    found = np.full(n, -1, np.int32)
-    there = np.flatnonzero(places >= 0)
-    found[places[there]] = there
-    return found
+    positions = np.full(n, -1, np.int32)
+    present = np.flatnonzero(places >= 0)
+    positions[places[present]] = present
+    return positions
 
 
 class Growing:
-    """One array of unknown length; appending costs amortised constant time an element."""
+    """An array whose length is not known in advance; appending takes amortised constant time."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._array: NDArray[Any] = np.empty(1 << 10, dtype)
         self.n = 0
 
-    def extend(self, more: NDArray[Any]) -> None:
-        """Append the elements of `more`."""
-        end = self.n + len(more)
+    def extend(self, elements: NDArray[Any]) -> None:
+        """Append all `elements`."""
+        end = self.n + len(elements)
         if end > len(self._array):
-            # resize reallocates: large arrays are remapped by the system, not copied
+            # resize uses realloc: the system remaps large arrays instead of copying them
             self._array.resize(max(end, len(self._array) * 3 // 2), refcheck=False)
-        self._array[self.n : end] = more
+        self._array[self.n : end] = elements
         self.n = end
 
     def finish(self) -> NDArray[Any]:
-        """Return the array, cut to its length; nothing can be appended after."""
+        """Return the array, cut to its length; nothing can be appended afterwards."""
         self._array.resize(self.n, refcheck=False)
         return self._array
 
@@ -212,7 +208,7 @@ def _joined(parts: Sequence[SparseRows] | Sequence[LabelRows]) -> NDArray[np.int
 
 
 def _cut(indptr: NDArray[np.int64], first: int, last: int) -> tuple[NDArray[np.int64], slice]:
-    """Return the offsets of rows first .. last - 1, and where their entries are."""
+    """Return the offsets of rows first .. last - 1, and the slice of their entries."""
     part = indptr[first : last + 1]
     return part - part[0], slice(int(part[0]), int(part[-1]))
 
@@ -220,6 +216,6 @@ def _cut(indptr: NDArray[np.int64], first: int, last: int) -> tuple[NDArray[np.i
 def _taken(
     indptr: NDArray[np.int64], chosen: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the offsets of the chosen rows side by side, and where their entries are."""
+    """Return the offsets of the chosen rows side by side, and the indices of their entries."""
     sizes = indptr[chosen + 1] - indptr[chosen]
     return offsets(sizes), ranges(indptr[chosen], sizes)

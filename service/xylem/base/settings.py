@@ -1,5 +1,4 @@
-"""Settings and limits: every one comes from an XYLEM_ variable of the
-environment, is frozen, and is finite.
+"""Settings and limits: each comes from an XYLEM_ variable of the environment, frozen and finite.
 
 `docs/settings.md` lists them; a test compares the two.
 """
@@ -21,8 +20,8 @@ from xylem.base.processors import n_processors
 PREFIX = "XYLEM_"
 
 ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU", "XYLEM_KEY"})
-"""Variables that are read outside of this file: where kernels are kept, and for which processors;
-the key of `xylem predict --url`.
+"""Variables that other modules read: the folder of compiled kernels, the processors that they are
+compiled for, and the key of `xylem predict --url`.
 """
 
 _CONFIG = SettingsConfigDict(
@@ -44,9 +43,7 @@ _SERVICE_VARIABLE = re.compile(
     r"SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|"
     r"PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://.*|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
 )
-"""What Kubernetes puts into the environment of pods beside a
-service whose name begins with `xylem`.
-"""
+"""Variables that Kubernetes puts into the environment of pods for a service named `xylem...`."""
 
 Port = Annotated[
     int,
@@ -55,9 +52,9 @@ Port = Annotated[
     BeforeValidator(lambda port: _PORT if _SERVICE_URL.fullmatch(str(port)) else port),
 ]
 
-_SECRET = "secret"  # the type of the errors of values that are not to be shown
+_SECRET = "secret"  # the type of errors whose message must not show the value
 
-KEY_BYTES_MAX = 4096  # a longer key is refused unread
+KEY_BYTES_MAX = 4096  # a longer key is refused without a look at it
 
 _KEY = re.compile(f"[!-~]{{1,{KEY_BYTES_MAX}}}")
 _STRAY = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]|\A\s|\s\Z")
@@ -66,8 +63,8 @@ _STRAY = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]|\A\s|\s\Z")
 def _check_text(value: object) -> object:
     """Return the value of a setting; refuse a text with a line end, or with a blank at an end.
 
-    Such a key never matches, and such a URL or path leads elsewhere. The text is not shown: it may
-    be secret.
+    Such a key never matches, and such a URL or path leads elsewhere. The message does not show the
+    text: it may be secret.
     """
     if isinstance(value, str | Path) and _STRAY.search(str(value)):
         raise PydanticCustomError(
@@ -93,19 +90,19 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
         )
     kind, colon, digest = text.partition(":")
     if kind + colon == "sha256:" and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        found = f"found {len(digest)} characters"
-        raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {found}")
+        actual = f"found {len(digest)} characters"
+        raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {actual}")
     return key
 
 
 OPENABLE = ("predict", "feedback", "metrics")
-"""The scopes that may need no key; `admin` always does."""
+"""The scopes that can be open without a key; `admin` never is."""
 
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
-def _parts(given: object) -> object:
-    return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+def _parts(value: object) -> object:
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
 def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
@@ -152,25 +149,23 @@ SigningKeys = Annotated[
 AdminSecret = Annotated[SecretStr, BeforeValidator(_check_text), AfterValidator(_check_admin_key)]
 
 
-def _field(default: object, says: str, **bounds: Any) -> Any:
-    return Field(default, description=says, **bounds)
+def _field(default: object, description: str, **bounds: Any) -> Any:
+    return Field(default, description=description, **bounds)
 
 
 def memory_bytes() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or its
-    control group's.
-    """
-    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Return the bytes of memory that this process may use: the machine's or control group's."""
+    n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):
-            found = min(found, int(Path(file).read_text()))
-    return max(found, 2)
+            n_bytes = min(n_bytes, int(Path(file).read_text()))
+    return max(n_bytes, 2)
 
 
 class Limits(BaseSettings):
-    """How much one request, and all of them together, may ask for: the most, or the least.
+    """Limits of one request, and of all together: the most, or for `..._min` the least.
 
-    Those that a comment describes are the same everywhere: `read_settings` takes no variable for
+    Limits that a comment describes are the same everywhere: `read_settings` takes no variable for
     them.
     """
 
@@ -263,7 +258,7 @@ class Limits(BaseSettings):
 
 
 class Settings(BaseSettings):
-    """How the service runs. Build it with `read_settings()`."""
+    """The settings of the service. Build them with `read_settings()`."""
 
     model_config = _CONFIG
 
@@ -356,7 +351,7 @@ class Settings(BaseSettings):
 
 
 def variables() -> dict[str, str]:
-    """Return each variable of the environment that is a setting or a limit, and what it says."""
+    """Return the description of each variable of the environment that is a setting or a limit."""
     fields = {**Settings.model_fields, **Limits.model_fields}
     return {
         f"{PREFIX}{name.upper()}": field.description
@@ -366,19 +361,18 @@ def variables() -> dict[str, str]:
 
 
 def read_settings(**overrides: object) -> Settings:
-    """Return the settings of the environment; `overrides` (a command line's) win over it.
+    """Return the settings of the environment; `overrides`, from a command line, take precedence.
 
-    Variables of the shapes that Kubernetes makes for its services are passed over. Raises
-    BadParameter for any other unknown XYLEM_ variable, and for a value of the wrong type or out of
-    range.
+    Variables of the forms that Kubernetes makes for its services are ignored. Raises BadParameter
+    for any other unknown XYLEM_ variable, and for a value of the wrong type or out of range.
     """
-    known = variables().keys() | ELSEWHERE
+    variable_names = variables().keys() | ELSEWHERE
     for name, value in sorted(os.environ.items()):
         is_ours = name.upper().startswith(PREFIX) and not _SERVICE_VARIABLE.fullmatch(
             f"{name}={value}"
         )
-        if is_ours and name not in known:
-            hint = did_you_mean(name.upper(), known)
+        if is_ours and name not in variable_names:
+            hint = did_you_mean(name.upper(), variable_names)
             raise BadParameter(
                 f"{name}: expected a setting of docs/settings.md, found no such one{hint}"
             )
@@ -387,5 +381,7 @@ def read_settings(**overrides: object) -> Settings:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = PREFIX + str(fault["loc"][-1]).upper()
-        found = "" if fault["type"] == _SECRET else f", found {str(fault['input'])[:100]!r}"
-        raise BadParameter(f"{name}: {fault['msg'].removeprefix('Value error, ')}{found}") from None
+        suffix = "" if fault["type"] == _SECRET else f", found {str(fault['input'])[:100]!r}"
+        raise BadParameter(
+            f"{name}: {fault['msg'].removeprefix('Value error, ')}{suffix}"
+        ) from None

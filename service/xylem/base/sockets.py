@@ -1,17 +1,17 @@
-"""Sockets that listen, for the server and for a worker's page of figures."""
+"""Listening sockets, of the server and of a worker's page of metrics."""
 
 import socket
 
 from xylem.base.errors import Unavailable
 
-BACKLOG = 2048  # connections that wait to be accepted, at most: the system may have a lower bound
+BACKLOG = 2048  # most connections that wait to be accepted; the system may allow fewer
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on the first address of `host`, and on `port`, 0 for a free one.
+    """Return a socket that listens on the first address of `host`, at `port`; 0 is a free port.
 
-    `::` and `*` are all addresses, of IPv6 and IPv4: for by itself Python lets a socket of IPv6
-    answer no IPv4. Where there is no IPv6, `*` is all of IPv4. Raises Unavailable.
+    `::` and `*` are all addresses, of IPv6 and IPv4: by default Python lets an IPv6 socket accept
+    no IPv4. Where there is no IPv6, `*` is all of IPv4. Raises Unavailable.
     """
     name = host.strip("[]")
     is_dual = False
@@ -23,7 +23,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(
             address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
         )
-    except (OSError, UnicodeError) as error:  # UnicodeError: what no name of a host can be
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a possible host name
         raise Unavailable(
             f"{host}:{port}: expected an address to listen on, found: {error}"
         ) from None

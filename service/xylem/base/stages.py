@@ -1,7 +1,6 @@
-"""How long the stages of an answer take: noted where they end,
-counted for `/metrics`, told to traces.
+"""The time that the stages of an answer take: measured, counted for `/metrics`, passed to traces.
 
-Times are of `time.perf_counter_ns`, which kernels know too (`xylem_store.compiled.clock`).
+Times are of `time.perf_counter_ns`, which kernels read too (`xylem_store.compiled.clock`).
 """
 
 from __future__ import annotations
@@ -15,17 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 STAGES = ("read", "features", "search", "write", "queue", "commit")
-"""What a stage is called: the body read; its rows made; searched; the answer written; waiting for a
-thread; events of feedback until they are durable.
+"""The names of the stages.
+
+read      the body is read
+features  its rows are made
+search    the rows are searched
+write     the answer is written
+queue     the request waits for a thread
+commit    events of feedback wait until they are durable
 """
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
 BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
-"""Places of a kernel's times: when it began, had read, had made rows
-of texts, had searched, had written.
+"""The positions in a kernel's times: when it began, and when each of its stages ended.
 
-Where nothing was read, or no rows were made, two times are equal.
+HAS_READ  it has read the body
+MADE      it has made rows of texts
+SEARCHED  it has searched
+WRITTEN   it has written the answer
+
+If nothing was read, or no rows were made, two times are equal.
 """
 
 N_TIMES = 5
@@ -47,111 +56,124 @@ STAGE_SECONDS = (
     0.5,
     2.5,
 )
-"""The bounds of the histogram's buckets."""
+"""The upper bounds of the histogram's buckets, in seconds."""
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
-Noted = tuple[int, int, int]
-"""A stage, when it began and when it ended."""
+StageInterval = tuple[int, int, int]
+"""A stage, and the times when it began and when it ended."""
 
 Stretch = tuple[tuple[str, ...], Sequence[int]]
-"""Stages, or phases of a job, that follow each other: what they are called, when the first began
-and when each ended. One that took no time is none.
+"""Stages, or phases of a job, that follow each other: their names, and their times.
+
+The times are when the first began, and when each ended. A stage that took no time is left out of
+traces.
 """
 
 
 class StageTimings:
-    """When the stages of a request began and ended. One thread at a time.
+    """The times at which the stages of a request began and ended. For one thread at a time.
 
-    noted      each stage, to be counted
-    is_traced  whether a trace tells of them
-    told       each stage that was counted so far; filled only where `is_traced`
+    intervals  the stages that are not counted yet
+    is_traced  whether the request is traced
+    stretches  the stages that were counted; filled only if `is_traced`
     """
 
-    __slots__ = ("_at", "is_traced", "noted", "told")
+    __slots__ = ("_at", "intervals", "is_traced", "stretches")
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
-        self.noted: list[Noted] = []
-        self.told: list[Stretch] = []
+        self.intervals: list[StageInterval] = []
+        self.stretches: list[Stretch] = []
         self._at = perf_counter_ns()
 
     def begin(self) -> None:
-        """Begin a stage: what came before belongs to none."""
+        """Begin a stage now: the time before it belongs to no stage."""
         self._at = perf_counter_ns()
 
     def end(self, stage: int) -> None:
-        """Note that a stage ends, which began where the one before ended, or with `begin`."""
+        """End a stage now; it began where the previous one ended, or with `begin`."""
         now = perf_counter_ns()
-        self.noted.append((stage, self._at, now))
+        self.intervals.append((stage, self._at, now))
         self._at = now
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
-        """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
-        self.told.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
+        """Add a kernel's times, [N_TIMES], to the trace.
+
+        The kernel itself has counted its stages.
+        """
+        self.stretches.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
 
     def drain_stages(self) -> list[Stretch]:
-        """Return what a trace is to tell, and forget it."""
-        told = self.told
-        self.told = []
-        return told
+        """Return the stages for the trace, and remove them here."""
+        stretches = self.stretches
+        self.stretches = []
+        return stretches
 
     def forget(self) -> None:
-        """Begin anew: what was noted was of an answer that was not given."""
-        self.noted = []
-        self.told = []
+        """Remove all stages: the answer that they belong to was not sent."""
+        self.intervals = []
+        self.stretches = []
 
     def add(self, other: StageTimings) -> None:
-        """Let a trace tell what was counted of a part of the
-        request: the first 256 notes of a stream.
+        """Add the stages of a part of the request to the trace.
+
+        A trace has at most the first 256 stages of a stream.
         """
-        self.told += other.told[: max(0, 256 - len(self.told))]
+        self.stretches += other.stretches[: max(0, 256 - len(self.stretches))]
 
 
 class StageTimes:
-    """A histogram for each stage. Event loop only; kernels that run there count in arrays of it.
+    """A histogram of times for each stage.
 
-    bounds_ns  [buckets]              the buckets' upper bounds
-    counts     [stages, buckets + 1]  by kernels: how many took so long, longer than the bound below
-    total_ns   [stages]               what these took
+    For the event loop only; kernels that run there count in its arrays.
+
+    bounds_ns  [buckets]              the upper bounds of the buckets
+    counts     [stages, buckets + 1]  counted by kernels: the number of times above the bound below
+    total_ns   [stages]               the sum of these times
     """
 
     def __init__(self) -> None:
         self.bounds_ns = np.array(_BOUNDS_NS, np.int64)
         self.counts = np.zeros((len(STAGES), len(STAGE_SECONDS) + 1), np.int64)
         self.total_ns = np.zeros(len(STAGES), np.int64)
-        # an item of an array costs Python ten times as much
+        # lists, because Python takes ten times as long for an item of an array
         self._counts = self.counts.tolist()
         self._total_ns = self.total_ns.tolist()
 
     def count(self, timings: StageTimings) -> None:
-        """Count what was noted, which is forgotten but where it is traced."""
-        self.count_all(timings.noted)
+        """Count the stages of a request; they stay only for its trace, if it has one."""
+        self.count_all(timings.intervals)
         if timings.is_traced:
-            timings.told += (
-                ((STAGES[stage],), (began, ended)) for stage, began, ended in timings.noted
+            timings.stretches += (
+                ((STAGES[stage],), (began, ended)) for stage, began, ended in timings.intervals
             )
-        timings.noted = []
+        timings.intervals = []
 
-    def count_all(self, noted: Sequence[Noted]) -> None:
-        """Count stages."""
-        for stage, began, ended in noted:
+    def count_all(self, spans: Sequence[StageInterval]) -> None:
+        """Count several stages."""
+        for stage, began, ended in spans:
             self.count_one(stage, ended - began)
 
     def count_one(self, stage: int, nanoseconds: int) -> None:
-        """Count that a stage took so long."""
+        """Count one stage, and the nanoseconds that it took."""
         self._counts[stage][bisect_left(_BOUNDS_NS, nanoseconds)] += 1
         self._total_ns[stage] += nanoseconds
 
     def count_times(self, times: NDArray[np.int64]) -> None:
-        """Count the stages of a call whose times these are; [N_TIMES]."""
-        at = times.tolist()
-        for stage, began, ended in zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False):
-            if ended > began or stage == SEARCH:
+        """Count the stages of one call of a kernel, from its times [N_TIMES]."""
+        instants = times.tolist()
+        for stage, began, ended in zip(
+            (READ, FEATURES, SEARCH, WRITE), instants, instants[1:], strict=False
+        ):
+            if ended > began or stage >= SEARCH:
                 self.count_one(stage, ended - began)
 
     def figures(self) -> list[tuple[str, list[int], int]]:
-        """Return each stage, its counts by bucket, and its nanoseconds, whoever counted them."""
+        """Return the name, the counts by bucket, and the total nanoseconds of each stage.
+
+        They include what kernels counted.
+        """
         counts = (self.counts + np.array(self._counts)).tolist()
         totals = (self.total_ns + np.array(self._total_ns)).tolist()
         return list(zip(STAGES, counts, totals, strict=True))

@@ -1,6 +1,4 @@
-"""The first steps of a process of ours, before it imports anything
-that takes time: SIGTERM, variables.
-"""
+"""The first steps of a process, before it imports what takes time: SIGTERM and variables."""
 
 import os
 import re
@@ -8,30 +6,32 @@ import signal
 
 from xylem.base.processors import n_processors
 
-# the exit status of a process that SIGTERM ends, as shells count it
+# the exit status that shells report for a process that SIGTERM ended
 TERMINATED = 128 + signal.SIGTERM
 
 _REMOVED = re.compile(
     r"NUMBA_(?!BOUNDSCHECK\Z).*|(?i:prometheus_multiproc_dir)|FASTAPI_.*|WEB_CONCURRENCY"
     r"|OTEL_PROPAGATORS|OTEL_PYTHON_(CONTEXT|(TRACER|METER|LOGGER)_PROVIDER)"
 )
-"""Variables of libraries that would break what we do with these: kernels that are not compiled, or
-for which the cache has no key; figures in files that workers share; spans and propagators beside
-ours; a number of processes that uvicorn reads, although we start them.
+"""Variables of other libraries that would break the service: kernels that are not compiled, or for
+which the cache has no key; metrics in files that workers share; spans and propagators beside the
+service's own; a number of processes that uvicorn reads, although the service starts them itself.
 """
 
 
 def prepare() -> None:
-    """Do what a command of ours does first. Never in a caller's
-    process: `import xylem` changes nothing.
+    """Handle SIGTERM and set the variables of libraries, as the first step of a command.
 
-    The variables are as we need them here, and in all processes that this one starts. Libraries
-    would start a thread for each processor of the machine: they know no quota.
+    Never call it in a caller's process: `import xylem` changes nothing.
 
-    SIGTERM ends the first process of a container as any other: there the system drops a signal that
-    has no handler. It does not raise an exception, which could be lost where Python swallows it.
-    Nothing is cleared up, as with SIGKILL: what writes to a store leaves it as it was, or with the
-    whole result. Servers and workers replace the handler when they can stop in good order.
+    The variables hold for this process, and for all processes that it starts. Without them,
+    libraries start a thread for each processor of the machine: they ignore the quota.
+
+    SIGTERM ends the first process of a container as it ends any other: by default the system drops
+    a signal that this process has no handler for. The handler does not raise an exception, which
+    could be lost where Python swallows it. Nothing is cleaned up, as with SIGKILL: whatever writes
+    to a store leaves it as it was, or with the whole result. Servers and workers replace the
+    handler once they can stop in good order.
     """
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))

@@ -1,6 +1,4 @@
-"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`,
-`history` and so on: the registry.
-"""
+"""`xylem models promote`, `canary`, `rollback`, `unalias`, `delete`, `history` and so on."""
 
 from __future__ import annotations
 
@@ -28,25 +26,25 @@ Version = Annotated[
 ]
 Alias = Annotated[str, Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, Option(metavar="TEXT", help="The reason, for the history.")]
-Ends = Annotated[bool, Option("--end", help="Only end the one there is.")]
+Ends = Annotated[bool, Option("--end", help="Only end the present one.")]
 
 
 def registry_of(store: Path, database: Database | None = None) -> Registry:
-    """Return the registry of a store; without a database it asks none."""
+    """Return the registry of a store; without a database it uses none."""
     from xylem.admin import Registry
 
     return Registry(store_at(store), database)
 
 
-def store_to_publish(store: Path, why: str) -> Store:
-    """Return a store whose publications are told as those of who runs the command."""
+def store_to_publish(store: Path, reason: str) -> Store:
+    """Return a store; its history says that the user of this command published, and why."""
     from xylem.serving import store_of
 
-    return store_of(store, cause_of(why))
+    return store_of(store, cause_of(reason))
 
 
 def cause_of(reason: str) -> Cause:
-    """Return who runs the command, and why."""
+    """Return the user of this command and a reason, for the history."""
     from xylem_store import Cause
 
     return Cause(user_name(), reason)
@@ -83,19 +81,19 @@ def rollback(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Move an alias back to its version before, which is verified
-    first; repeat it to go back further.
+    """Move an alias back to its previous version, which is verified first.
 
-    If the alias has a canary, only the canary ends, and the alias stays.
+    Repeat it to go back further. If the alias has a canary, only the canary ends, and the alias
+    stays.
     """
     print_move(registry_of(store).rollback(model, alias, cause_of(reason), to), json)
 
 
-def print_move(found: AliasChange, json: bool) -> None:
-    """Print what an alias names now."""
+def print_move(change: AliasChange, json: bool) -> None:
+    """Print the version that an alias names now."""
     from xylem.admin import move_facts
 
-    print_result(json, f"{found.model}: {found.alias} -> {found.now}", **move_facts(found))
+    print_result(json, f"{change.model}: {change.alias} -> {change.version}", **move_facts(change))
 
 
 @app.command()
@@ -124,8 +122,9 @@ def canary(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have a version answer a part of the requests to an alias;
-    `promote` finishes it, `rollback` ends it.
+    """Let a version answer a part of the requests to an alias.
+
+    `promote` makes it the version of the alias, `rollback` ends the canary.
     """
     from xylem_store import with_canary, without_canary
 
@@ -151,8 +150,9 @@ def shadow(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Have a version answer copies of an alias's requests;
-    answers are compared, and never returned.
+    """Let a version answer copies of an alias's requests.
+
+    Its answers are compared with those of the alias, and never returned.
     """
     from xylem_store import with_shadow, without_shadow
 
@@ -171,25 +171,29 @@ def _change_split(
     print_split(registry_of(store).change(model, alias, SPLIT, change, cause_of(reason)), json)
 
 
-def print_split(found: AliasChange, json: bool) -> None:
-    """Print what stands beside the version that an alias names now."""
+def print_split(change: AliasChange, json: bool) -> None:
+    """Print the version that an alias names now, with its canary and its shadow."""
     from xylem.admin import split_facts
 
-    beside = "" if found.after is None else what_is_beside(found.after)
-    print_result(json, f"{found.model}: {found.alias} -> {found.now}{beside}", **split_facts(found))
+    split_text = "" if change.new_alias is None else describe_split(change.new_alias)
+    print_result(
+        json,
+        f"{change.model}: {change.alias} -> {change.version}{split_text}",
+        **split_facts(change),
+    )
 
 
-def what_is_beside(alias: AliasDocument) -> str:
-    """Return what a line says of the versions beside the one that an alias names, behind that."""
+def describe_split(alias: AliasDocument) -> str:
+    """Return the text about the canary and the shadow of an alias, to follow its version."""
     canary, shadow = alias.split().values()
-    said = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
+    text = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
     return (
-        said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
+        text if shadow is None else f"{text}, shadow {shadow['version']} at {shadow['share']:.6g}"
     )
 
 
 def fraction_of(option: str, text: str) -> float:
-    """Return a part of 1 that is written as such or in percent. Raises BadParameter."""
+    """Return a fraction that is written as such or in percent. Raises BadParameter."""
     number = text.removesuffix("%")
     is_percent = text.endswith("%")
     try:
@@ -203,7 +207,7 @@ def delete(
     model: Annotated[
         str, Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")
     ],
-    whole: Annotated[
+    all_versions: Annotated[
         bool, Option("--all", help="Remove the model, with every version and alias.")
     ] = False,
     with_aliases: Annotated[
@@ -219,41 +223,47 @@ def delete(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Remove a version that no alias names, or a whole model, with its thresholds in
-    the database.
-    """
+    """Remove a version that no alias names, or a whole model, with its stored thresholds."""
     forgets = not keep_thresholds
-    if whole:
+    if all_versions:
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
         with opened_database(store) as database:
             registry = registry_of(store, database)
-            gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
+            deletion = registry.delete_model(
+                model, cause_of(reason), confirm=model, thresholds=forgets
+            )
         line = (
-            f"{model} deleted, with {len(gone.versions)} "
-            f"version{'' if len(gone.versions) == 1 else 's'}"
+            f"{model} deleted, with {len(deletion.versions)} "
+            f"version{'' if len(deletion.versions) == 1 else 's'}"
         )
         facts = {
-            "versions": list(gone.versions),
+            "versions": list(deletion.versions),
             "deleted": True,
-            "thresholds_deleted": gone.thresholds,
+            "thresholds_deleted": deletion.thresholds,
         }
         print_result(json, line, model=model, **facts)
         return
     name, version = _version_of(model, store)
     with opened_database(store) as database:
-        gone = registry_of(store, database).delete_version(
+        deletion = registry_of(store, database).delete_version(
             name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )
-    line = f"{name}@{version} deleted{', and its thresholds' if gone.thresholds else ''}"
+    line = f"{name}@{version} deleted{', and its thresholds' if deletion.thresholds else ''}"
     print_result(
-        json, line, model=name, version=version, deleted=True, thresholds_deleted=gone.thresholds
+        json,
+        line,
+        model=name,
+        version=version,
+        deleted=True,
+        thresholds_deleted=deletion.thresholds,
     )
 
 
 def _version_of(model: str, store: Path) -> tuple[str, int]:
-    """Return the model and number of NAME@VERSION; a number need not
-    be there: it may have been deleted.
+    """Return the model and number of NAME@VERSION.
+
+    A number is not looked up: the version may have been deleted.
     """
     from xylem_store import parse_ref
 
@@ -270,16 +280,14 @@ def history(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show who moved the aliases of a model, when, from where to where, and why; the
-    newest first.
-    """
+    """Show who moved the aliases of a model, when, from where to where, and why; newest first."""
     from xylem.admin import history_facts
 
     moves = registry_of(store).history(model, alias, limit=limit)
     changes = [history_facts(model, move) for move in moves]
-    shown = ("at", "alias", "action", "from_version", "to_version", "who", "why")
+    fields = ("at", "alias", "action", "from_version", "to_version", "who", "why")
     rows = [
-        ["" if change[name] is None else str(change[name]) for name in shown] for change in changes
+        ["" if change[name] is None else str(change[name]) for name in fields] for change in changes
     ]
     table = model, ("when", "alias", "what", "from", "to", "who", "why"), rows
     print_list(json, {"model": model, "history": changes}, table, f"{model}: no alias has moved")

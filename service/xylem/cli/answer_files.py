@@ -1,4 +1,4 @@
-"""`xylem predict --out`: answers in files, by threads or by the nodes of a cluster."""
+"""`xylem predict --out`: answers in files, written by threads or by the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from xylem.serving import AnswerParts, Format
 
 
-Wanted: TypeAlias = tuple[str, str, bool]
-"""What predicts, and how: NAME[@VERSION], the options as a query string, and whether
-it explains.
-"""
+PredictQuery: TypeAlias = tuple[str, str, bool]
+"""What predicts, and how: NAME[@VERSION], the options as a query string, whether to explain."""
 
 
 @in_panel("Answers in files")
 class AnswerFiles(NamedTuple):
-    """Whether answers are written to files, and by whom."""
+    """The options for answers in files: where, in which format, and on which nodes."""
 
     out: Annotated[
         str | None,
@@ -46,62 +44,65 @@ class AnswerFiles(NamedTuple):
     ray: RayAddress = None
 
     def check(self, data: str, *, tells_more: bool) -> None:
-        """Raise BadParameter for what cannot be had together.
+        """Raise BadParameter for options that cannot be used together.
 
-        tells_more  whether answers have more of labels than their names and scores
+        tells_more  whether answers have more about labels than their names and scores
         """
         if self.out is None:
             for name, value in (("ray", self.ray), ("format", self.form)):
                 if value is not None:
-                    raise BadParameter(f"--{name}: expected with --out, found without")
+                    raise BadParameter(f"--{name} cannot be used without --out")
             return
         if self.form not in (None, "jsonl", "parquet"):
             raise BadParameter(f"--format: expected jsonl or parquet, found {self.form!r}")
         if data == STDIN:
             raise BadParameter("--out: expected files as --data, found standard input")
         if self.form == "parquet" and tells_more:
-            found = "--explain, --language or --label-info"
-            raise BadParameter(f"--format: expected jsonl with {found}, found parquet")
+            options = "--explain, --language or --label-info"
+            raise BadParameter(f"--format: expected jsonl with {options}, found parquet")
 
     def write(
         self,
         data: str,
         columns: TableColumns,
         store: Path,
-        wanted: Wanted,
+        request: PredictQuery,
         threads: int,
         *,
         json: bool,
     ) -> None:
-        """Write the answers, and print how many. Raises BadData at the end where lines had none."""
+        """Write the answers to files, and print their number.
+
+        Raises BadData at the end if some lines had no instance.
+        """
         from xylem.base import crew_of
         from xylem.serving import answer_files
 
         assert self.out is not None
         form: Format = "parquet" if self.form == "parquet" else "jsonl"
         out = str(absolute(file_path(self.out)))
-        step = step_of(store, wanted, columns, out, form, threads if self.ray is None else 1)
+        step = step_of(store, request, columns, out, form, threads if self.ray is None else 1)
         with progress(json) as show:
-            found = answer_files(step, file_path(data), crew_of(1, self.ray), show)
+            counts = answer_files(step, file_path(data), crew_of(1, self.ray), show)
         version = f"{step.model}@{step.version}"
         if json:
-            print_json({"version": version, "out": step.out, **found._asdict()})
+            print_json({"version": version, "out": step.out, **counts._asdict()})
         else:
-            facts = {"parts": found.n_parts, "there before": found.n_there}
+            facts = {"parts": counts.n_parts, "there before": counts.n_there}
             print_facts(
                 f"Answers of {version} in {step.out}",
-                {**facts, "lines": found.n_rows, "bad": found.n_bad},
+                {**facts, "lines": counts.n_rows, "bad": counts.n_bad},
             )
-        if found.n_bad:
-            n_lines = found.n_rows + found.n_bad
+        if counts.n_bad:
+            n_lines = counts.n_rows + counts.n_bad
             expected = f"an instance on each of {n_lines} lines"
-            raise BadData(f"{data}: expected {expected}, found {found.n_bad} without")
+            raise BadData(f"{data}: expected {expected}, found {counts.n_bad} without")
 
 
 def step_of(
-    store: Path, wanted: Wanted, columns: TableColumns, out: str, form: Format, threads: int
+    store: Path, request: PredictQuery, columns: TableColumns, out: str, form: Format, threads: int
 ) -> AnswerParts:
-    """Return the step that answers parts.
+    """Return the step that writes the answers of each part of the data.
 
     Raises BadInput for a version or options that cannot be used.
     """
@@ -111,17 +112,17 @@ def step_of(
     from xylem_store import manifest_digest
 
     limits = read_settings().limits
-    model, query, explain = wanted
+    model, query, explain = request
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
-    opened = store_at(store)
+    model_store = store_at(store)
     is_tuned = options.threshold == TUNED
     with opened_learning(store, create=False) if is_tuned else nullcontext() as learning:
-        served = open_named(opened, name, reference, learning, is_tuned=is_tuned)
+        served = open_named(model_store, name, reference, learning, is_tuned=is_tuned)
     live = served.thresholds
     manifest = served.opened.manifest
     tuned = None
-    answers_of(served, options, limits, explain=explain)  # what cannot be asked is refused at once
+    answers_of(served, options, limits, explain=explain)  # raises for unusable options
     if is_tuned:
         tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
     return AnswerParts(
@@ -131,7 +132,7 @@ def step_of(
         digest=manifest_digest(manifest),
         query=query,
         explain=explain,
-        denied=denied_by(opened, name, reference),
+        denied=denied_by(model_store, name, reference),
         tuned=tuned,
         columns=columns,
         limits=limits,

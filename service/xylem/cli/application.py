@@ -1,6 +1,6 @@
-"""The command line as one: all commands, what they end with, and how their errors are shown.
+"""The command line as a whole: all commands, their exit statuses, and how errors are shown.
 
-What a command needs is imported when it runs, so that `xylem --help` answers at once.
+A command imports what it needs when it runs, so that `xylem --help` answers at once.
 """
 
 import os
@@ -20,8 +20,8 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         print_line(version("xylem-serve"))
@@ -29,7 +29,7 @@ def _show_version(wanted: bool) -> None:
 
 
 def application() -> typer.Typer:
-    """Return the command line, all commands imported but not what they need."""
+    """Return the command line; commands are imported, but not what they need."""
     from xylem.cli import (
         aliases,
         combine,
@@ -76,49 +76,46 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Find the right labels for texts, out of thousands or
-    millions: train, measure, publish, serve.
-    """
+    """Find the right labels for texts, out of millions: train, measure, publish, serve."""
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 2 bad input or usage,
-    1 anything else, 130 after Ctrl-C.
+    """Run the command line and exit.
+
+    The status is 0 after success, 2 for bad input or usage, 130 after Ctrl-C, 1 for all else.
     """
     status = run()
     try:
         sys.stdout.flush()
     except OSError as error:
-        if status == DONE:  # else it was said
+        if status == DONE:  # otherwise another error was reported already
             complain(f"standard output: expected to write it, found: {error.strerror}")
             status = FAILED
-    sys.stdout = sys.stderr = None  # else Python tries to write what is left, and exits with 120
+    sys.stdout = sys.stderr = None  # or Python tries to flush them, and exits with 120
     sys.exit(status)
 
 
 def run() -> int:
-    """Run the command line; return its exit status. What went wrong is one line on
-    standard error.
-    """
+    """Run the command line; return its exit status. An error is one line on standard error."""
     try:
         status: int = application()(standalone_mode=False) or DONE
-        if status == INTERRUPTED:  # so typer returns Ctrl-C
+        if status == INTERRUPTED:  # how typer returns Ctrl-C
             complain("interrupted")
         return status
     except typer.TyperException as error:
-        # none: a group without a command, whose help is printed
+        # no message: a group without a command, whose help is printed
         if message := error.format_message():
-            # pydantic's, of a number out of its range
+            # of pydantic, for a number out of its range
             details = getattr(error.__cause__, "errors", None)
-            found = f", found {details()[0]['input']!r}" if details else ""
-            complain(f"{message}{found} (see xylem --help)")
+            suffix = f", found {details()[0]['input']!r}" if details else ""
+            complain(f"{message}{suffix} (see xylem --help)")
         return error.exit_code
     except (BadInput, StoreError, BadProcessor) as error:
         complain(located(error))
         return FAILED if isinstance(error, StoreUnreadable | StoreUnwritable) else BAD_INPUT
     except BrokenPipeError:
-        # The reader has gone; Python would complain once more when it
-        # flushes standard output at exit.
+        # The reader of the pipe has closed it. Without /dev/null in its place Python would report
+        # that once more, when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
@@ -133,7 +130,7 @@ def run() -> int:
         complain(f"{hint} ({error})" if isinstance(error, MemoryError) else str(error))
         return FAILED
     except Exception as error:
-        # pydantic's error if Ctrl-C comes while it makes a model
+        # Ctrl-C while pydantic makes a model: it wraps the exception
         if "KeyboardInterrupt" not in str(error):
             raise
         complain("interrupted")

@@ -1,6 +1,4 @@
-"""`xylem combine` and `xylem models vocabulary`: models, and names of concepts, made
-one version.
-"""
+"""`xylem combine` and `xylem models vocabulary`: one version from several, and a vocabulary."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -44,7 +42,7 @@ Language = Annotated[
 
 
 class Parts(NamedTuple):
-    """What is combined."""
+    """The options for what is combined."""
 
     members: Annotated[
         list[str],
@@ -59,7 +57,7 @@ class Parts(NamedTuple):
 
 @in_panel("Ranking")
 class Ranking(NamedTuple):
-    """How candidates are found and ranked."""
+    """The options for how candidates are found and ranked."""
 
     candidates: Annotated[
         int,
@@ -94,12 +92,11 @@ def combine(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Combine versions, and the names of a vocabulary, into one
-    version that ranks what they propose.
+    """Combine versions, and a vocabulary, into one version that ranks the labels they propose.
 
-    The ranker is fitted to --data: labelled rows that no member was trained on, 30 at least. The
-    figures are by folds of these rows, beside those of each member alone. What is published is a
-    version like any other. Needs the extra sklearn.
+    The ranker is fitted to --data: labelled rows that no member was trained on, at least 30. The
+    figures are cross-validated on these rows, and shown beside those of each member alone. The
+    result is published as a version like any other. Needs the extra sklearn.
     """
     from xylem.workflows import CombineRequest, combine_and_publish
 
@@ -109,7 +106,7 @@ def combine(
         data=data,
         vocabulary=parts.vocabulary,
         language=parts.language,
-        by=parts.by,
+        key_kind=parts.by,
         columns=columns,
         seed=seed,
         **ranking._asdict(),
@@ -123,23 +120,26 @@ def combine(
 
 
 def _print(facts: dict[str, Any], store: Path) -> None:
-    """Print what was published, and how good it is beside its members."""
-    alone = facts["members"]
+    """Print what was published, and its figures beside those of its members."""
+    member_figures = facts["members"]
     combined = facts["combined"]
-    told: dict[str, Any] = {
-        "members": ", ".join(alone),
+    summary: dict[str, Any] = {
+        "members": ", ".join(member_figures),
         "labels": f"{facts['labels']:,}",
         "ranker": f"{facts['ranker']}, fitted to {facts['rows']:,} rows",
         "model": mebibytes(facts["model_bytes"]),
     }
     if reranked := facts.get("rerank"):
-        told["near rows"] = (
+        summary["near rows"] = (
             "kept: held-out rows gain" if reranked["kept"] else "left out: they gain nothing"
         )
     for i, warning in enumerate(facts["warnings"]):
-        told["warning" if i == 0 else f"warning {i + 1}"] = warning
-    print_facts(f"Published {facts['model']}@{facts['version']} in {store}", told)
-    rows = [[name, *(f"{value:.1f}" for value in of.values())] for name, of in alone.items()]
+        summary["warning" if i == 0 else f"warning {i + 1}"] = warning
+    print_facts(f"Published {facts['model']}@{facts['version']} in {store}", summary)
+    rows = [
+        [name, *(f"{value:.1f}" for value in figures.values())]
+        for name, figures in member_figures.items()
+    ]
     rows.append(["combined", *(f"{value:.1f}" for value in combined.values())])
     print_table("By folds of the rows; percent", ["", *combined], rows)
 
@@ -155,16 +155,16 @@ def vocabulary(
 ) -> None:
     """Publish a combined version with another vocabulary, without training.
 
-    New concepts are found by their names from then on. Concepts that the file does not have are
+    From then on, new concepts are found by their names. Concepts that the file does not have are
     removed. The others keep what was learnt about them; --by says what matches labels and concepts.
     """
     from xylem.workflows import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
-    home = store_to_publish(store, "xylem models vocabulary")
-    found = set_vocabulary(home, name, reference, VocabularyRequest(file, language, by))
+    model_store = store_to_publish(store, "xylem models vocabulary")
+    report = set_vocabulary(model_store, name, reference, VocabularyRequest(file, language, by))
     line = (
-        f"{name}@{found.parent} with {file} -> {name}@{found.version}: {found.added:,} "
+        f"{name}@{report.parent} with {file} -> {name}@{report.version}: {report.added:,} "
         "labels added, "
     )
-    print_result(json, f"{line}{found.removed:,} removed", **found._asdict())
+    print_result(json, f"{line}{report.removed:,} removed", **report._asdict())

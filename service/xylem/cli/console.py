@@ -1,6 +1,4 @@
-"""What the commands show: tables for people, one JSON object for
-machines, progress on standard error.
-"""
+"""The output of commands: tables for people, JSON for machines, progress on standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from xylem.base import n_processors
 
-if TYPE_CHECKING:  # rich is for people, and loaded where something is shown to one
+if TYPE_CHECKING:  # rich is imported only where a person is shown something
     from rich.console import Console
     from rich.table import Table
 
@@ -23,7 +21,7 @@ _WIDTH_PIPED = 120
 
 
 def print_json(value: object) -> None:
-    """Print one object on one line: what `--json` promises as the last line on standard output."""
+    """Print an object as one line: the last line on standard output that `--json` promises."""
     import orjson
 
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
@@ -31,7 +29,7 @@ def print_json(value: object) -> None:
 
 
 def print_result(json: bool, line: str, **facts: object) -> None:
-    """Print what was done: the line for a person, or the facts for a machine."""
+    """Print what was done: a line for a person, or with `json` the facts for a machine."""
     if json:
         print_json(facts)
     else:
@@ -50,7 +48,7 @@ def print_line(text: str) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table; columns whose cells are all numbers stand to the right."""
+    """Print a table; columns of numbers are aligned to the right."""
     from rich.table import Table
 
     table = Table()
@@ -68,8 +66,9 @@ def print_list(
     table: tuple[str, Sequence[str], Sequence[Sequence[object]]],
     nothing: str,
 ) -> None:
-    """Print what is listed: the facts for a machine; for a person a
-    table, or a line where there is none.
+    """Print a list: the facts with `json`, else a table, or `nothing` if the table is empty.
+
+    table  its title, its columns and its rows
     """
     if json:
         print_json(facts)
@@ -80,7 +79,7 @@ def print_list(
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:
-    """Print names and values, one a line."""
+    """Print names and values, each pair on a line."""
     from rich.table import Table
 
     table = Table(show_header=False)
@@ -98,19 +97,20 @@ def _print(title: str, table: Table) -> None:
     console.print(table, markup=False)
 
 
-def flat(facts: Mapping[str, object], within: str = "") -> dict[str, object]:
-    """Return facts with those of the objects among them beside them, by the names
-    that lead there.
+def flat(facts: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return facts in which nested objects are replaced by their own facts.
+
+    The names of these are the path to them, with blanks between.
     """
-    found: dict[str, object] = {}
+    leaves: dict[str, object] = {}
     for name, value in facts.items():
-        path = f"{within} {name}".strip()
-        found |= flat(value, path) if isinstance(value, dict) else {path: value}
-    return found
+        path = f"{prefix} {name}".strip()
+        leaves |= flat(value, path) if isinstance(value, dict) else {path: value}
+    return leaves
 
 
 def cell(value: object) -> str:
-    """Return a value as people read it: nothing for None, and the items of a list."""
+    """Return a value as text for people: empty for None, the items of a list with commas."""
     if value is None:
         return ""
     if isinstance(value, list | tuple):
@@ -123,23 +123,26 @@ def cell(value: object) -> str:
 
 
 def as_option(value: object) -> str:
-    """Return the value of a parameter as -p takes it: true, null, 0.25, a text."""
+    """Return the value of a parameter in the form that -p takes: true, null, 0.25, a text."""
     if isinstance(value, float):
         return f"{value:g}"
     return dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def mebibytes(n_bytes: int) -> str:
-    """Return a number of bytes as a person reads it."""
+    """Return a number of bytes as text for people."""
     return f"{n_bytes / 2**20:,.1f} MiB"
 
 
 @contextmanager
 def progress(json: bool) -> Iterator[OnProgress]:
-    """Show a bar a phase on standard error while the block runs: on a terminal, without `json`."""
+    """Show progress bars while the block runs, on a terminal and without `json`.
+
+    Yields the callback that reports progress.
+    """
     if not json:
         _announce_compilation()
-    if json or not sys.stderr.isatty():  # rich is not loaded for nobody
+    if json or not sys.stderr.isatty():  # then rich need not be imported
         yield lambda phase, done, total: None
         return
     from xylem.base import shown_progress
@@ -149,10 +152,10 @@ def progress(json: bool) -> Iterator[OnProgress]:
 
 
 def _announce_compilation() -> None:
-    """Say why the first command takes long, and have what answers need compiled beside it.
+    """Explain why the first command takes long, and let another process compile meanwhile.
 
-    The process beside ends by itself. Whichever comes to a kernel first compiles it, the other
-    waits for it.
+    It compiles the kernels of answers, and ends by itself. The process that needs a kernel first
+    compiles it, the other one waits for it.
     """
     from xylem_store import cache_dir, shipped_dir
 
@@ -168,8 +171,9 @@ def _announce_compilation() -> None:
 
 
 def complain(message: str) -> None:
-    """Print one line on standard error, or nothing where that cannot
-    be written: the status says it too.
+    """Print one line on standard error.
+
+    If that cannot be written, nothing happens: the exit status tells it too.
     """
     line: Any = " ".join(message.split())
     with suppress(OSError):

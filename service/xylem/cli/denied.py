@@ -1,4 +1,4 @@
-"""`xylem models deny`: the labels that answers of an alias never have."""
+"""`xylem models deny`: labels that the answers of an alias never have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Denied labels: a part of `xylem models`.")
 
-LABELS_SHOWN = 20  # labels that are listed for people; --json has all
+LABELS_SHOWN = 20  # most labels in the list for people; --json has all
 
 
 @app.command()
@@ -50,9 +50,9 @@ def deny(
     """Deny labels: answers of an alias never have them, until they are allowed again.
 
     This holds for every version that the alias names. The labels are added to those that are denied
-    already. Without labels, these are listed. Running servers follow without a restart. Requests
-    that name a version by its number are not affected. --url is for servers that follow an object
-    store.
+    already. Without labels, the denied ones are listed. Running servers follow without a restart.
+    Requests that name a version by its number are not affected. --url is for servers that follow an
+    object store.
     """
     from xylem.admin import allow_again as allowing_again
     from xylem.admin import denial_of, denying_known
@@ -66,13 +66,11 @@ def deny(
         )
     names = [*(label or ()), *(() if labels is None else read_label_names(labels))]
     if clear and (names or allow_again):
-        raise BadParameter("--clear: expected no label beside it, found some")
+        raise BadParameter("--clear cannot be used with --label, --labels or --allow-again")
     if allow_again and not names:
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
     if url is not None and reason:
-        raise BadParameter(
-            "--url: expected no --reason beside it: an object store keeps no history"
-        )
+        raise BadParameter("--reason cannot be used with --url: an object store has no history")
     change: LabelChange | None = None
     if allow_again:
         change = allowing_again(names)
@@ -83,53 +81,57 @@ def deny(
     if url is not None:
         print_denial(deny_there(url, store, name, alias, change), json)
         return
-    opened = store_at(store)
+    model_store = store_at(store)
     if change is not None:
-        known = denying_known(opened, name, alias, change)
-        registry_of(store).change(name, alias, DENIED, known, cause_of(reason))
-    print_denial(denial_of(opened, name, alias, opened.alias(name, alias)), json)
+        checked_change = denying_known(model_store, name, alias, change)
+        registry_of(store).change(name, alias, DENIED, checked_change, cause_of(reason))
+    print_denial(denial_of(model_store, name, alias, model_store.alias(name, alias)), json)
 
 
-def denying(labels: Collection[str]) -> str:
-    """Return what a line says of the labels that an alias denies, behind the version
-    that it names.
-    """
+def describe_denial(labels: Collection[str]) -> str:
+    """Return the text about the denied labels of an alias, to follow its version."""
     return f", {len(labels):,} labels denied" if labels else ""
 
 
 def deny_there(url: str, store: Path, name: str, alias: str, change: LabelChange | None) -> Denial:
-    """Change, or tell, what an alias denies in an object store; labels
-    must be of the version it names there.
+    """Change the denied labels of an alias in an object store, or only return them.
 
-    That is looked up in the store, which has it where it was pushed from. Raises BadInput for an
-    alias that is not there, and what the store raises.
+    change  None: change nothing
+
+    The labels must be those of the version that the alias names there. This version is opened in
+    the local store, from which it was pushed. Raises BadInput for an unknown alias, and the store's
+    errors.
     """
     from xylem.admin import Denial, RemoteStore, check_known, unknown_in
     from xylem.cli.remote import alias_there
     from xylem_store import denying
 
     remote = RemoteStore(url)
-    found = alias_there(remote, name, alias)
-    table = store_at(store).open(name, found.version).labels
+    document = alias_there(remote, name, alias)
+    table = store_at(store).open(name, document.version).labels
     if change is not None:
         check_known(
-            [table], set(change(found.denied)).difference(found.denied), f"{name}@{found.version}"
+            [table],
+            set(change(document.denied)).difference(document.denied),
+            f"{name}@{document.version}",
         )
-        found = remote.change(name, {alias: denying(change)}).aliases[alias]
-    return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
+        document = remote.change(name, {alias: denying(change)}).aliases[alias]
+    return Denial(
+        name, alias, document.version, document.denied, unknown_in(table, document.denied)
+    )
 
 
-def print_denial(found: Denial, json: bool) -> None:
-    """Print what an alias denies."""
+def print_denial(denial: Denial, json: bool) -> None:
+    """Print the labels that an alias denies."""
     if json:
-        print_json(found._asdict())
+        print_json(denial._asdict())
         return
-    n_labels = len(found.labels)
-    n_unknown = len(found.unknown)
-    unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""
+    n_labels = len(denial.labels)
+    n_unknown = len(denial.unknown)
+    unknown = f", {n_unknown:,} of them not in version {denial.version}" if n_unknown else ""
     denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
-    print_line(f"{found.model}: {found.alias} {denies}")
-    for name in found.labels[:LABELS_SHOWN]:
+    print_line(f"{denial.model}: {denial.alias} {denies}")
+    for name in denial.labels[:LABELS_SHOWN]:
         print_line(f"  {name}")
     if n_labels > LABELS_SHOWN:
         print_line(f"  and {n_labels - LABELS_SHOWN:,} more: --json has all")

@@ -1,6 +1,4 @@
-"""`xylem extend`, `calibrate`, `import-vectorizer`: a version made
-of another one, published after it.
-"""
+"""`xylem extend`, `calibrate`, `import-vectorizer`: a new version made from another one."""
 
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -26,8 +24,8 @@ from xylem.cli.options import (
 from xylem.cli.train import LabelNames, Valid, make_latest, print_report
 
 
-class Learnt(NamedTuple):
-    """The rows that are learnt, and those that the result is measured on."""
+class LearntRows(NamedTuple):
+    """The options for the rows that are learnt, and those to measure the result on."""
 
     data: Annotated[
         Path,
@@ -52,36 +50,35 @@ class Learnt(NamedTuple):
 @grouped
 def extend(
     model: Model,
-    learnt: Learnt,
+    learnt_rows: LearntRows,
     table: Table,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version with labels that it did not have, learnt from a
-    few rows, without training it again.
+    """Publish a version with new labels, learnt from a few rows, without training it again.
 
     For versions of label-tree, ovr, plt with the batch solver, and softmax trees. New labels get
     ids after the old ones. Nothing else changes: calibration and tuned thresholds stay.
     """
     from xylem.workflows import TrainRequest, extend_and_publish
 
-    rows = learnt.rows or []
+    rows = learnt_rows.rows or []
     request = TrainRequest(
         "",
-        learnt.data,
-        learnt.valid,
-        label_names=learnt.label_names,
-        columns=table.columns(learnt.data, *rows, learnt.valid),
+        learnt_rows.data,
+        learnt_rows.valid,
+        label_names=learnt_rows.label_names,
+        columns=table.columns(learnt_rows.data, *rows, learnt_rows.valid),
         threads=n_threads(threads),
         latest=False,
         base=parse_reference(model),
         rows=rows,
     )
-    home = store_to_publish(store, "xylem extend")
+    model_store = store_to_publish(store, "xylem extend")
     with progress(json) as show:
-        report = extend_and_publish(home, parse_reference(model).name, request, show)
-    make_latest(home, report)
+        report = extend_and_publish(model_store, parse_reference(model).name, request, show)
+    make_latest(model_store, report)
     print_report(report, store, json)
 
 
@@ -97,29 +94,28 @@ def calibrate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version again with scores that are probabilities: 7
-    in 10 labels of score 0.7 are true.
+    """Publish a version again with probabilities as scores: of labels scored 0.7, 70% are true.
 
     The map from scores to probabilities is fitted to a labelled file that the version was not
     trained on. It rises, so rankings stay the same. The tables show how often predictions are true
-    at each score, before and after. After: each half of the rows is measured with a map that was
-    fitted to the other half.
+    at each score, before and after. For the table after, each half of the rows is measured with a
+    map that was fitted to the other half.
     """
     from xylem.workflows import calibrate_and_publish
 
     columns = table.columns(data)
     name, reference = parse_reference(model)
     with progress(json) as show:
-        home = store_to_publish(store, "xylem calibrate")
+        model_store = store_to_publish(store, "xylem calibrate")
         facts = calibrate_and_publish(
-            home, name, reference, data, columns, n_threads(threads), show
+            model_store, name, reference, data, columns, n_threads(threads), show
         )
     if json:
         print_json(facts)
         return
-    for when, bins in facts["reliability"].items():
+    for stage, bins in facts["reliability"].items():
         print_table(
-            f"{when.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins))
+            f"{stage.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins))
         )
     errors = facts["calibration_error"]
     print_facts(
@@ -135,9 +131,14 @@ def calibrate(
     )
 
 
-def _cells(each: dict[str, Any]) -> tuple[str, str, str, str]:
-    scores = f"{each['low']:.2f} - {each['high']:.2f}"
-    return scores, f"{each['n']:,}", f"{each['mean_score']:.3f}", f"{each['share_true']:.3f}"
+def _cells(score_bin: dict[str, Any]) -> tuple[str, str, str, str]:
+    scores = f"{score_bin['low']:.2f} - {score_bin['high']:.2f}"
+    return (
+        scores,
+        f"{score_bin['n']:,}",
+        f"{score_bin['mean_score']:.3f}",
+        f"{score_bin['share_true']:.3f}",
+    )
 
 
 def import_vectorizer(
@@ -153,15 +154,13 @@ def import_vectorizer(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Publish a version again so that it reads texts by the
-    vocabulary of a scikit-learn vectorizer.
-    """
+    """Publish a version again, now with the vocabulary of a scikit-learn vectorizer."""
     from xylem.extras import read_vectorizer, text_draft
 
     name, reference = parse_reference(model)
-    opened = store_to_publish(store, "xylem import-vectorizer")
-    version = opened.resolve(name, reference)
+    model_store = store_to_publish(store, "xylem import-vectorizer")
+    version = model_store.resolve(name, reference)
     vectorizer = read_vectorizer(file)
-    manifest = opened.publish(name, text_draft(opened.open(name, version), vectorizer))
+    manifest = model_store.publish(name, text_draft(model_store.open(name, version), vectorizer))
     line = f"{name}@{version} with {file} -> {manifest.shown}"
     print_result(json, line, model=manifest.model, version=manifest.version)

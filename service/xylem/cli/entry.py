@@ -1,6 +1,4 @@
-"""The entry of the `xylem` command: what must be done before anything that takes time
-is imported.
-"""
+"""The entry of the `xylem` command: what must be done before slow imports."""
 
 import signal
 import sys
@@ -10,18 +8,18 @@ from typing import Any
 from xylem.base import collect_seldom
 
 REPEAT_SECONDS = 0.05
-"""How long after a lost Ctrl-C it is sent again: by then what lost it has returned."""
+"""The delay before a lost Ctrl-C is sent again: by then the code that lost it has returned."""
 
 
 def main() -> None:
     """Run the command line and exit.
 
-    A SIGHUP tells a server to look at the store: one that comes while it starts must not end it.
+    SIGHUP makes a server look at the store: one that comes while the server starts must not end it.
     """
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     sys.unraisablehook = _repeat_interrupt
-    if sys.argv[1:2] in (["serve"], ["predict"]):  # most of what they do is to begin
+    if sys.argv[1:2] in (["serve"], ["predict"]):  # starting is most of their work
         collect_seldom()
     from xylem.cli.application import main as run
 
@@ -40,9 +38,9 @@ def _repeat_interrupt(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
         return
     main_thread = threading.main_thread().ident
-    again = threading.Timer(REPEAT_SECONDS, signal.pthread_kill, (main_thread, signal.SIGINT))
-    again.daemon = True
-    again.start()
+    timer = threading.Timer(REPEAT_SECONDS, signal.pthread_kill, (main_thread, signal.SIGINT))
+    timer.daemon = True
+    timer.start()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`xylem evaluate` and `compare`: how good versions are on a labelled file."""
+"""`xylem evaluate` and `compare`: figures of versions on a labelled file."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from xylem_store import Model as OpenedModel
 
 
-class Written(NamedTuple):
-    """What is written besides what is printed."""
+class ReportFiles(NamedTuple):
+    """The options for files that are written besides the printed figures."""
 
     per_label: Annotated[
         Path | None,
@@ -59,7 +59,7 @@ def evaluate(
     model: Model,
     data: Data,
     table: Table,
-    files: Written,
+    files: ReportFiles,
     empty_labels: EmptyLabels = "zero",
     trees: Annotated[
         int | None,
@@ -69,11 +69,11 @@ def evaluate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
+    """Measure a version on a labelled file: rankings and F-measures in percent, speed.
 
-    F-measures are at the tuned thresholds of the version, else at 0.5; a note says if they are not
-    reliable. Bands are groups of labels by their number of training rows. With --trees, scores are
-    means over the first trees.
+    The speed is in microseconds a row. F-measures are at the tuned thresholds of the version, else
+    at 0.5; a note says if they are not reliable. Bands are groups of labels by their number of
+    training rows. With --trees, scores are means over the first trees.
     """
     from xylem.evaluation import empty_convention
     from xylem.workflows import (
@@ -87,44 +87,46 @@ def evaluate(
     columns = table.columns(data)
     per_label, report = files
     empty = empty_convention(empty_labels, "--empty-labels")
-    opened = open_model(store, model)
-    version = opened.manifest.shown
+    opened_model = open_model(store, model)
+    version = opened_model.manifest.shown
     if trees is not None:
-        version += f", the first {trees} of {opened.manifest.n_trees} trees"
-        opened = _first_trees(opened, trees)
+        version += f", the first {trees} of {opened_model.manifest.n_trees} trees"
+        opened_model = _first_trees(opened_model, trees)
     prepare_files(per_label, report)
-    thresholds = thresholds_of(store, opened)
+    thresholds = thresholds_of(store, opened_model)
     with progress(json) as show:
-        found = evaluate_rows(
-            opened,
-            read_labelled(opened, data, show, columns),
+        evaluation = evaluate_rows(
+            opened_model,
+            read_labelled(opened_model, data, show, columns),
             n_threads(threads),
             show,
             thresholds=thresholds,
             empty=empty,
             sweep=report is not None,
         )
-    beside = {} if trees is None else {"trees": trees}
-    written = write_files(per_label, report, PageSubject(version, data.name, opened.labels), found)
+    tree_facts = {} if trees is None else {"trees": trees}
+    paths = write_files(
+        per_label, report, PageSubject(version, data.name, opened_model.labels), evaluation
+    )
     if json:
-        print_json({**found.report, **beside, **written})
+        print_json({**evaluation.report, **tree_facts, **paths})
         return
-    _print_report(f"{version} on {data}", found.report)
-    for file in written.values():
+    _print_report(f"{version} on {data}", evaluation.report)
+    for file in paths.values():
         print_line(f"{file} written")
 
 
 def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
-    """Return the model with its first trees only. Raises BadParameter where it has not so many."""
+    """Return the model with its first `n_trees` trees only. Raises BadParameter."""
     from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
-        found = f"{model.manifest.shown}, a combined one"
-        raise BadParameter(f"--trees: expected a version of trees, found {found}")
-    most = model.manifest.n_trees
-    if not 1 <= n_trees <= most:
+        subject = f"{model.manifest.shown}, a combined one"
+        raise BadParameter(f"--trees: expected a version of trees, found {subject}")
+    n_trees_max = model.manifest.n_trees
+    if not 1 <= n_trees <= n_trees_max:
         raise BadParameter(
-            f"--trees: expected 1 to {most}, the trees of the model, found {n_trees}"
+            f"--trees: expected 1 to {n_trees_max}, the trees of the model, found {n_trees}"
         )
     return first_trees(model, n_trees)
 
@@ -148,16 +150,16 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
         cells = [["-" if value is None else value for value in band.values()] for band in bands]
         print_table("By the training rows of the labels; percent", heads, cells)
     tuned = report["threshold"] == "tuned"
-    at = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
+    suffix = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
     error = report["calibration_error"]
     unknown = list_unknown(report)
     print_facts(
         "",
         {
             "recall@5": report["R@5"],
-            f"macro-F {at}": report["macro_f"],
-            f"micro-F {at}": report["micro_f"],
-            f"instance-F {at}": report["instance_f"],
+            f"macro-F {suffix}": report["macro_f"],
+            f"micro-F {suffix}": report["micro_f"],
+            f"instance-F {suffix}": report["instance_f"],
             "a label never true nor predicted counts as": report["empty_label_convention"],
             **({"labels that the model does not know, F 0": unknown} if unknown else {}),
             "expected calibration error, 0 to 1": "unknown" if error is None else f"{error:.3f}",
@@ -177,7 +179,7 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
 
 
 def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None:
-    """Return the thresholds that are kept with a version, float32[K]; None if there are none."""
+    """Return the stored thresholds of a version, float32[K]; None if there are none."""
     from xylem.thresholds import ThresholdDatabase
 
     with opened_database(store) as database:
@@ -201,12 +203,11 @@ def compare(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Compare two versions on the same labelled file, and say
-    which differences are more than chance.
+    """Compare two versions on the same labelled file; say which differences are more than chance.
 
-    A difference is real when so large a one comes up by chance in at most 5% of all samples of
-    rows, by a paired randomisation test. Labels are matched by name; macro-F is compared where both
-    versions are tuned.
+    A difference is real if one as large comes up by chance in at most 5% of all samples of rows, by
+    a paired randomisation test. Labels are matched by name; macro-F is compared if both versions
+    are tuned.
     """
     from xylem.evaluation import empty_convention
     from xylem.workflows import CompareRequest, Contender
@@ -222,7 +223,9 @@ def compare(
         columns=table.columns(data),
     )
     models = [open_model(store, text) for text in (a, b)]
-    contenders = [Contender(opened, thresholds_of(store, opened)) for opened in models]
+    contenders = [
+        Contender(opened_model, thresholds_of(store, opened_model)) for opened_model in models
+    ]
     with progress(json) as show:
         report = compare_versions(contenders[0], contenders[1], request, show)
     if json:
@@ -236,10 +239,10 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
     rows = [
         (
             name.replace("macro_f", "macro-F"),
-            *(each[key] for key in ("a", "b", "difference", "low", "high")),
-            _verdict(report, each),
+            *(figures[key] for key in ("a", "b", "difference", "low", "high")),
+            _verdict(report, figures),
         )
-        for name, each in report["metrics"].items()
+        for name, figures in report["metrics"].items()
     ]
     print_table(f"{title}, {report['rows']:,} rows; percent", heads, rows)
     labels = report["labels"]
@@ -256,9 +259,9 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
     print_facts("", facts)
 
 
-def _verdict(report: dict[str, Any], each: dict[str, Any]) -> str:
-    if abs(each["difference"]) < 0.005:  # 0.00 as it is printed
+def _verdict(report: dict[str, Any], figures: dict[str, Any]) -> str:
+    if abs(figures["difference"]) < 0.005:  # 0.00 as it is printed
         return "no difference"
-    if not each["real"]:
+    if not figures["real"]:
         return "may be chance"
-    return f"{report['b' if each['difference'] > 0 else 'a']} is better"
+    return f"{report['b' if figures['difference'] > 0 else 'a']} is better"

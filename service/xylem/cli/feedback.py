@@ -19,10 +19,10 @@ from xylem.cli.console import print_facts, print_json, print_result, print_table
 from xylem.cli.options import Json, Model, ModelName, grouped, parse_reference
 from xylem.cli.places import (
     Place,
-    asked,
     connect_server,
     open_model,
     opened_learning,
+    opened_place,
     read_key,
     store_at,
 )
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 class SendsByDefault(TyperGroup):
-    """`xylem feedback NAME` is `xylem feedback send NAME`, as it was before there were others."""
+    """A group in which `xylem feedback NAME` is short for `xylem feedback send NAME`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in the command where none is named."""
+        """Insert the command `send` if none is named."""
         is_named = not args or args[0] in self.commands or args[0] == "--help"
         return super().parse_args(ctx, args if is_named else ["send", *args])
 
@@ -50,13 +50,16 @@ app = typer.Typer(
 
 EVENTS_A_BLOCK = 64
 FAULTS_MAX = 10
-"""Events that were not counted of which it is told what was wrong, at most."""
+"""The most uncounted events that are listed with the reason."""
 
 DETAIL_MAX = 300
 RESULTS = ("applied", "duplicate", "late", "rejected")
 
 Send = Callable[[list[Any]], Sequence[Mapping[str, Any]]]
-"""Sends events, as JSON values, or why a line has none, and returns what became of each."""
+"""Sends events as JSON values, and returns the outcome of each.
+
+An item may also be the error of a line without a value.
+"""
 
 
 @app.command()
@@ -74,8 +77,8 @@ def send(
 
     A line is {"event_id": ..., "labels": [...]} with "instance" or "prediction_id"
     (docs/feedback.md). Each event counts once: a file that was sent in part can be sent again as a
-    whole. Events that were not counted are listed by reason, the first ones with their lines. Exit
-    status 2 when some were rejected.
+    whole. Events that were not counted are listed by reason, the first ones with their lines. The
+    exit status is 2 if some were rejected.
     """
     from xylem.base import read_settings
     from xylem.serving import value_of
@@ -120,10 +123,8 @@ def export_rows(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as lines to train on,
-    oldest first.
-    """
-    with asked(context, place, _local_rows) as rows:
+    """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as training data, oldest first."""
+    with opened_place(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
     line = f"rows of {model} -> {file} ({n_bytes} bytes)"
     print_result(json, line, model=model, file=str(file), bytes=n_bytes)
@@ -144,11 +145,12 @@ def delete_rows(
     json: Json = False,
 ) -> None:
     """Remove rows of feedback: of some events, or of a day.
+
     Versions that were trained on them stay.
     """
-    with asked(context, place, _local_rows) as rows:
-        found = rows.delete_feedback_rows(model, event_id, day)
-    print_result(json, f"{found['deleted']} rows of {model} deleted", **found)
+    with opened_place(context, place, _local_rows) as rows:
+        answer = rows.delete_feedback_rows(model, event_id, day)
+    print_result(json, f"{answer['deleted']} rows of {model} deleted", **answer)
 
 
 def _local_rows(database: Database, settings: Settings) -> KeptRows:
@@ -159,7 +161,7 @@ def _local_rows(database: Database, settings: Settings) -> KeptRows:
 
 
 class _Tally:
-    """What became of the events of a file, in memory that does not grow with it."""
+    """Counts of the outcomes of a file's events, in memory that does not grow with the file."""
 
     def __init__(self) -> None:
         self.results: Counter[str] = Counter()
@@ -168,7 +170,7 @@ class _Tally:
         self._faults: list[dict[str, object]] = []
 
     def add(self, line: int, verdict: Mapping[str, Any]) -> None:
-        """Count an event by what became of it."""
+        """Count an event by its outcome."""
         result = verdict["result"]
         self.results[result] += 1
         if result not in ("late", "rejected"):
@@ -184,7 +186,7 @@ class _Tally:
             )
 
     def show(self, *, json: bool) -> None:
-        """Print it, as an object or for a person."""
+        """Print the counts, as a JSON object or for a person."""
         results = {result: self.results[result] for result in RESULTS}
         reasons = dict(self._reasons.most_common())
         if json:
@@ -200,7 +202,7 @@ class _Tally:
 
 @contextmanager
 def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterator[Send]:
-    """Yield what sends events to a server, as often as its client does.
+    """Yield the function that sends events to a server, with the retries of the client.
 
     Raises as `connect_server`.
     """
@@ -212,15 +214,16 @@ def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterato
         def send(values: list[Any]) -> list[Mapping[str, Any]]:
             faults = [_fault_of(value, limits) for value in values]
             events = [value for value, fault in zip(values, faults, strict=True) if fault is None]
-            found = iter(client.feedback(name, events, version, alias).results if events else ())
-            return [asdict(next(found)) if fault is None else fault for fault in faults]
+            verdicts = iter(client.feedback(name, events, version, alias).results if events else ())
+            return [asdict(next(verdicts)) if fault is None else fault for fault in faults]
 
         yield send
 
 
 def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
-    """Return the verdict on what is no event with an id, by which it
-    would count once; None: it is one.
+    """Return the verdict on a value that is not an event with an id; None for such an event.
+
+    Without an id an event would count again when the file is sent again.
     """
     from xylem.serving import FeedbackEvent, refused, validated
 
@@ -237,10 +240,11 @@ def _fault_of(value: Any, limits: Limits) -> Mapping[str, Any] | None:
 
 @contextmanager
 def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
-    """Yield what counts events in the database of the store; servers that share it follow.
+    """Yield the function that counts events in the database of the store.
 
-    It is the desk of a server: it counts events with an instance for the version that is named,
-    those with a prediction_id for the version that predicted.
+    Servers that share the database follow. Events are counted as a server does: those with an
+    instance for the version that the command names, those with a prediction_id for the version that
+    predicted.
     """
     import asyncio
 
@@ -249,7 +253,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     opened_model = open_model(store, model)
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
         assert learning is not None
-        named = open_version(opened_model, learning)
+        served = open_version(opened_model, learning)
         home = store_at(store)
 
         @lru_cache(limits.versions_max)
@@ -261,4 +265,4 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
 
         with closing(FeedbackDesk(find, learning, limits, lambda *counted: None)) as desk:
             keep = learning.rows.is_on
-            yield lambda values: runner.run(desk.count_values(values, named, keep=keep))
+            yield lambda values: runner.run(desk.count_values(values, served, keep=keep))

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from xylem.cli.console import flat, print_facts, print_json, print_list
 from xylem.cli.options import Json, grouped
-from xylem.cli.places import Place, asked
+from xylem.cli.places import Place, opened_place
 
 if TYPE_CHECKING:
     from xylem.base import Database, Settings
@@ -25,18 +25,23 @@ Id = Annotated[str, Argument(metavar="ID", help="The id of a job, as `xylem jobs
 
 
 def _local(database: Database, settings: Settings) -> Any:
-    """Return the calls of a database's jobs, by the names that the client has for them."""
+    """Return the functions for the jobs of a database, by the client's names for them."""
     from xylem.admin import Jobs
 
-    of = Jobs(database, settings)
+    store_jobs = Jobs(database, settings)
     return SimpleNamespace(
-        jobs=of.list, job=of.get, log=of.log_text, cancel=of.cancel, retry=of.retry
+        jobs=store_jobs.list,
+        job=store_jobs.get,
+        log=store_jobs.log_text,
+        cancel=store_jobs.cancel,
+        retry=store_jobs.retry,
     )
 
 
 def _facts(job: Any) -> dict[str, Any]:
-    """Return a job, ours or the client's, as HTTP tells of it:
-    `xylem.admin.schemas.jobs.JobAnswer`.
+    """Return a job, of a database or of the client, in its form over HTTP.
+
+    That form is `xylem.admin.schemas.jobs.JobAnswer`.
     """
     facts: dict[str, Any] = job.as_json() if hasattr(job, "as_json") else asdict(job)
     return facts
@@ -70,38 +75,44 @@ def list_jobs(
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""
-    with asked(context, place, _local) as jobs:
-        found = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
-    where = str(place.url or place.store)
+    with opened_place(context, place, _local) as jobs:
+        job_facts = [_facts(job) for job in jobs.jobs(state, model, kind, limit)]
+    place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
     rows = [
         [*(job[name] for name in columns[:-1]), job["error"] or _far(job["progress"])]
-        for job in found
+        for job in job_facts
     ]
-    print_list(json, {"jobs": found}, (where, columns, rows), f"No such jobs in {where}")
+    print_list(
+        json, {"jobs": job_facts}, (place_name, columns, rows), f"No such jobs in {place_name}"
+    )
 
 
-def _add(name: str, method: str, says: str) -> None:
-    """Add a command that asks for one thing about a job, and shows the job."""
+def _add(name: str, method: str, help_text: str) -> None:
+    """Add a command that calls a method with the id of a job, and shows the job that it returns.
+
+    name    of the command
+    method  of the client, which the functions for a database have too
+    """
 
     def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
-        with asked(context, place, _local) as jobs:
-            found = _facts(getattr(jobs, method)(job))
+        with opened_place(context, place, _local) as jobs:
+            facts = _facts(getattr(jobs, method)(job))
         if json:
-            print_json(found)
+            print_json(facts)
             return
         print_facts(
-            found["id"], flat({name: value for name, value in found.items() if value is not None})
+            facts["id"], flat({name: value for name, value in facts.items() if value is not None})
         )
 
-    app.command(name, help=says)(grouped(command))
+    app.command(name, help=help_text)(grouped(command))
 
 
 @app.command("log")
 @grouped
 def show_log(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
-    """Print what a job has logged so far, as lines of JSON."""
-    with asked(context, place, _local) as jobs:
+    """Print the log of a job so far, as lines of JSON."""
+    with opened_place(context, place, _local) as jobs:
         text = jobs.log(job)
     if json:
         print_json({"id": job, "log": text})

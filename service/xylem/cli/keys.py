@@ -66,7 +66,7 @@ def create(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make a key, and print it, only this once: the database stores only its hash.
+    """Make a key and print it, only this once: the database has only its hash.
 
     A key with the scope admin opens everything. Servers that share the database know it within two
     seconds.
@@ -76,23 +76,27 @@ def create(
     lifetime = seconds_of("--expires", expires)
     scopes = parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
-        made = keys.create(name, scopes, lifetime, no_rows or ())
-        _note(database, "keys.create", made.key.id)
-    _print_made(made.facts(), json)
+        new_key = keys.create(name, scopes, lifetime, no_rows or ())
+        _note(database, "keys.create", new_key.key.id)
+    _print_made(new_key.facts(), json)
 
 
 @app.command("list")
 def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """List the keys, newest first, with those that are no longer valid;
-    the keys themselves are not shown.
+    """List the keys, newest first, with those that are no longer valid.
+
+    The keys themselves are not shown.
     """
     with _opened_keys(store) as (keys, database):
-        found = [key.facts() for key in keys.list()]
-        shown = database.shown
+        key_facts = [key.facts() for key in keys.list()]
+        database_name = database.shown
     columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
-    table = shown, columns, [[key[name] for name in columns] for key in found]
+    table = database_name, columns, [[key[name] for name in columns] for key in key_facts]
     print_list(
-        json, {"keys": found}, table, "No keys. Make one: xylem keys create NAME --scope predict"
+        json,
+        {"keys": key_facts},
+        table,
+        "No keys. Make one: xylem keys create NAME --scope predict",
     )
 
 
@@ -115,28 +119,29 @@ def rotate(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Print a new key of the same name and scopes; the old key ends after the overlap.
+    """Print a new key of the same name and scopes; the old one ends after the overlap.
 
     Without --expires the new key has the lifetime of the old one.
     """
     lifetime = seconds_of("--expires", expires)
     overlaps = seconds_of("--overlap", overlap)
     with _opened_keys(store) as (keys, database):
-        made = keys.rotate(key_id, overlaps or 0.0, lifetime)
-        _note(database, "keys.rotate", f"{key_id} {made.key.id}")
-    _print_made(made.facts(), json)
+        new_key = keys.rotate(key_id, overlaps or 0.0, lifetime)
+        _note(database, "keys.rotate", f"{key_id} {new_key.key.id}")
+    _print_made(new_key.facts(), json)
 
 
 def seconds_of(option: str, text: str | None) -> float | None:
-    """Return the seconds of a duration as 90d, 12h, 30m or 45s; None for none. Raises
-    BadParameter.
+    """Return the seconds of a duration such as 90d, 12h, 30m or 45s; None for None.
+
+    Raises BadParameter.
     """
     if text is None:
         return None
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise BadParameter(f"{option}: expected a time as 90d, 12h, 30m or 45s, found {text!r}")
-    return float(int(found[1]) * _UNITS[found[2]])
+    return float(int(match[1]) * _UNITS[match[2]])
 
 
 def _note(database: Database, action: str, target: str) -> None:
@@ -149,7 +154,7 @@ def _print_made(facts: dict[str, Any], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    ends = facts["expires"] or "never"
+    expiry = facts["expires"] or "never"
     typer.echo(facts["key"])  # one line, however narrow the terminal
-    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {ends}")
+    print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {expiry}")
     print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")

@@ -1,4 +1,4 @@
-"""`xylem models label-info`, `explain` and `tree`: labels, and what is known of them."""
+"""`xylem models label-info`, `explain` and `tree`: what is known about labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 BY_URI = "uri"
 
-By = Annotated[str, Option("--by", metavar="uri|notation|LANGUAGE", help="What labels are there.")]
+By = Annotated[
+    str,
+    Option(
+        "--by",
+        metavar="uri|notation|LANGUAGE",
+        help="What the labels are: URIs, notations, or names in a language.",
+    ),
+]
 
 
 @app.command("label-info")
@@ -47,43 +54,42 @@ def label_info(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Give a model's labels URIs, names by language, notations and
-    broader subjects; or show what they have.
+    """Give a model's labels URIs, names by language, notations, broader subjects; or show them.
 
-    It belongs to the model and all its versions. Running servers follow without a restart.
+    Label info belongs to the model and all its versions. Running servers follow without a restart.
     """
     from xylem.workflows import attach_label_info, attached_info, read_label_info
 
-    opened = store_at(store)
+    model_store = store_at(store)
     if remove:
         if file is not None:
-            raise BadParameter("--remove: expected no FILE beside it, found one")
-        removed = opened.delete_label_info(model)
+            raise BadParameter("--remove cannot be used with FILE")
+        removed = model_store.delete_label_info(model)
         line = f"{model}: label info {'removed' if removed else 'was none'}"
         print_result(json, line, model=model, removed=removed)
     elif file is not None:
-        opened.resolve(model)  # before a long file is read
-        _print(attach_label_info(opened, model, read_label_info(file, by, language)), json)
+        model_store.resolve(model)  # before a long file is read
+        _print(attach_label_info(model_store, model, read_label_info(file, by, language)), json)
     else:
-        opened.resolve(model)
-        info = opened.label_info(model)
+        model_store.resolve(model)
+        info = model_store.label_info(model)
         if info is None:
             raise BadInput(
                 f"{model}: expected label info, found none: xylem models label-info {model} FILE"
             )
-        _print(attached_info(opened, model, info), json)
+        _print(attached_info(model_store, model, info), json)
 
 
-def _print(found: Attached, json: bool) -> None:
-    facts: dict[str, Any] = found._asdict()
+def _print(info: Attached, json: bool) -> None:
+    facts: dict[str, Any] = info._asdict()
     if json:
         print_json(facts)
         return
-    shown = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
-    print_facts(f"Label info of {found.model}", shown)
+    summary = {name.replace("_", " "): value for name, value in facts.items() if name != "model"}
+    print_facts(f"Label info of {info.model}", summary)
 
 
-_TREES_SHOWN = 5  # of more trees only the means are in the table; --json has all
+_TREES_SHOWN = 5  # most trees with a column in the table; --json has all
 
 
 @app.command()
@@ -96,36 +102,38 @@ def explain(
 ) -> None:
     """Show the features with the largest weights for a label, by name.
 
-    In a tree that is the classifier of the label's leaf, which tells it apart from the leaf's
-    siblings. With several trees the weights are means. A weight above 0 speaks for the label, one
-    below 0 against it.
+    In a tree they are those of the classifier of the label's leaf, which separates it from the
+    leaf's siblings. With several trees the weights are means. A weight above 0 speaks for the
+    label, one below 0 against it.
     """
     from xylem.engine import label_features
 
-    found = label_features(open_model(store, model), label, top)
+    explanation = label_features(open_model(store, model), label, top)
     if json:
-        print_json(found)
+        print_json(explanation)
         return
-    trees: list[dict[str, Any]] = found["trees"][:_TREES_SHOWN] if len(found["trees"]) > 1 else []
-    of_trees = [{each["feature"]: each["weight"] for each in tree["features"]} for tree in trees]
+    trees: list[dict[str, Any]] = (
+        explanation["trees"][:_TREES_SHOWN] if len(explanation["trees"]) > 1 else []
+    )
+    of_trees = [{entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees]
     rows = [
         (
-            each["feature"],
-            each["weight"],
-            *(weights.get(each["feature"], "") for weights in of_trees),
+            entry["feature"],
+            entry["weight"],
+            *(weights.get(entry["feature"], "") for weights in of_trees),
         )
-        for each in found["features"]
+        for entry in explanation["features"]
     ]
     heads = (
         "feature",
         "mean weight" if trees else "weight",
         *(f"tree {tree['tree']}" for tree in trees),
     )
-    print_table(f"{found['model']}@{found['version']}: {label}", heads, rows)
+    print_table(f"{explanation['model']}@{explanation['version']}: {label}", heads, rows)
     facts = {
         f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
         f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
-        for tree in found["trees"][:_TREES_SHOWN]
+        for tree in explanation["trees"][:_TREES_SHOWN]
     }
     print_facts("", facts)
 
@@ -141,39 +149,48 @@ def tree(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show the nodes of a label tree: how many labels each has, how often, and the
-    most frequent.
-    """
+    """Show the nodes of a label tree: the number of labels of each, and the most frequent ones."""
     import numpy as np
 
     from xylem.evaluation import tree_labels
     from xylem_store import name_of
 
-    opened = open_model(store, model)
-    name = opened.manifest.model
-    n_trees = opened.ensemble.label_leaf.shape[0]
-    kind = opened.manifest.kind
+    opened_model = open_model(store, model)
+    name = opened_model.manifest.model
+    n_trees = opened_model.ensemble.label_leaf.shape[0]
+    kind = opened_model.manifest.kind
     if kind != "label-tree":
         raise BadInput(f"{name}: expected a label tree, whose leaves are labels, found a {kind}")
     if number >= n_trees:
         raise BadParameter(f"--tree: expected a number from 0 to {n_trees - 1}, found {number}")
-    counts = opened.arrays.get("labels/counts", np.zeros(opened.manifest.n_labels, np.int64))
-    nodes = tree_labels(opened.ensemble, counts, tree=number, depth=depth, n_labels=labels)
-    told = [[name_of(opened.labels, int(label)) for label in node.labels] for node in nodes]
+    counts = opened_model.arrays.get(
+        "labels/counts", np.zeros(opened_model.manifest.n_labels, np.int64)
+    )
+    nodes = tree_labels(opened_model.ensemble, counts, tree=number, depth=depth, n_labels=labels)
+    label_names = [
+        [name_of(opened_model.labels, int(label)) for label in node.labels] for node in nodes
+    ]
     if json:
-        found = [
-            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": each}
-            for node, each in zip(nodes, told, strict=True)
+        node_facts = [
+            {"place": node.place, "n_labels": node.n_labels, "n_rows": node.n_rows, "labels": names}
+            for node, names in zip(nodes, label_names, strict=True)
         ]
         print_json(
-            {"model": name, "version": opened.manifest.version, "tree": number, "nodes": found}
+            {
+                "model": name,
+                "version": opened_model.manifest.version,
+                "tree": number,
+                "nodes": node_facts,
+            }
         )
         return
     n_rows = max(1, nodes[0].n_rows)
-    print_line(f"{opened.manifest.shown}, tree {number}")
-    for node, each in zip(nodes, told, strict=True):
+    print_line(f"{opened_model.manifest.shown}, tree {number}")
+    for node, names in zip(nodes, label_names, strict=True):
         place = ".".join(map(str, node.place)) or "root"
         share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"
-        more = ", ..." if node.n_labels > len(each) else ""
+        ellipsis = ", ..." if node.n_labels > len(names) else ""
         indent = "  " * len(node.place)
-        print_line(f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(each)}{more}")
+        print_line(
+            f"{indent}{place}  {node.n_labels:,} labels, {share}: {', '.join(names)}{ellipsis}"
+        )

@@ -1,6 +1,6 @@
-"""`xylem models`: the store, what is in it, in and out.
+"""`xylem models`: the content of the store, its export and import.
 
-What moves aliases and deletes is in `aliases`.
+Commands that move aliases or delete are in `aliases`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import BadInput, BadParameter, unfinished
-from xylem.cli.aliases import cause_of, store_to_publish, what_is_beside
+from xylem.cli.aliases import cause_of, describe_split, store_to_publish
 from xylem.cli.console import (
     as_option,
     flat,
@@ -25,7 +25,7 @@ from xylem.cli.console import (
     print_result,
     print_table,
 )
-from xylem.cli.denied import denying
+from xylem.cli.denied import describe_denial
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
 
@@ -52,7 +52,9 @@ def _listed(info: ModelInfo) -> dict[str, object]:
         "broken_aliases": list(info.broken_aliases),
         "fault": None if info.fault is None else str(info.fault),
         "splits": {
-            name: alias.split() for name, alias in sorted(info.documents.items()) if alias.others
+            name: alias.split()
+            for name, alias in sorted(info.documents.items())
+            if alias.split_versions
         },
         "denied": {
             name: len(alias.denied)
@@ -63,9 +65,9 @@ def _listed(info: ModelInfo) -> dict[str, object]:
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
-    """Return a model's cells in the table for people, with the aliases that cannot be read."""
+    """Return the cells of a model in the table, with the aliases that cannot be read."""
     aliases = [
-        f"{name} -> {alias.version}{what_is_beside(alias)}{denying(alias.denied)}"
+        f"{name} -> {alias.version}{describe_split(alias)}{describe_denial(alias.denied)}"
         for name, alias in sorted(info.documents.items())
     ]
     aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
@@ -74,7 +76,7 @@ def _row(info: ModelInfo) -> tuple[str, str, str]:
 
 
 def manifest_facts(manifest: Manifest) -> dict[str, Any]:
-    """Return what a manifest says, without its list of arrays."""
+    """Return a manifest as a JSON object, without its list of arrays."""
     facts = dataclasses.asdict(manifest)
     del facts["arrays"]
     facts["trainer"] = {
@@ -89,27 +91,29 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
 
 @app.command()
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Show what a version is and where it came from."""
+    """Show what a version is, and where it comes from."""
     from xylem_store import is_version, read_origin, read_report
 
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    manifest = opened.manifest(name, opened.resolve(name, reference))
+    manifest = model_store.manifest(name, model_store.resolve(name, reference))
     facts = manifest_facts(manifest)
-    arrays = opened.open(name, manifest.version, verify=False).arrays
+    arrays = model_store.open(name, manifest.version, verify=False).arrays
     report = read_report(arrays)
     origin = read_origin(arrays)
-    denied = {} if is_version(reference) else {"denied": list(opened.alias(name, reference).denied)}
+    denied = (
+        {} if is_version(reference) else {"denied": list(model_store.alias(name, reference).denied)}
+    )
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
     facts["members"] = ", ".join(member.shown for member in manifest.members)
-    facts["origin"] = {name: found for name, found in origin.items() if name != "members"}
+    facts["origin"] = {name: fact for name, fact in origin.items() if name != "members"}
     facts["model_bytes"] = mebibytes(manifest.model_bytes)
-    shown = {key: as_option(value) for key, value in flat(facts).items()}
+    summary = {key: as_option(value) for key, value in flat(facts).items()}
     if denied.get("denied"):
-        shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
-    print_facts(manifest.shown, shown)
+        summary[f"labels that {reference} denies"] = ", ".join(denied["denied"])
+    print_facts(manifest.shown, summary)
     _print_report(report)
 
 
@@ -124,10 +128,10 @@ def draw(
     from xylem.workflows import draw_report
     from xylem_store import read_report
 
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
-    report = read_report(opened.open(name, version, verify=False).arrays)
+    version = model_store.resolve(name, reference)
+    report = read_report(model_store.open(name, version, verify=False).arrays)
     files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
     if not files:
         raise BadInput(
@@ -147,9 +151,9 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_lines("Trees", "nodes", forest["trees"])
     if updates := report.get("training", {}).get("updates"):
         lines = [{**update["levels"][0], **update} for update in updates if update["levels"]]
-        shown = ("rows", "objective", "share", "purity", "share_moved")
+        columns = ("rows", "objective", "share", "purity", "share_moved")
         _print_lines(
-            "Root by updates", "rows", [{name: line[name] for name in shown} for line in lines]
+            "Root by updates", "rows", [{name: line[name] for name in columns} for line in lines]
         )
     if size:
         n_bytes = size["bytes"]
@@ -162,7 +166,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
-    """Print lines of named numbers as a table; one that lacks a name has an empty cell."""
+    """Print lines of named numbers as a table; a missing name is an empty cell."""
     names = [key, *sorted({name for line in lines for name in line} - {key})]
     print_table(title, names, [[line.get(name, "") for name in names] for line in lines])
 
@@ -170,17 +174,18 @@ def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
 @app.command()
 def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Check every checksum and every invariant of a version, and open it as a server does."""
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
-    opened.verify(name, version)
+    version = model_store.resolve(name, reference)
+    model_store.verify(name, version)
     print_result(json, f"{name}@{version} is whole", model=name, version=version, verified=True)
 
 
 @app.command()
 def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Remove files of interrupted publications; versions, and
-    publications under way, are not touched.
+    """Remove files of interrupted publications.
+
+    Versions, and publications that are under way, are not touched.
     """
     removed = [str(path) for path in store_at(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
@@ -192,7 +197,7 @@ def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
     from xylem_store import OldStore
 
-    models = OldStore(store, by=cause_of("xylem models migrate")).migrate()
+    models = OldStore(store, cause=cause_of("xylem models migrate")).migrate()
     line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
     print_result(json, line, models=models)
 
@@ -205,18 +210,18 @@ def export_model(
     json: Json = False,
 ) -> None:
     """Write a version as one tar file, and the model's label info with it."""
-    opened = store_at(store)
+    model_store = store_at(store)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
+    version = model_store.resolve(name, reference)
     if file.is_dir() or not file.parent.is_dir():
-        found = "a directory" if file.is_dir() else "no such directory"
+        reason = "a directory" if file.is_dir() else "no such directory"
         raise BadInput(
-            f"{file}: expected the name of a file, in a directory that is there, found {found}"
+            f"{file}: expected the name of a file, in a directory that is there, found {reason}"
         )
     try:
         with unfinished(file) as out:
-            opened.export(name, version, out, label_info=True)
-    except OSError as error:  # a write that fails does not know the name
+            model_store.export(name, version, out, label_info=True)
+    except OSError as error:  # the error of a failed write lacks the file's name
         raise OSError(error.errno, error.strerror, str(file)) from error
     n_bytes = file.stat().st_size
     line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
@@ -250,15 +255,16 @@ def import_model(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Check an exported file, or a model that another library
-    saved, and publish it as a new version.
+    """Publish an exported file, or a model of another library, as a new version.
+
+    It is checked first.
     """
-    opened = store_to_publish(store, "xylem models import")
+    model_store = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
         from xylem.extras import import_model as import_foreign
 
-        stored = weights or "float32"
-        manifest = import_foreign(opened, library, path, labels, model, features, stored)
+        weight_type = weights or "float32"
+        manifest = import_foreign(model_store, library, path, labels, model, features, weight_type)
     elif (
         file is not None
         and model is not None
@@ -267,7 +273,7 @@ def import_model(
         if not file.is_file():
             raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
         with file.open("rb") as archive:
-            manifest = opened.import_(archive, model)
+            manifest = model_store.import_(archive, model)
     else:
         raise BadParameter(
             "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"

@@ -1,8 +1,8 @@
 """Options that several commands have, groups of them, and the references NAME[@VERSION].
 
-typer makes options of the parameters of a function. Of a command that is `grouped` it sees, in the
-place of a parameter whose type is a NamedTuple, its fields, and the command gets them as one.
-`--help` shows the options of a group that is `in_panel` apart.
+typer makes options of the parameters of a function. A command that is `grouped` may have a
+parameter whose type is a NamedTuple: typer then sees the fields in its place, and the command gets
+them as one value. `--help` shows the options of a group that is `in_panel` apart.
 """
 
 import inspect
@@ -37,7 +37,7 @@ TRAINER_NAMES = (
     "huffman-tree",
     "learned-tree",
 )
-"""Those of `xylem.trainers`, which takes a second to import; a test holds them equal."""
+"""The names in `xylem.trainers`, which takes a second to import; a test compares them."""
 
 FORMATS = (
     ".jsonl, .txt, .svm, .npz, .csv, .tsv (and .gz, .zst) or .parquet; a directory, "
@@ -102,8 +102,9 @@ Group = TypeVar("Group")
 
 
 def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]], type[Group]]:
-    """Give the options of a group a panel of `--help`, but for
-    `common` and those that must be given.
+    """Show the options of a group in a panel of their own in `--help`.
+
+    common  options that stay outside it, as required ones do
     """
 
     def mark(group: type[Group]) -> type[Group]:
@@ -114,29 +115,29 @@ def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]],
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command as typer sees it. Raises ValueError where two options have one name."""
+    """Return the command as typer sees it. Raises ValueError if two options have one name."""
     signature = inspect.signature(command, eval_str=True)
     groups = {
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
         if hasattr(parameter.annotation, "_fields")
     }
-    shown: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     for name, parameter in signature.parameters.items():
         if name in groups:
-            shown += _options_of(groups[name])
+            parameters += _options_of(groups[name])
         else:
-            shown.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        made = {
-            name: group(**{field: given.pop(field) for field in group._fields})
+    def run(**arguments: Any) -> None:
+        group_values = {
+            name: group(**{field: arguments.pop(field) for field in group._fields})
             for name, group in groups.items()
         }
-        command(**given, **made)
+        command(**arguments, **group_values)
 
-    run.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
 
 
@@ -158,7 +159,7 @@ def _options_of(group: Any) -> Iterator[inspect.Parameter]:
 
 @in_panel("Tables")
 class Table(NamedTuple):
-    """Of a table: which columns are read."""
+    """The options for the columns of a table that are read."""
 
     text_column: Annotated[
         list[str] | None,
@@ -186,16 +187,16 @@ class Table(NamedTuple):
     ] = None
 
     def columns(self, *files: Path | None) -> TableColumns:
-        """Return the columns that are named.
+        """Return the columns that the options name.
 
-        Raises BadParameter where none of the files is a table.
+        Raises BadParameter if none of the files is a table.
         """
         columns = columns_of(*self)
         refuse_without_table(columns, *files)
         return columns
 
     def guessed(self, file: Path) -> TableColumns:
-        """Return the columns that are named, others as they look in a file. Raises BadInput."""
+        """Return the columns that the options name, others guessed from a file. Raises BadInput."""
         from xylem.datasets import guess_columns
 
         return guess_columns(file, *self)
@@ -203,34 +204,34 @@ class Table(NamedTuple):
 
 @in_panel("Work")
 class Work(NamedTuple):
-    """How a model is made: on how many threads, and from which seed."""
+    """The options for how a model is made: the threads and the seed."""
 
     threads: Threads = None
     seed: Seed = 0
 
 
 def n_threads(threads: int | None) -> int:
-    """Return how many threads are meant: as many as there are processors where it is not said."""
+    """Return the number of threads; if None, the number of processors."""
     return threads or n_processors()
 
 
 class Reference(NamedTuple):
-    """A model's name and a version as it is written: its number or an alias."""
+    """The name of a model, and a version as it is written: its number or an alias."""
 
     name: str
     version: str
 
 
 def parse_reference(text: str) -> Reference:
-    """Return what NAME[@VERSION] refers to; the alias `latest` when no version is written."""
-    name, at, version = text.partition("@")
-    if at and not version:
+    """Return the parts of NAME[@VERSION]; without a version the alias `latest`."""
+    name, separator, version = text.partition("@")
+    if separator and not version:
         raise BadParameter(f"expected NAME or NAME@VERSION, found {text!r}")
     return Reference(name, version or LATEST)
 
 
 def parse_version(text: str) -> Reference:
-    """Return what NAME@VERSION refers to; the version must be written."""
+    """Return the parts of NAME@VERSION, which must have a version."""
     if "@" not in text:
         raise BadParameter(f"expected NAME@VERSION, found {text!r}")
     return parse_reference(text)

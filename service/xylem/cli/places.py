@@ -1,4 +1,4 @@
-"""Where commands find what they ask: a store and its database, or a server (`--url`, the key)."""
+"""The place that a command works on: a store with its database, or a server (`--url`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEY_BYTES_MAX = 4096
 
 @in_panel("Server", common=("store",))
 class Place(NamedTuple):
-    """Where the models are that a command asks: a store, or with `url` a server."""
+    """The options for the place of the models: a store, or with `url` a server."""
 
     store: StoreDir = DEFAULT_STORE
     url: Annotated[
@@ -44,24 +44,24 @@ class Place(NamedTuple):
 
 
 def store_at(path: Path) -> Store:
-    """Return the store of a directory, which need not be there."""
+    """Return the store of a directory, which need not exist."""
     from xylem.serving import store_of
 
     return store_of(path)
 
 
 def open_model(store: Path, model: str) -> Model:
-    """Return the version that NAME[@VERSION] names, opened. Raises BadParameter, StoreError."""
+    """Return the opened version for NAME[@VERSION]. Raises BadParameter, StoreError."""
     return store_at(store).open(*parse_reference(model))
 
 
 def read_key(file: Path | None) -> str | None:
-    """Return the key in a file, else that of the environment, else None. Raises BadParameter."""
+    """Return the key in a file, else in the environment, else None. Raises BadParameter."""
     if file is None:
         return os.environ.get(KEY_VARIABLE) or None
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_KEY_BYTES_MAX + 1)
+        with file.open("rb") as stream:
+            content = stream.read(_KEY_BYTES_MAX + 1)
     except OSError as error:
         raise BadParameter(
             f"--key-file: expected to read {file}, found: {error.strerror}"
@@ -75,18 +75,20 @@ def read_key(file: Path | None) -> str | None:
 
 
 def refuse_beside_url(context: typer.Context, names: tuple[str, ...]) -> None:
-    """Refuse options that only mean something without `--url`. Raises BadParameter."""
+    """Raise BadParameter if one of these options is used together with `--url`."""
     for name in names:
-        if (told := context.get_parameter_source(name)) is not None and told.name == "COMMANDLINE":
-            raise BadParameter(f"--{name}: expected without --url, found with it")
+        if (
+            source := context.get_parameter_source(name)
+        ) is not None and source.name == "COMMANDLINE":
+            raise BadParameter(f"--{name} cannot be used with --url")
 
 
 @contextmanager
 def connect_server(url: str, key: str | None) -> Iterator[Client]:
-    """Yield a client of a server, closed in the end.
+    """Yield a client of a server, closed at the end.
 
-    Raises BadInput where the server refuses (4xx), Unavailable where it fails or does not answer,
-    and BadParameter for a URL, a key or an argument that cannot be used.
+    Raises BadInput if the server refuses (4xx), Unavailable if it fails or does not answer, and
+    BadParameter for a URL, a key or an argument that cannot be used.
     """
     from xylem.client import Client
     from xylem.errors import ClientError, ProblemError
@@ -109,11 +111,10 @@ def connect_server(url: str, key: str | None) -> Iterator[Client]:
 
 @contextmanager
 def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | None]:
-    """Yield what learns from feedback and signs prediction ids; None
-    without a database, unless `create`.
+    """Yield the part that learns from feedback and signs prediction ids.
 
-    It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database`
-    does.
+    It is None if there is no database, unless `create`. It logs nothing: the command reports its
+    errors. Raises BadParameter as `opened_database` does.
     """
     from xylem.base import configure, read_settings
 
@@ -132,17 +133,19 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 
 
 @contextmanager
-def asked(
+def opened_place(
     context: typer.Context,
     place: Place,
     local: Callable[[Database, Settings], Any],
     *,
     create: bool = False,
 ) -> Iterator[Any]:
-    """Yield who answers: a server's client, or what `local` makes of a store's database, which has
-    the calls of the client that are needed. Raises as `connect_server`.
+    """Yield a server's client, or its local counterpart for a store's database.
 
-    create  as `opened_database` has it
+    local   makes the counterpart, which has those methods of the client that the command calls
+    create  as in `opened_database`
+
+    Raises as `connect_server`.
     """
     if place.url is not None:
         refuse_beside_url(context, ("store",))
@@ -156,10 +159,10 @@ def asked(
 
 
 def user_name() -> str:
-    """Return the name of who runs the command, for the history and the audit log."""
+    """Return the name of the user of this command, for the history and the audit log."""
     import getpass
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a user without a name, as in containers
         return f"uid {os.getuid()}"

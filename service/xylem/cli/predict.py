@@ -1,5 +1,6 @@
-"""`xylem predict` and `score`: lines of instances in, lines of answers
-out, in memory that does not grow.
+"""`xylem predict` and `score`: lines of instances in, lines of answers out.
+
+Memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -95,10 +96,10 @@ class RequestOptions(NamedTuple):
     chunk_characters: ChunkCharacters = None
 
     def options(self) -> dict[str, Any]:
-        """Return the options of a request. Raises BadParameter where two do not go together."""
+        """Return the options as a dict. Raises BadParameter if two cannot be used together."""
         if self.chunk_characters is not None and self.explain:
             raise BadParameter(
-                "--chunk-characters: expected none with --explain, which is of one search"
+                "--chunk-characters cannot be used with --explain, which explains one search"
             )
         unsaid = {"explain"} if self.label_info else {"explain", "label_info"}
         return {
@@ -109,8 +110,8 @@ class RequestOptions(NamedTuple):
 
 
 @in_panel("Instances", common=("data",))
-class GivenAs(NamedTuple):
-    """Where instances are, what their lines are, and what becomes of the labels of documents."""
+class InstanceSource(NamedTuple):
+    """The options for where instances are, what their lines are, and existing result files."""
 
     data: Instances = STDIN
     plain: Annotated[
@@ -123,7 +124,7 @@ class GivenAs(NamedTuple):
 
 
 RESULTS = ".labels"
-"""What the names of results end in, which stand beside documents."""
+"""The suffix of the files with the labels of documents."""
 
 _LOCAL_ONLY = ("store", "threads", "explain", "out", "ray")
 
@@ -136,50 +137,57 @@ def predict(
         str | None, Argument(metavar="TEXT", help="A text; its labels are shown as a table.")
     ] = None,
     *,
-    given: GivenAs,
+    instances: InstanceSource,
     table: Table,
-    wanted: RequestOptions,
+    request: RequestOptions,
     place: Place,
     files: AnswerFiles,
     threads: Threads = None,
     json: Json = False,
 ) -> None:
-    """Predict the labels of a text, or of instances: one JSON object a
-    line in, one prediction a line out.
+    """Predict the labels of a text, or of instances: one JSON object a line in, one a line out.
 
     A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in
     it is ignored, so that a labelled file can be predicted. In a .csv, .tsv or .parquet file each
     row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
-    the end. For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the
-    label, a tab, its score. With --out the answers are files, one for each part of the data,
-    written by threads or by the nodes of a cluster (--ray); if you run it again, it writes those
-    that are missing.
+    the end.
+
+    For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the label, a
+    tab, its score. With --out the answers are files, one for each part of the data, written by
+    threads or by the nodes of a cluster (--ray); if you run it again, it writes those that are
+    missing.
     """
-    data = given.data
+    data = instances.data
     columns = table.columns(file_path(data))
-    options = wanted.options()
-    if (text is not None) + (data != STDIN) + given.plain > 1:
+    options = request.options()
+    if (text is not None) + (data != STDIN) + instances.plain > 1:
         raise BadParameter("expected one of a text, --data and --plain, found several")
-    files.check(data, tells_more=wanted.explain or wanted.label_info or wanted.language is not None)
+    files.check(
+        data, tells_more=request.explain or request.label_info or request.language is not None
+    )
     if files.out is not None and place.url is None:
-        what = model, _query(options), wanted.explain
-        files.write(data, columns, place.store, what, n_threads(threads), json=json)
+        query = model, _query(options), request.explain
+        files.write(data, columns, place.store, query, n_threads(threads), json=json)
         return
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
         server = place.url, read_key(place.key_file), parse_reference(model)
-        by: AbstractContextManager[Answers] = nullcontext(partial(_by_server, *server, options))
+        predictor: AbstractContextManager[Answers] = nullcontext(
+            partial(_by_server, *server, options)
+        )
     else:
-        by = _by_store(place.store, model, options, n_threads(threads), explain=wanted.explain)
-    with by as answers:
+        predictor = _by_store(
+            place.store, model, options, n_threads(threads), explain=request.explain
+        )
+    with predictor as answers:
         if text is not None:
-            _print_text(answers(source_of(text)), json or wanted.explain)
+            _print_text(answers(source_of(text)), json or request.explain)
             return
         results = (
-            ResultFiles(Path(data), force=given.force) if _is_corpus(file_path(data)) else None
+            ResultFiles(Path(data), force=instances.force) if _is_corpus(file_path(data)) else None
         )
         write = _write if results is None else results.write
-        open_source = partial(opened, columns=columns, is_plain=given.plain)
+        open_source = partial(opened, columns=columns, is_plain=instances.plain)
         _print_answers(data, open_source, answers, write, "an instance", quiet=json)
     if results is not None:
         print_result(
@@ -188,7 +196,7 @@ def predict(
 
 
 Answers = Callable[[Source], Iterator["Answered"]]
-"""Answers the lines of a source, in blocks, in their order."""
+"""A function that answers the lines of a source, in blocks, in their order."""
 
 
 def _print_answers(
@@ -202,7 +210,7 @@ def _print_answers(
 ) -> None:
     """Write the answers to all lines of all files.
 
-    Raises BadData at the end where lines had none.
+    Raises BadData at the end if some lines could not be answered.
     """
     n_rows = n_bad = 0
     with progress(quiet or data == STDIN) as show:
@@ -227,30 +235,30 @@ def _write(lines: bytes) -> None:
 def _print_text(answered: Iterator[Answered], as_it_is: bool) -> None:
     """Show the labels of a text as a table, or the answer as it is.
 
-    Raises BadData where it has none.
+    Raises BadData if the answer is an error.
     """
     line = b"".join(part.lines for part in answered)
-    found = loads(line)
-    if "error" in found:
-        raise BadData(found["error"]["detail"])
+    answer = loads(line)
+    if "error" in answer:
+        raise BadData(answer["error"]["detail"])
     if as_it_is:
         _write(line)
         return
-    if found.get("no_known_features"):
+    if answer.get("no_known_features"):
         complain("warning: the model knows no word of the text")
     names = [
-        f"{one['name']} ({one['label']})" if one.get("name") else one["label"]
-        for one in found["labels"]
+        f"{label['name']} ({label['label']})" if label.get("name") else label["label"]
+        for label in answer["labels"]
     ]
-    scores = [one["score"] for one in found["labels"]]
+    scores = [label["score"] for label in answer["labels"]]
     print_table("", ("label", "score"), list(zip(names, scores, strict=True)))
 
 
 class ResultFiles:
-    """The labels of the documents of a directory, a file beside each."""
+    """Writes the labels of the documents of a directory, a file beside each document."""
 
     def __init__(self, directory: Path, *, force: bool) -> None:
-        """Refuse results that are there, unless they are to be replaced.
+        """Find the documents; refuse existing results unless `force`.
 
         Raises BadData, BadParameter.
         """
@@ -258,41 +266,44 @@ class ResultFiles:
 
         names = CorpusDirectory(directory).names
         files = [(directory / name).with_suffix(RESULTS) for name in names]
-        if not force and (there := [file for file in files if file.exists()]):
-            raise BadParameter(f"expected no results yet, found {there[0]}: --force replaces them")
+        if not force and (existing := [file for file in files if file.exists()]):
+            raise BadParameter(
+                f"expected no results yet, found {existing[0]}: --force replaces them"
+            )
         self._rest = iter(files)
         self.n_written = 0
 
     def write(self, lines: bytes) -> None:
-        """Write the next answers, each to its file; of a document without one there is none."""
+        """Write the next answers, each to its file; a document with an error gets none."""
         for line in lines.splitlines():
             file = next(self._rest)
-            found = loads(line)
-            if "error" in found:
-                complain(f"{file.with_suffix('.txt')}: {found['error']['detail']}")
+            answer = loads(line)
+            if "error" in answer:
+                complain(f"{file.with_suffix('.txt')}: {answer['error']['detail']}")
                 continue
-            rows = (f"{each['label']}\t{each['score']:.4f}\n" for each in found["labels"])
+            rows = (f"{label['label']}\t{label['score']:.4f}\n" for label in answer["labels"])
             with unfinished(file) as out:
                 out.write("".join(rows).encode())
             self.n_written += 1
 
 
 def _names_of(data: str) -> list[str]:
-    """Return the files that --data names; standard input is one,
-    and so is a directory of documents.
+    """Return the names of the files of --data.
+
+    Standard input counts as one, and so does a directory of documents.
     """
     path = file_path(data)
     if data == STDIN or path.is_file() or _is_corpus(path):
         return [data]
-    from xylem.datasets import find_files  # and kernels
+    from xylem.datasets import find_files  # it also imports kernels
 
     return [str(file.path) for file in find_files(path)]
 
 
 def _is_corpus(path: Path) -> bool:
-    """Tell whether a path is a directory of documents.
+    """Return whether a path is a directory of documents.
 
-    Raises BadData for one that has other data, too.
+    Raises BadData if it has other data too.
     """
     if not is_directory(path):
         return False
@@ -301,25 +312,25 @@ def _is_corpus(path: Path) -> bool:
     return isinstance(open_data(path), CorpusDirectory)
 
 
-def _query(given: dict[str, Any]) -> str:
+def _query(options: dict[str, Any]) -> str:
     """Return the options of a request as a query string."""
     return urlencode(
         {
             name: str(value).lower() if isinstance(value, bool) else value
-            for name, value in given.items()
+            for name, value in options.items()
         }
     )
 
 
 @contextmanager
 def _by_store(
-    store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool
+    store: Path, model: str, request_options: dict[str, Any], threads: int, *, explain: bool
 ) -> Iterator[Answers]:
     from xylem.base import read_settings
     from xylem.serving import TUNED, answers_of, open_named, parse_options
 
     limits = read_settings().limits
-    options = parse_options(_query(given).encode(), limits)
+    options = parse_options(_query(request_options).encode(), limits)
     is_tuned = options.threshold == TUNED
     with opened_learning(store, create=False) as learning:
         served = open_named(store_at(store), *parse_reference(model), learning, is_tuned=is_tuned)
@@ -334,12 +345,12 @@ def _by_store(
 def _by_threads(
     source: Source, answer: Callable[[LineBlock], Answered], threads: int, limits: Limits
 ) -> Iterator[Answered]:
-    todo = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
-    return in_order(todo, answer, threads, idle(source))
+    blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
+    return in_order(blocks, answer, threads, idle(source))
 
 
 _ERROR = b'"error":{'
-"""What the answer to a bad line has, and no other: a quote within a text has a backslash."""
+"""The bytes that only an error has: in an answer, a quote within a text has a backslash."""
 
 
 def _by_server(
@@ -347,29 +358,31 @@ def _by_server(
 ) -> Iterator[Answered]:
     """Yield the answers of a server to the lines of a source, in their order, as they come.
 
-    Raises BadInput where the server refuses, BadParameter, Unavailable.
+    Raises BadInput if the server refuses, BadParameter, Unavailable.
     """
     from xylem.base import read_settings
     from xylem.serving import Answered
 
     limits = read_settings().limits
-    todo = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
+    line_blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
     long_lines: list[int] = []
     number = int(model.version) if model.version.isdecimal() else None
     alias = model.version if number is None else None
     first = 1
     with connect_server(url, key) as client:
-        asked = client.batch_blocks(model.name, _lines(todo, long_lines), number, alias, **options)
-        for block in asked:
+        blocks = client.batch_blocks(
+            model.name, _lines(line_blocks, long_lines), number, alias, **options
+        )
+        for block in blocks:
             lines = _with_long(block, first, long_lines, limits)
             n_bad = sum(_ERROR in line for line in lines)
             first += len(lines)
             yield Answered(b"".join(line + b"\n" for line in lines), len(lines) - n_bad, n_bad)
 
 
-def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
-    """Yield the lines of blocks; an empty one for each that is too long, whose number is kept."""
-    for block in todo:
+def _lines(blocks: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
+    """Yield the lines of blocks; one that is too long is empty, its number in `long_lines`."""
+    for block in blocks:
         long_lines += [
             number for number, line in enumerate(block.lines, block.first) if line is None
         ]
@@ -379,7 +392,7 @@ def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[by
 def _with_long(
     lines: list[bytes], first: int, long_lines: list[int], limits: Limits
 ) -> list[bytes]:
-    """Return answers, those to lines that were too long to send as the server gives them."""
+    """Return answers with the errors that the server would give for lines that are too long."""
     from xylem.serving import describe_error, dump, too_long
 
     while long_lines and long_lines[0] < first + len(lines):
@@ -399,8 +412,8 @@ def score(
 ) -> None:
     """Print the exact probabilities of labels: one JSON object a line in, their scores a line out.
 
-    A line is an instance as `xylem predict` takes it, and "labels": those to score. A line that
-    cannot be used has an error in its place, and the exit status is 2 at the end.
+    A line is an instance as for `xylem predict`, with "labels": those to score. A line that cannot
+    be used has an error in its place, and the exit status is 2 at the end.
     """
     from xylem.base import read_settings
     from xylem.serving import open_named, score_block

@@ -1,4 +1,4 @@
-"""`xylem models push` and `pull`: versions out to an object store, and in from one."""
+"""`xylem models push` and `pull`: versions to and from an object store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import BadInput, BadParameter
-from xylem.cli.aliases import fraction_of, what_is_beside
+from xylem.cli.aliases import describe_split, fraction_of
 from xylem.cli.console import mebibytes, print_result
 from xylem.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from xylem.cli.places import store_at
@@ -45,18 +45,18 @@ def push(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Write a version to an object store, unless it is there;
-    servers that follow its aliases fetch it.
+    """Write a version to an object store, unless it is there already.
 
-    The model's label info goes with it, and what the aliases deny here is denied there too.
+    Servers that follow the aliases there fetch it. The model's label info goes with it, and labels
+    that the aliases deny here are denied there too.
     """
     from xylem.admin import RemoteStore
     from xylem_store import promoted, with_canary, with_shadow
 
-    opened = store_at(store)
+    model_store = store_at(store)
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
-    version = opened.resolve(name, reference)
+    version = model_store.resolve(name, reference)
     move = promoted(version)
     if canary is not None and shadow is not None:
         raise BadParameter("expected --canary or --shadow, not both")
@@ -66,62 +66,73 @@ def push(
         move = with_shadow(version, fraction_of("--shadow", shadow))
     if (canary is not None or shadow is not None) and not alias:
         raise BadInput(
-            "--canary, --shadow: expected --alias, whose requests they are of, found none"
+            "--canary and --shadow cannot be used without --alias, whose requests they share"
         )
     if alias:
-        opened.verify(name, version)  # also opens it as a server does, before an alias there moves
-    pushed = remote.push(opened, name, version)
-    info = remote.push_label_info(opened, name)
-    changes = {one: denying_as_here(opened, name, one, move) for one in alias or ()}
-    after = remote.change(name, changes, pushed, info)
-    now = ((one, after.aliases[one]) for one in changes)
-    moved = [f"{name}: {one} -> {found.version}{what_is_beside(found)}" for one, found in now]
-    facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
+        model_store.verify(name, version)  # opens it as a server does, before an alias there moves
+    remote_version = remote.push(model_store, name, version)
+    info = remote.push_label_info(model_store, name)
+    changes = {
+        alias_name: denying_as_here(model_store, name, alias_name, move)
+        for alias_name in alias or ()
+    }
+    remote_model = remote.change(name, changes, remote_version, info)
+    documents = ((alias_name, remote_model.aliases[alias_name]) for alias_name in changes)
+    lines = [
+        f"{name}: {alias_name} -> {document.version}{describe_split(document)}"
+        for alias_name, document in documents
+    ]
+    facts = {
+        "model": name,
+        "version": version,
+        "digest": remote_version.digest,
+        "aliases": alias or [],
+    }
     facts["label_info"] = info and info.digest
     print_result(
-        json, "\n".join([f"{name}@{version} -> {remote.url}", *moved]), url=remote.url, **facts
+        json, "\n".join([f"{name}@{version} -> {remote.url}", *lines]), url=remote.url, **facts
     )
 
 
 @app.command()
 def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Fetch a version from an object store, by its number or an alias there; no alias here moves.
+    """Fetch a version from an object store, by its number or by an alias there.
 
-    But `latest` names a model's first version. All digests are checked before it is published.
-    Label info comes with it unless the model has some here.
+    No alias here moves, except that `latest` names a model's first version. All digests are checked
+    before it is published. Label info comes with it, unless the model has some here.
     """
     from xylem.admin import RemoteStore
 
     remote = RemoteStore(url)
     name, reference = parse_reference(model)
-    opened = store_at(store)
+    model_store = store_at(store)
     is_number = reference.isdecimal()
     number = int(reference) if is_number else alias_there(remote, name, reference).version
-    manifest = remote.pull(opened, name, remote.find(name, number))
+    manifest = remote.pull(model_store, name, remote.find(name, number))
     info = remote.model(name).label_info
-    if info is not None and opened.label_info_head(name) is None:
-        remote.pull_label_info(opened, name, info)
+    if info is not None and model_store.label_info_head(name) is None:
+        remote.pull_label_info(model_store, name, info)
     line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
     print_result(json, line, url=remote.url, model=name, version=manifest.version)
 
 
 def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
-    """Return a change that also has an alias deny what that of the store denies."""
-    here: tuple[str, ...] = ()
+    """Return a change that also denies the labels that the local store's alias denies."""
+    denied: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
-        here = store.alias(model, alias).denied
+        denied = store.alias(model, alias).denied
     from xylem_store import denying
 
-    deny = denying(lambda there: {*there, *here})
-    return lambda before: change(deny(before) or before)
+    deny = denying(lambda labels: {*labels, *denied})
+    return lambda document: change(deny(document) or document)
 
 
 def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
-    """Return an alias of an object store. Raises BadInput for one that is not there."""
-    found = remote.model(model).aliases
-    if alias not in found:
-        there = ", ".join(sorted(found)) or "none"
+    """Return an alias of an object store. Raises BadInput if there is none of this name."""
+    aliases = remote.model(model).aliases
+    if alias not in aliases:
+        names = ", ".join(sorted(aliases)) or "none"
         raise BadInput(
-            f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}"
+            f"{remote.url}: expected an alias of {model}, one of {names}, found {alias!r}"
         )
-    return found[alias]
+    return aliases[alias]

@@ -1,4 +1,4 @@
-"""`xylem schedules`: jobs that come by themselves, of a store's database or of a server."""
+"""`xylem schedules`: jobs that are submitted automatically, for a store or a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typer import Argument, Option
 from xylem.base import BadData, refuse_special
 from xylem.cli.console import print_list, print_result
 from xylem.cli.options import Json, grouped
-from xylem.cli.places import Place, asked
+from xylem.cli.places import Place, opened_place
 
 if TYPE_CHECKING:
     from xylem.admin import Schedules
@@ -46,7 +46,7 @@ def create(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Submit a job again and again, at the times of --cron or after --rows.
+    """Submit a job again and again, at the times of --cron or after every --rows.
 
     Workers run the jobs.
     """
@@ -57,21 +57,29 @@ def create(
         raise BadData(f"{job}: expected a readable file, found: {error.strerror}") from None
     except ValueError as error:
         raise BadData(f"{job}: expected JSON, found bytes that are not: {error}") from None
-    with asked(context, place, _local, create=True) as schedules:
-        made = schedules.create_schedule(kind, body, cron, rows)
-    print_result(json, f"schedule {made['id']}: {_when(made)}", **made)
+    with opened_place(context, place, _local, create=True) as schedules:
+        schedule = schedules.create_schedule(kind, body, cron, rows)
+    print_result(json, f"schedule {schedule['id']}: {_when(schedule)}", **schedule)
 
 
 @app.command("list")
 @grouped
 def list_schedules(context: typer.Context, place: Place, json: Json = False) -> None:
     """List the schedules, the oldest first."""
-    with asked(context, place, _local) as schedules:
-        found = schedules.schedules()
-    where = str(place.url or place.store)
+    with opened_place(context, place, _local) as schedules:
+        schedule_facts = schedules.schedules()
+    place_name = str(place.url or place.store)
     columns = ("id", "kind", "model", "alias", "when", "runs", "last_job")
-    rows = [[str({**one, "when": _when(one)}[c] or "") for c in columns] for one in found]
-    print_list(json, {"schedules": found}, (where, columns, rows), f"No schedules in {where}")
+    rows = [
+        [str({**schedule, "when": _when(schedule)}[c] or "") for c in columns]
+        for schedule in schedule_facts
+    ]
+    print_list(
+        json,
+        {"schedules": schedule_facts},
+        (place_name, columns, rows),
+        f"No schedules in {place_name}",
+    )
 
 
 @app.command()
@@ -83,7 +91,7 @@ def delete(
     json: Json = False,
 ) -> None:
     """Remove a schedule; a job that it submitted goes on."""
-    with asked(context, place, _local) as schedules:
+    with opened_place(context, place, _local) as schedules:
         removed = schedules.delete_schedule(schedule)
     print_result(json, f"schedule {schedule} is removed", **removed)
 

@@ -1,6 +1,4 @@
-"""`xylem serve`, the service, and `xylem worker`, which runs jobs
-that wait in the database of a store.
-"""
+"""`xylem serve`, the service, and `xylem worker`, which runs waiting jobs of a database."""
 
 from pathlib import Path
 from typing import Annotated
@@ -40,17 +38,16 @@ def serve(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Serve the models of a store over HTTP until SIGTERM or Ctrl-C;
-    all else is set by XYLEM_ variables.
+    """Serve the models of a store over HTTP until SIGTERM or Ctrl-C.
 
-    The log is JSON lines on standard error; with --json a line on standard output says at the end
-    that the server has stopped.
+    XYLEM_ variables set everything else. The log is JSON lines on standard error; with --json a
+    line on standard output says at the end that the server has stopped.
     """
     from xylem.base import read_settings
     from xylem.server import run
 
-    given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
-    run(read_settings(**{name: value for name, value in given.items() if value is not None}))
+    overrides = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
+    run(read_settings(**{name: value for name, value in overrides.items() if value is not None}))
     if json:
         print_json({"stopped": True})
 
@@ -72,10 +69,10 @@ def worker(
 ) -> None:
     """Run waiting jobs (training, threshold tuning, batches) until SIGTERM or Ctrl-C.
 
-    A job that was running then waits again. Needs the store and the database of the servers that
-    take the jobs, and the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The
-    log is JSON lines on standard error; with --json a line on standard output says at the end that
-    the worker has stopped.
+    A job that is running then waits again. Needs the store and the database of the servers that
+    take the jobs, and the data directory (XYLEM_DATA_DIR); XYLEM_ variables set everything else.
+    The log is JSON lines on standard error; with --json a line on standard output says at the end
+    that the worker has stopped.
     """
     from xylem.admin import run_workers
     from xylem.base import configure, read_settings, write_in_background

@@ -1,4 +1,4 @@
-"""`xylem thresholds`: tune a version's thresholds for macro-F, and keep them with it."""
+"""`xylem thresholds`: tune a version's thresholds for macro-F, and store them with it."""
 
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -25,7 +25,7 @@ from xylem.cli.places import open_model
 
 @in_panel("Tuning", common=("method", "test"))
 class Tuning(NamedTuple):
-    """How thresholds are found, and measured."""
+    """The options for how thresholds are found and measured."""
 
     method: Annotated[
         list[str] | None,
@@ -58,7 +58,7 @@ class Tuning(NamedTuple):
 
 @in_panel("Candidates")
 class Candidate(NamedTuple):
-    """What becomes of a candidate."""
+    """The options for a candidate: measure it, put it in force, or remove it."""
 
     shadow: Annotated[
         bool,
@@ -94,18 +94,18 @@ def thresholds(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Tune a version's thresholds on a labelled file that it was not
-    trained on, and store them with it.
+    """Tune a version's thresholds on a labelled file, and store them with the version.
 
-    `--threshold tuned` and `"threshold": "tuned"` use them from then on, and feedback continues
-    from them. With --shadow they are only a candidate, measured on feedback beside those in force,
-    until --switch or --drop. All F-measures are in percent.
+    The version must not have been trained on this file. `--threshold tuned` and `"threshold":
+    "tuned"` use the thresholds from then on, and feedback continues from them. With --shadow they
+    are only a candidate, measured on feedback beside those in force, until --switch or --drop. All
+    F-measures are in percent.
     """
     columns = table.columns(data, tuning.test)
     shadow, *changes = candidate
     if any(changes):
-        alone = Tuning(empty_labels=tuning.empty_labels)
-        if data is not None or tuning != alone or shadow or sum(changes) > 1:
+        defaults = Tuning(empty_labels=tuning.empty_labels)
+        if data is not None or tuning != defaults or shadow or sum(changes) > 1:
             raise BadParameter(
                 "expected --switch, --drop or --reset alone, found other options too"
             )
@@ -127,10 +127,10 @@ def thresholds(
         n_threads(threads),
         columns,
     )
-    opened = open_model(store, model)
+    opened_model = open_model(store, model)
     with ready_database(store) as database, progress(json) as show:
-        facts = keep(opened, database, tune(opened, request, show), shadow=shadow)
-        kept_in = database.shown
+        facts = keep(opened_model, database, tune(opened_model, request, show), shadow=shadow)
+        database_name = database.shown
     if json:
         print_json(facts)
         return
@@ -140,9 +140,11 @@ def thresholds(
         for f in ("macro", "micro", "instance")
     ]
     heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
-    rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
-    print_table(f"{opened.manifest.shown} tuned on {data}; percent", heads, rows)
-    shown = (
+    rows = [
+        (figures["method"], *(figures[name] for name in measures)) for figures in facts["methods"]
+    ]
+    print_table(f"{opened_model.manifest.shown} tuned on {data}; percent", heads, rows)
+    keys = (
         "method",
         "epoch",
         "empty_label_convention",
@@ -152,32 +154,34 @@ def thresholds(
         "kappa",
         "note",
     )
-    kept = {**{key: facts[key] for key in shown if key in facts}, "database": kept_in}
-    print_facts("candidate" if shadow else "kept", kept)
+    summary = {**{key: facts[key] for key in keys if key in facts}, "database": database_name}
+    print_facts("candidate" if shadow else "kept", summary)
 
 
 def _change(model: str, store: Path, candidate: Candidate, *, json: bool) -> None:
-    """Put a version's candidate in force, or take it away; or start its thresholds anew."""
+    """Put a version's candidate in force, or remove it; or start its thresholds anew."""
     from xylem.serving import open_version
     from xylem.thresholds import ThresholdDatabase, take_shadow
 
-    opened = open_model(store, model)
-    name = opened.manifest.model
-    version = opened.manifest.version
+    opened_model = open_model(store, model)
+    name = opened_model.manifest.model
+    version = opened_model.manifest.version
     with ready_database(store) as database:
         if candidate.reset:
-            start = open_version(opened).thresholds.start_state()
-            epoch = ThresholdDatabase(database).reset(name, version, start, opened.manifest.digest)
+            start = open_version(opened_model).thresholds.start_state()
+            epoch = ThresholdDatabase(database).reset(
+                name, version, start, opened_model.manifest.digest
+            )
         else:
             epoch = take_shadow(
-                database, name, version, opened.manifest.digest, switch=candidate.switch
+                database, name, version, opened_model.manifest.digest, switch=candidate.switch
             )
     facts = {"model": name, "version": version, "epoch": epoch}
     if json:
         print_json(facts)
     else:
-        done = "switched on" if candidate.switch else "dropped"
-        print_facts("started anew" if candidate.reset else done, facts)
+        outcome = "switched on" if candidate.switch else "dropped"
+        print_facts("started anew" if candidate.reset else outcome, facts)
 
 
 def _kappa_of(text: str | None) -> float | Literal["auto"] | None:

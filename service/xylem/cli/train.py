@@ -1,6 +1,4 @@
-"""`xylem train`: a data file in, a published version out; `xylem estimate`: how large
-it will be.
-"""
+"""`xylem train`: from a data file to a published version; `xylem estimate`: its size."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ _FROM_STDIN = (
 
 @in_panel("Published version")
 class NewVersion(NamedTuple):
-    """What is published: the model, its type of weights, and what is known of its labels."""
+    """The options for what is published: the model, the type of its weights, its label info."""
 
     model: NewModel
     weights: Annotated[
@@ -117,7 +115,7 @@ class NewVersion(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Rows that are not learnt: to measure on, and to fit scores and rankers to."""
+    """The options for rows that are not learnt: to measure on, and to fit scores and rankers."""
 
     valid: Valid = None
     calibrate: Annotated[
@@ -138,7 +136,7 @@ class HeldOut(NamedTuple):
 
 @in_panel("Streams")
 class Streaming(NamedTuple):
-    """Whether the data are never held in memory, and what is found on the way."""
+    """The options for training without holding the data in memory."""
 
     stream: Stream = False
     thresholds: Annotated[
@@ -153,7 +151,7 @@ class Streaming(NamedTuple):
 
 @in_panel("Work")
 class StepWork(NamedTuple):
-    """As `Work`, and where steps are run, and whether those are taken that were run before."""
+    """The options of `Work`, and for the steps: where they run, and whether they are resumed."""
 
     threads: Threads = None
     seed: Seed = 0
@@ -170,7 +168,7 @@ class StepWork(NamedTuple):
     ] = False
 
 
-STEPS_DIR = "steps"  # in a store, finished steps by the model whose training has not ended
+STEPS_DIR = "steps"  # the folder of a store for finished steps of unfinished trainings, by model
 
 
 @grouped
@@ -195,9 +193,9 @@ def train(
 ) -> None:
     """Train on a data file and publish the result as a new version of a model, its `latest`.
 
-    Nothing is published when training fails or is interrupted. With --data - the trainer (lomtree)
-    learns from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was
-    learnt is published.
+    Nothing is published if the training fails or is interrupted. With --data - the trainer
+    (lomtree) learns from JSON lines on standard input as they come; there Ctrl-C ends the input,
+    and what was learnt is published.
     """
     from xylem.datasets import STDIN
     from xylem.trainers import trainer as find_trainer
@@ -229,21 +227,24 @@ def train(
         resume=work.resume,
         **held_out._asdict(),
     )
-    opened = store_to_publish(store, f"xylem train {trainer}")
+    model_store = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
-    with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
+    with (
+        _threshold_database(model_store, streaming.thresholds) as threshold_database,
+        progress(json) as show,
+    ):
         if data == STDIN and find_trainer(trainer).reads == "once":
             typer.echo(_FROM_STDIN, err=True)
-        report = train_and_publish(opened, new.model, request, show, kept_in)
+        report = train_and_publish(model_store, new.model, request, show, threshold_database)
     if info is not None:
-        report = with_label_info(opened, report, info)
+        report = with_label_info(model_store, report, info)
     if new.from_version is not None:
-        make_latest(opened, report)
+        make_latest(model_store, report)
     print_report(report, store, json)
 
 
 def print_report(report: TrainReport, store: Path, json: bool) -> None:
-    """Print what was published, and warn of what may be wrong with it."""
+    """Print what was published, with the warnings about it."""
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)
     if json:
@@ -253,11 +254,10 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
 
 
 def make_latest(store: Store, report: TrainReport) -> None:
-    """Have `latest` name a version that goes on from another, once it has
-    that one's thresholds, if they fit.
+    """Let `latest` name a version that continues another one, and give it that one's thresholds.
 
-    Until then it is published and no more, as jobs do it: nobody is answered without the
-    thresholds.
+    Thresholds are copied if they fit. Until then the version is published but has no alias, as with
+    jobs: nobody is answered without the thresholds.
     """
     from xylem.thresholds import ThresholdDatabase
     from xylem.workflows import carry_thresholds
@@ -269,7 +269,10 @@ def make_latest(store: Store, report: TrainReport) -> None:
 
 @contextmanager
 def _threshold_database(store: Store, thresholds: str | None) -> Iterator[ThresholdDatabase | None]:
-    """Yield where thresholds are kept, which must be there before training; None without them."""
+    """Yield the database for thresholds, None if none are tuned.
+
+    It must be usable before the training begins.
+    """
     if thresholds is None:
         yield None
         return
@@ -295,9 +298,9 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["features"] = (
             f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
         )
-        for one in choice["tried"]:
-            figures = f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
-            facts[f"tried {one['features']}"] = figures
+        for trial in choice["tried"]:
+            figures = f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"
+            facts[f"tried {trial['features']}"] = figures
     if report.metrics:
         facts.update(report.metrics)
     else:
@@ -306,25 +309,27 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["expected calibration error"] = (
             f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
         )
-    if found := report.thresholds:
+    if tuning := report.thresholds:
         facts["thresholds"] = (
-            f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
+            f"of {tuning['rows']:,} rows, macro-F {tuning['validation_macro_f']:.2f} there"
         )
-    if ranked := report.rerank:
-        alone, anew = (
-            "/".join(f"{value:.2f}" for value in ranked[of].values()) for of in ("alone", "ranked")
+    if rerank_report := report.rerank:
+        base_figures, reranked_figures = (
+            "/".join(f"{value:.2f}" for value in rerank_report[stage].values())
+            for stage in ("alone", "ranked")
         )
-        gain = f"P@1/3/5 of {ranked['rows']:,} held-out rows {alone}, ranked anew {anew}"
-        facts["re-ranking"] = f"{'kept' if ranked['kept'] else 'not kept'}: {gain}"
+        gain = (
+            f"P@1/3/5 of {rerank_report['rows']:,} held-out rows {base_figures}, "
+            f"ranked anew {reranked_figures}"
+        )
+        facts["re-ranking"] = f"{'kept' if rerank_report['kept'] else 'not kept'}: {gain}"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     return facts
 
 
 FORECAST = ("fastxml", "pfastrexml")
-"""Trainers that grow one tree and forecast the others; those of the
-other trainers are bounds that hold.
-"""
+"""Trainers whose estimate is a forecast from one tree; for others it is an upper bound."""
 
 
 @grouped
@@ -343,8 +348,7 @@ def estimate(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Print an upper bound of a model's weights before training,
-    and compare it with flat one-vs-rest.
+    """Print an upper bound of a model's weights before training; compare it with one-vs-rest.
 
     For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8. The stored size depends
     on the type of weights (train --weights), and includes embeddings. Most models leave out small

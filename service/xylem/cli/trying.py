@@ -23,7 +23,7 @@ from xylem.cli.options import (
 
 
 class Result(NamedTuple):
-    """What the model is called, and whether it is served."""
+    """The options for the result: the name of the model, and whether it is served."""
 
     model: Annotated[
         str | None,
@@ -48,12 +48,11 @@ def try_file(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make a first model from a file, say how good it is, and
-    serve it with the console until Ctrl-C.
+    """Make a first model from a file, say how good it is, and serve it until Ctrl-C.
 
     It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is
     held out for thresholds, another tenth for the figures. It tries several kinds of features. The
-    model is published.
+    model is published, and served with the console.
     """
     from xylem.datasets import source_of
     from xylem.workflows import make_first_model
@@ -64,11 +63,11 @@ def try_file(
         print_line(f"{file.name} is read with {guess}.")
     stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
     name = result.model or stem[:63] or "first"
-    opened = store_to_publish(store, "xylem try")
+    model_store = store_to_publish(store, "xylem try")
     try:
         with progress(json) as show:
             facts = make_first_model(
-                opened, name, file, columns, work.seed, n_threads(work.threads), show
+                model_store, name, file, columns, work.seed, n_threads(work.threads), show
             )
     except BadData as error:
         raise BadData(f"{error}; it was read with {guess}") if guess else error from None
@@ -83,7 +82,7 @@ def try_file(
 
 
 def _guess(columns: TableColumns) -> str:
-    """Return how a table is read, and how to say otherwise."""
+    """Return the text about how a table is read, with the options that change it."""
     mark = "tab" if columns.delimiter == "\t" else columns.delimiter
     texts = ", ".join(column.name for column in columns.texts)
     return (
@@ -99,7 +98,9 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
     tens = {name: f"{facts[name] / 10:.1f}" for name in shares}
     rows = facts["rows"]
     name = facts["model"]
-    at = "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
+    threshold = (
+        "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
+    )
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
         f"{facts['features']}.",
@@ -109,7 +110,7 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
         "possible:"
         f" {tens['possible']});",
         f"  these five have {tens['R@5']} in 10 of a row's labels;",
-        f"  those that reach {at}, {facts['predicted_a_row']:.1f} a row, are right "
+        f"  those that reach {threshold}, {facts['predicted_a_row']:.1f} a row, are right "
         f"{tens['precision']} times"
         f" in 10, and are {tens['recall']} in 10 of the true ones.",
         f"Published as {name}@{facts['version']} in {store}. Next:",
@@ -124,12 +125,12 @@ def _serve(store: Path, port: int | None, json: bool) -> None:
     from xylem.base import read_settings, url_of
     from xylem.server import run
 
-    given: dict[str, object] = {"store": store}
+    overrides: dict[str, object] = {"store": store}
     if port is not None:
-        given["port"] = port
+        overrides["port"] = port
     if "XYLEM_LOG_LEVEL" not in os.environ:
-        given["log_level"] = "warning"  # a newcomer reads the terminal
-    settings = read_settings(**given)
+        overrides["log_level"] = "warning"  # a new user reads the terminal
+    settings = read_settings(**overrides)
     if not json:
         print_line(f"The console is at {url_of(settings.host, settings.port)}/ until Ctrl-C.")
     run(settings)

@@ -1,4 +1,4 @@
-"""`xylem tune`: the trainer and parameters that are best on held-out rows, published."""
+"""`xylem tune`: find the best trainer and parameters on held-out rows, publish that model."""
 
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -26,8 +26,8 @@ from xylem.cli.train import LabelNames, NewModel
 _SHOWN = 10
 
 
-class MeasuredOn(NamedTuple):
-    """What trials are measured on."""
+class Validation(NamedTuple):
+    """The options for what trials are measured on."""
 
     valid: Annotated[
         Path | None,
@@ -47,8 +47,8 @@ class MeasuredOn(NamedTuple):
 
 
 @in_panel("Search", common=("minutes",))
-class SearchFor(NamedTuple):
-    """What is tried, for how long, and what is looked for."""
+class SearchOptions(NamedTuple):
+    """The options for what is tried, for how long, and what is maximised."""
 
     trainers: Annotated[
         list[str] | None,
@@ -75,68 +75,71 @@ def tune(
     data: Data,
     table: Table,
     model: NewModel,
-    held: MeasuredOn,
-    wanted: SearchFor,
+    validation: Validation,
+    search_options: SearchOptions,
     work: Work,
     parameters: Parameters = None,
     label_names: LabelNames = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Search for the trainer and the parameters that are best on held-out rows; publish that model.
+    """Search for the trainer and parameters that are best on held-out rows; publish that model.
 
-    Parameters given with -p are not searched. The best one is trained again on all of --data. Needs
-    the extra tune. With --ray the nodes of a cluster run trials in parallel, one on each processor.
-    The figures of the search are too good, because they are the best of many trials. Measure the
-    published model on another file with xylem evaluate.
+    Parameters given with -p are not searched. The best trial is trained again on all of --data.
+    Needs the extra tune. With --ray the nodes of a cluster run trials in parallel, one on each
+    processor. The figures of the search are too good, because they are the best of many trials.
+    Measure the published model on another file with xylem evaluate.
     """
     from xylem.workflows import DEFAULT_TRAINERS, SearchRequest, search, train_and_publish
     from xylem_store import check_model
 
-    columns = table.columns(data, held.valid)
+    columns = table.columns(data, validation.valid)
     check_model(model)
     store_to_publish(store, "xylem tune").prepare()
     request = SearchRequest(
         data=data,
-        valid=held.valid,
-        folds=held.folds or 1,
+        valid=validation.valid,
+        folds=validation.folds or 1,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
         seed=work.seed,
         threads=n_threads(work.threads),
-        **{**wanted._asdict(), "trainers": tuple(wanted.trainers or DEFAULT_TRAINERS)},
+        **{
+            **search_options._asdict(),
+            "trainers": tuple(search_options.trainers or DEFAULT_TRAINERS),
+        },
     )
     with progress(json) as show:
-        found = search(request, show)
-        best = found[0]
-        home = store_to_publish(store, f"xylem tune {best.trainer}")
-        report = train_and_publish(home, model, request.training(best), show)
+        trials = search(request, show)
+        best = trials[0]
+        model_store = store_to_publish(store, f"xylem tune {best.trainer}")
+        report = train_and_publish(model_store, model, request.training(best), show)
     if json:
         facts = {
             "model": model,
             "version": report.version,
-            "metric": wanted.metric,
+            "metric": search_options.metric,
             "best": best._asdict(),
         }
-        print_json({**facts, "trials": [each._asdict() for each in found]})
+        print_json({**facts, "trials": [trial._asdict() for trial in trials]})
         return
     rows = [
         (
-            each.trainer,
-            each.value,
-            each.seconds,
-            mebibytes(each.model_bytes),
-            _shown(each.parameters),
+            trial.trainer,
+            trial.value,
+            trial.seconds,
+            mebibytes(trial.model_bytes),
+            _shown(trial.parameters),
         )
-        for each in found[:_SHOWN]
+        for trial in trials[:_SHOWN]
     ]
-    heads = ("trainer", wanted.metric, "seconds", "model", "parameters")
-    print_table(f"The best of {len(found)} trials on held-out rows; percent", heads, rows)
-    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
-    print_facts(f"Published {model}@{report.version} in {store}", told)
+    heads = ("trainer", search_options.metric, "seconds", "model", "parameters")
+    print_table(f"The best of {len(trials)} trials on held-out rows; percent", heads, rows)
+    summary = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    print_facts(f"Published {model}@{report.version} in {store}", summary)
 
 
 def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
-    """Return parameters as a person would write them."""
+    """Return parameters as they are written on a command line."""
     return " ".join(f"{key}={as_option(value)}" for key, value in parameters.items())

@@ -1,4 +1,4 @@
-"""Clients of a server: one for callers that block, one for asyncio, and what both return."""
+"""Clients of a server, blocking and for asyncio, and the types that both return."""
 
 from xylem_store import face_of
 

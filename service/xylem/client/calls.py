@@ -1,6 +1,4 @@
-"""Requests: what calls send, described once for both halves of the
-client; lines of batches and answers.
-"""
+"""Requests of all calls, described once for both clients; lines of batches and their answers."""
 
 import re
 import ssl
@@ -19,8 +17,9 @@ from xylem.errors import BadAnswer, ConnectionFailed, fault_of_stream, field_err
 
 LINES_MAX = 1000
 BYTES_MAX = 1 << 17
-"""A request ends with the line that reaches one of these: a server
-takes as much before it is read from.
+"""A request of a batch ends with the line that reaches one of these limits.
+
+A server accepts so much before its answer is read.
 """
 
 _LONG_LINES = 100
@@ -30,8 +29,8 @@ _LONG_BYTES = 1 << 14
 class Part(NamedTuple):
     """The lines of one request of a batch.
 
-    first    how many lines stand before them
-    is_long  they came many at a time, and more will
+    first    the number of lines of the batch before them
+    is_long  whether many lines came at a time, and more may follow
     """
 
     body: bytes
@@ -40,26 +39,24 @@ class Part(NamedTuple):
     is_long: bool
 
     def answers_in(self, answer: bytes) -> list[bytes]:
-        """Return the answers to the lines.
+        """Return the answers to the lines, from the answer to the request.
 
-        Raises ClientError for one that is cut off, or has too many.
+        Raises ClientError for an answer that is cut off, or has too many lines.
         """
-        *lines, rest = answer.split(b"\n")
+        *lines, remainder = answer.split(b"\n")
         fault = fault_of_stream(lines[-1]) if lines else None
         if fault is not None:
             raise fault
         if len(lines) > self.n_lines:
             raise BadAnswer(f"expected {self.n_lines} answers at most, found {len(lines)}")
-        if rest or len(lines) < self.n_lines:
+        if remainder or len(lines) < self.n_lines:
             raise ConnectionFailed(
                 f"expected {self.n_lines} answers, found the end after {len(lines)}"
             )
         return [self._renumbered(line) for line in lines] if self.first else lines
 
     def _renumbered(self, line: bytes) -> bytes:
-        """Return an answer; the line that an error names is
-        counted from the beginning of the input.
-        """
+        """Return an answer; the line number of an error counts from the beginning of the batch."""
         if b'"error"' not in line:
             return line
         try:
@@ -71,8 +68,9 @@ class Part(NamedTuple):
 
 
 def divided(lines: Iterable[bytes], n_max: int, bytes_max: int) -> Iterator[list[bytes]]:
-    """Yield lines in blocks; each ends with the line by which it has
-    `n_max` lines, or `bytes_max` bytes.
+    """Yield lines in blocks.
+
+    A block ends with the line by which it has `n_max` lines, or `bytes_max` bytes.
     """
     block: list[bytes] = []
     n_bytes = 0
@@ -88,7 +86,7 @@ def divided(lines: Iterable[bytes], n_max: int, bytes_max: int) -> Iterator[list
 
 
 def parts_of(lines: Iterable[bytes], first: int) -> Iterator[Part]:
-    """Yield the requests that have these lines; `first`: how many were before them."""
+    """Yield the requests for these lines; `first` is the number of lines before them."""
     for block in divided(lines, LINES_MAX, BYTES_MAX):
         body = b"\n".join([*block, b""])
         yield Part(body, len(block), first, len(block) >= _LONG_LINES or len(body) >= _LONG_BYTES)
@@ -96,7 +94,7 @@ def parts_of(lines: Iterable[bytes], first: int) -> Iterator[Part]:
 
 
 def item_of(line: bytes) -> Prediction | LineError:
-    """Return what a line of an answer says. Raises BadAnswer."""
+    """Return the prediction or the error in a line of an answer. Raises BadAnswer."""
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -104,13 +102,13 @@ def item_of(line: bytes) -> Prediction | LineError:
     error = fields.get("error") if isinstance(fields, dict) else None
     if not isinstance(error, dict):
         return read_as(Prediction, line)
-    found: dict[str, Any] = error
-    number = found.get("line")
-    faults = field_errors(found.get("errors"))
+    error_fields: dict[str, Any] = error
+    number = error_fields.get("line")
+    faults = field_errors(error_fields.get("errors"))
     return LineError(
         number if isinstance(number, int) else 0,
-        str(found.get("code", "")),
-        str(found.get("detail", "")),
+        str(error_fields.get("code", "")),
+        str(error_fields.get("detail", "")),
         faults,
         fields.get("id"),
     )
@@ -122,7 +120,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Target:
-    """An address, as http://HOST:PORT or https://HOST/PREFIX, and a key or None."""
+    """The address of a server, http://HOST:PORT or https://HOST/PREFIX, and a key or None."""
 
     def __init__(self, url: str, key: str | None, tls: ssl.SSLContext | None = None) -> None:
         try:
@@ -137,9 +135,9 @@ class Target:
         is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
         is_plain = is_plain and not _ODD.search(f"{host}{parts.path}")
         if parts.scheme not in _PORTS or not host or not is_plain:
-            shown = re.sub(r"//[^/]*@", "//...@", str(url))
+            redacted_url = re.sub(r"//[^/]*@", "//...@", str(url))
             raise ValueError(
-                f"url: expected http://HOST:PORT or https://HOST:PORT, found {shown!r}"
+                f"url: expected http://HOST:PORT or https://HOST:PORT, found {redacted_url!r}"
             )
         if key is not None and not _KEY.fullmatch(key):
             raise ValueError("key: expected visible characters of ASCII, found others")
@@ -155,39 +153,45 @@ class Target:
 
     @property
     def host_header(self) -> str:
-        """What the Host header says."""
+        """The value of the header Host."""
         name = f"[{self.host}]" if ":" in self.host else self.host
         return name if self.port == _PORTS[self.scheme] else f"{name}:{self.port}"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What each request says: where to, and, if there is a key, that."""
-        shown = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
+        """The headers of each request, with the key if there is one."""
+        authorization = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
         return {
             "host": self.host_header,
             "accept": "*/*",
             "accept-encoding": "identity",
             "user-agent": "xylem-client",
-            **shown,
+            **authorization,
         }
 
     @cached_property
     def tls(self) -> ssl.SSLContext | None:
-        """How the server's certificate is verified: by the system's authorities; None for http."""
+        """The context that verifies the server's certificate; None for http.
+
+        By default it uses the system's authorities.
+        """
         if self.scheme == "http":
             return None
         return self._tls or ssl.create_default_context()
 
 
-def segment(name: str, what: str = "name") -> str:
-    """Return a name as one segment of a path. Raises ValueError."""
+def segment(name: str, noun: str = "name") -> str:
+    """Return a name as one segment of a path. Raises ValueError.
+
+    noun  what the name is, for the message of the error
+    """
     if not isinstance(name, str) or name in ("", ".", ".."):
-        raise ValueError(f"{what}: expected a name, found {name!r}")
+        raise ValueError(f"{noun}: expected a name, found {name!r}")
     return quote(name, safe="")
 
 
 def model_path(model: str, version: int | None = None, alias: str | None = None) -> str:
-    """Return the path of a model, of one of its versions, or of what an alias names.
+    """Return the path of a model, of one of its versions, or of an alias.
 
     Raises ValueError.
     """
@@ -201,10 +205,10 @@ def model_path(model: str, version: int | None = None, alias: str | None = None)
 
 JsonObject: TypeAlias = dict[str, Any]
 State: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-"""Of a job."""
+"""The states of a job."""
 
 Instance: TypeAlias = str | Mapping[str, Any]
-"""A text, or an object as docs/tutorial.md has them; values may be numpy arrays."""
+"""An instance: a text, or an object as in docs/tutorial.md; values may be numpy arrays."""
 
 EVENTS_A_REQUEST = 256
 EVENT_BYTES_A_REQUEST = 1 << 20
@@ -216,10 +220,10 @@ _LINES = (("content-type", "application/x-ndjson"),)
 
 
 class BatchOptions(TypedDict, total=False):
-    """How to predict the lines of a batch; what is left out is the server's default."""
+    """Options for the lines of a batch; the server has defaults for those left out."""
 
     top_r: int
-    top_k: int  # another name of top_r
+    top_k: int  # another name for top_r
     threshold: float | Literal["tuned"] | None
     beam_width: int
     exact: bool
@@ -229,7 +233,7 @@ class BatchOptions(TypedDict, total=False):
 
 
 class PredictOptions(BatchOptions, total=False):
-    """How to predict; what is left out is the server's default."""
+    """Options of a prediction; the server has defaults for those left out."""
 
     allow_labels: Sequence[str] | None
     deny_labels: Sequence[str] | None
@@ -240,9 +244,9 @@ class PredictOptions(BatchOptions, total=False):
 
 
 class TrainingFields(TypedDict, total=False):
-    """Of a training; what is left out, or None, is the server's default.
+    """Fields of a training; the server has defaults for those left out, or None.
 
-    split         the share of the rows to measure on instead of `valid`
+    split         the share of the rows to measure on, instead of `valid`
     text_column, label_column, label_separator, delimiter  of tables
     """
 
@@ -273,7 +277,7 @@ class Request:
 
     path        with its query, quoted
     body        bytes, or a file whose content is sent
-    repeatable  sending it twice does what sending it once does
+    repeatable  sending it twice has the same effect as sending it once
     """
 
     method: str
@@ -298,28 +302,29 @@ def dumped(value: object) -> bytes:
 
 
 def query(**fields: object) -> str:
-    """Return a query string, with its question mark, of the fields that are not None."""
-    given = {
+    """Return the fields that are not None as a query string with its question mark."""
+    parameters = {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in fields.items()
         if value is not None
     }
-    return f"?{urlencode(given)}" if given else ""
+    return f"?{urlencode(parameters)}" if parameters else ""
 
 
 def get(path: str, **fields: object) -> Request:
-    """Return a request for what a path has; fields that are not None are its query."""
+    """Return a GET request of a path; fields that are not None are its query."""
     return Request("GET", f"{path}{query(**fields)}", repeatable=True)
 
 
 def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
-    """Return a request with the fields that are not None: in its
-    query, of PUT and POST in its body.
+    """Return a request with the fields that are not None.
+
+    They go into the body for PUT and POST, else into the query.
     """
     if method in ("GET", "DELETE"):
         return Request(method, f"{path}{query(**fields)}", repeatable=method == "GET")
-    given = {name: value for name, value in fields.items() if value is not None}
-    return Request(method, path, dumped(given), _JSON)
+    body_fields = {name: value for name, value in fields.items() if value is not None}
+    return Request(method, path, dumped(body_fields), _JSON)
 
 
 def predict(
@@ -345,7 +350,7 @@ def score(
     *,
     sequence: bool,
 ) -> Request:
-    """Return a request for scores; `labels` and `sequence` are of instances that say neither.
+    """Return a request for scores; `labels` and `sequence` are for instances that have neither.
 
     Raises TypeError.
     """
@@ -354,16 +359,16 @@ def score(
     common: dict[str, Any] = {} if labels is None else {"labels": list(labels)}
     if sequence:
         common["sequence"] = True
-    asked = [
-        one if {"labels", "sequence"} & one.keys() else {**one, **common}
-        for one in _several(instances)
+    instance_objects = [
+        instance if {"labels", "sequence"} & instance.keys() else {**instance, **common}
+        for instance in _several(instances)
     ]
     path = f"{model_path(model, version, alias)}/score"
-    return Request("POST", path, dumped({"instances": asked}), _JSON, repeatable=True)
+    return Request("POST", path, dumped({"instances": instance_objects}), _JSON, repeatable=True)
 
 
 def _named(options: BatchOptions) -> JsonObject:
-    """Return options by the names that the server has for them. Raises ValueError."""
+    """Return options by the server's names for them. Raises ValueError."""
     if "top_k" not in options:
         return {**options}
     if "top_r" in options:
@@ -374,7 +379,7 @@ def _named(options: BatchOptions) -> JsonObject:
 def _several(instances: Iterable[Instance]) -> list[Mapping[str, Any]]:
     if isinstance(instances, str | Mapping):
         raise TypeError("instances: expected several, found one: put it into a list")
-    return [instance_of(one) for one in instances]
+    return [instance_of(instance) for instance in instances]
 
 
 def batch_request(
@@ -388,10 +393,10 @@ def batch_request(
 def feedback_requests(
     model: str, events: Iterable[Mapping[str, Any]], version: int | None, alias: str | None
 ) -> Iterator[tuple[Request, int]]:
-    """Yield the requests that have these events, and how many each has.
-    An event without an id is given one.
+    """Yield the requests for these events, and the number of events of each.
 
-    Each event counts once, however often it is sent: so every request may be sent again.
+    An event without an id gets one. Each event counts once, however often it is sent: so every
+    request may be sent again.
     """
     path = f"{model_path(model, version, alias)}/feedback"
     dumps = (dumped({"event_id": uuid.uuid4().hex, **event}) for event in events)
@@ -401,10 +406,10 @@ def feedback_requests(
 
 
 def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:
-    """Return the request that submits a job of a kind, as `training`;
-    fields that are None are left out.
+    """Return the request that submits a job of a kind, such as `training`.
 
-    The key makes a submission that is sent again the same job; one is made if none is given.
+    Fields that are None are left out. The idempotency key makes a submission that is sent again the
+    same job; without one, a key is made.
     """
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     body = dumped({name: value for name, value in fields.items() if value is not None})
@@ -413,23 +418,24 @@ def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None
 
 
 def job_path(job_id: str, part: str = "") -> str:
-    """Return the path of a job, or of a part of it, as `/log`."""
+    """Return the path of a job, or of a part of it, such as `/log`."""
     return f"{JOBS}/{segment(job_id, 'job')}{part}"
 
 
 def admin_path(model: str, part: str = "") -> str:
-    """Return the path of what admins do with a model, or of a part of it, as `/promote`."""
+    """Return the path of a model for admins, or of a part of it, such as `/promote`."""
     return f"/v1/admin/models/{segment(model, 'model')}{part}"
 
 
 def read_object(body: bytes) -> JsonObject:
-    """Return the object of an answer; an empty one for an answer without a body.
+    """Return the JSON object of an answer; an empty one for an answer without a body.
+
     Raises BadAnswer.
     """
     try:
-        found = orjson.loads(body or b"{}")
+        answer = orjson.loads(body or b"{}")
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+        answer = None
+    if not isinstance(answer, dict):
         raise BadAnswer("expected a JSON object, found another answer")
-    return found
+    return answer

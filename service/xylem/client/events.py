@@ -1,4 +1,4 @@
-"""Server-sent events: the lines of a stream -> events. A parser without input of its own."""
+"""Server-sent events: a parser of the bytes of a stream, without input of its own."""
 
 from typing import Any, NamedTuple
 
@@ -7,12 +7,15 @@ import orjson
 from xylem.errors import BadAnswer
 
 EVENT_BYTES_MAX = 1 << 20
-"""Of one event."""
+"""The most bytes of an event."""
 
 
 class ServerEvent(NamedTuple):
-    """An event: its name (`message` without one), its data, read if
-    that is JSON, else a text, and its id.
+    """A server-sent event.
+
+    name  `message` if the event has no name
+    data  parsed if it is JSON, else a text
+    id    None if no event had one
     """
 
     name: str
@@ -21,12 +24,12 @@ class ServerEvent(NamedTuple):
 
 
 class EventParser:
-    """Makes events of the bytes of a stream, in whatever pieces they come.
+    """Parses the bytes of a stream, in pieces of any size, into events.
 
     Source: the HTML standard, "Server-sent events", "Parsing an event stream", for lines that end
-    in LF, as the service's do. An event that the end of the stream cuts off is dropped.
+    in LF, as the service's do. An event that is cut off by the end of the stream is dropped.
 
-    last_id  of the last event that is whole: what Last-Event-ID says, to go on after it
+    last_id  the last id so far: the value of Last-Event-ID to go on after it
     """
 
     def __init__(self) -> None:
@@ -34,7 +37,7 @@ class EventParser:
         self._rest = b""
 
     def feed(self, part: bytes) -> list[ServerEvent]:
-        """Take bytes; return the events that they end. Raises BadAnswer."""
+        """Take bytes; return the events that are complete now. Raises BadAnswer."""
         *blocks, self._rest = (self._rest + part).split(b"\n\n")
         if len(self._rest) > EVENT_BYTES_MAX:
             raise BadAnswer(
@@ -44,11 +47,11 @@ class EventParser:
         return [event for event in events if event is not None]
 
     def restart(self) -> None:
-        """Forget a part of an event: another connection follows."""
+        """Forget an incomplete event, because a new connection follows."""
         self._rest = b""
 
     def _read(self, block: str) -> ServerEvent | None:
-        """Return the event of a block of lines; None where they have no data."""
+        """Return the event of a block of lines; None if the block has no data."""
         name = "message"
         lines = []
         for line in block.split("\n"):

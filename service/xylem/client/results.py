@@ -1,4 +1,4 @@
-"""What calls return: plain data, read from the server's JSON. Unknown fields are passed over."""
+"""The types that calls return, read from the server's JSON. Unknown fields are ignored."""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from xylem.errors import BadAnswer, FieldError
 T = TypeVar("T")
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-"""The states of a job that nothing follows."""
+"""The final states of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A predicted label; `explanation` only where it was asked for.
+    """A predicted label; `explanation` only if it was requested.
 
-    uri, notation   of the model's label info, where `language` or `label_info` was asked for
-    name            in the language that was asked for
-    names, broader  with `label_info`: names by language, and URIs of the subjects above
+    uri, notation   from the model's label info, if `language` or `label_info` was requested
+    name            in the requested language
+    names, broader  with `label_info`: names by language, and URIs of the broader subjects
     """
 
     label: str
@@ -35,11 +35,11 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is predicted for one instance, best label first.
+    """The prediction for one instance, best label first.
 
     exact              no better label can have been missed
-    id                 of the line, in a batch, if it had one
-    no_known_features  the model knows nothing of the instance
+    id                 that of the instance in a batch, if it had one
+    no_known_features  the model knows none of the instance's features
     """
 
     labels: list[Label]
@@ -52,7 +52,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """The answer of predict: a prediction an instance, in their order."""
+    """The answer of `predict`: a prediction for each instance, in their order."""
 
     model: str
     version: int
@@ -71,8 +71,9 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class LabelScore:
-    """The exact score of a label that was named; `log_score` is its
-    natural logarithm, None where it is 0.
+    """The exact score of a requested label.
+
+    `log_score` is its natural logarithm, None if the score is 0.
     """
 
     label: str
@@ -83,10 +84,9 @@ class LabelScore:
 
 @dataclass(frozen=True, slots=True)
 class InstanceScores:
-    """The scores of one instance's labels, in the order in which
-    they were named, or of a text's words.
+    """The scores of one instance's labels, in the order of the request, or of the words of a text.
 
-    log_score   of a sequence: the sum of its words'
+    log_score   of a sequence: the sum over its words
     perplexity  of a sequence: e to the mean of -log_score over its words
     """
 
@@ -97,7 +97,7 @@ class InstanceScores:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The answer of score: an entry an instance, in their order."""
+    """The answer of `score`: an entry for each instance, in their order."""
 
     model: str
     version: int
@@ -115,10 +115,10 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class LineError:
-    """What stands in the place of a prediction for an instance of a batch that cannot be used.
+    """An error in the place of a prediction, for an instance of a batch that cannot be used.
 
-    line  of the whole input, from 1
-    id    of the instance, if it had one
+    line  its number in the whole input, from 1
+    id    that of the instance, if it had one
     """
 
     line: int
@@ -130,8 +130,9 @@ class LineError:
 
 @dataclass(frozen=True, slots=True)
 class FeedbackVerdict:
-    """What became of an event: applied, duplicate, late or
-    rejected; docs/feedback.md has the reasons.
+    """The outcome of an event: applied, duplicate, late or rejected.
+
+    docs/feedback.md has the reasons.
     """
 
     event_id: str | None
@@ -142,7 +143,7 @@ class FeedbackVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """The answer of feedback: what became of each event, in their order."""
+    """The answer of `feedback`: the outcome of each event, in their order."""
 
     model: str
     version: int
@@ -152,8 +153,11 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model, its versions, which of them each alias names, and the
-    canary and shadow of those that have.
+    """A model.
+
+    versions  the numbers of its versions
+    aliases   the version that each alias names
+    splits    the canary and the shadow of the aliases that have one
     """
 
     name: str
@@ -171,7 +175,7 @@ class ModelDetails(ModelInfo):
 
 @dataclass(frozen=True, slots=True)
 class LabelThreshold:
-    """A label's threshold, and the events that it rests on."""
+    """A label's threshold, and the counts of events that it is based on."""
 
     label: str
     id: int
@@ -191,7 +195,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is: `done` of `total` in a phase; what is not known is None."""
+    """The progress of a job: `done` of `total` in a phase; None is unknown."""
 
     phase: str | None = None
     done: int | None = None
@@ -202,10 +206,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Whether a trained version was promoted, and why, or why not.
+    """Whether a trained version was promoted, and the reasons.
 
-    alias     that the rule is about
-    baseline  the version that was compared with; None: there was none
+    alias     the alias that the rule is about
+    baseline  the version that it was compared with; None if there was none
     """
 
     promoted: bool | None = None
@@ -216,14 +220,13 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of training, threshold-tuning or batch: queued,
-    running, succeeded, failed or cancelled.
+    """A job: queued, running, succeeded, failed or cancelled.
 
-    error      why it failed; `error_code` is stable
+    error      the reason of a failure; `error_code` is stable
     promotion  of a training with a rule, once that was judged
-    result     what it found: figures of a training or tuning, counts of a batch
-    attempts   how often a worker has begun it; `worker` has it, or had it last
-    request    what was asked for
+    result     its outcome: figures of a training or tuning, counts of a batch
+    attempts   how often a worker has begun it; `worker` is the present or last one
+    request    the body that was submitted
     """
 
     id: str
@@ -246,7 +249,7 @@ class Job:
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing follows this state."""
+        """Whether the state is final."""
         return self.state in ENDED
 
 
@@ -280,16 +283,18 @@ class DataFiles:
 
 
 def read_as(kind: type[T], body: bytes) -> T:
-    """Return a value of a type of this file from JSON. Raises BadAnswer."""
+    """Return a value of a type of this module from JSON. Raises BadAnswer."""
     try:
         value: T = _reader(cast(Hashable, kind))(body)
         return value
-    except ValueError as error:  # pydantic's too
+    except ValueError as error:  # of pydantic, too
         faults = getattr(error, "errors", None)
-        first = faults(include_input=False, include_url=False)[0] if faults else {}
-        place = ".".join(map(str, first.get("loc", ())))
-        found = first.get("msg", "another answer")
-    raise BadAnswer(f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {found}")
+        first_fault = faults(include_input=False, include_url=False)[0] if faults else {}
+        place = ".".join(map(str, first_fault.get("loc", ())))
+        reason = first_fault.get("msg", "another answer")
+    raise BadAnswer(
+        f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {reason}"
+    )
 
 
 @lru_cache(64)

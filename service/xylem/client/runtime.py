@@ -1,8 +1,7 @@
-"""What the two halves of the client do differently: wait, take
-turns, read a file, go through a source.
+"""The functions in which the two clients differ: to wait, take turns, read a file, iterate.
 
-The blocking half is made of the asynchronous one by `python -m tests.unasync`: each name here that
-begins with `Async` or `async_` stands there without it.
+`python -m tests.unasync` makes the blocking client from the asynchronous one: it removes `Async` or
+`async_` from the beginning of each name here.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ T = TypeVar("T")
 
 Source: TypeAlias = Iterable[T]
 AsyncSource: TypeAlias = Iterable[T] | AsyncIterable[T]
-"""What a caller gives items by."""
+"""The types of iterables that callers may pass."""
 
 _CHUNK_BYTES = 1 << 16
 
@@ -24,10 +23,10 @@ sleep = time.sleep
 async_sleep = asyncio.sleep
 Semaphore = threading.Semaphore
 AsyncSemaphore = asyncio.Semaphore
-each = iter
+iterate = iter
 
 
-async def async_each(items: AsyncSource[T]) -> AsyncIterator[T]:
+async def async_iterate(items: AsyncSource[T]) -> AsyncIterator[T]:
     """Yield the items of a source."""
     if isinstance(items, AsyncIterable):
         async for item in items:

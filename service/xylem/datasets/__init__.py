@@ -1,5 +1,6 @@
-"""Data files to rows: readers of .txt, .svm, .jsonl and .npz, with
-errors that name file, line and fault.
+"""Read data files into rows: .txt, .svm, .jsonl, .npz, tables, and directories of documents.
+
+Errors name the file, the line and the fault.
 """
 
 from xylem_store import face_of

@@ -1,7 +1,8 @@
-"""Labelled texts as other tools have them.
+"""Read labelled texts in the formats of Annif and fastText.
 
-Corpora of Annif are a directory of documents with files of subjects beside, or lines of text and
-URIs. Files of fastText have a row a line, whose words that begin with `__label__` are its labels.
+A corpus of Annif is a directory of documents, each with a file of its subjects, or a file with a
+text and URIs in each line. A file of fastText has one row in each line; the words that begin with
+`__label__` are its labels.
 """
 
 import re
@@ -16,54 +17,58 @@ from xylem.datasets.stream import LINE_BYTES_MAX, DataFile, Progress
 DOCUMENT = ".txt"
 
 DIRECTORY = "directory"
-"""The kind of a directory of documents."""
+"""The `kind` of a directory of documents; that of a file is its suffix."""
 
 _URIS = re.compile(r"\s*(<[^<>\s]+>\s*)*")
 _URI_LINE = re.compile(r"<[^<>\s]+>")
 
 
 class CorpusDirectory(DataFile):
-    """A directory of `NAME.txt`, each with `NAME.tsv` or `NAME.key` beside, read as one data file.
+    """A directory of documents that is read as one data file.
 
-    Documents come in the order of their names; what is in directories below, and other files, is
-    passed over. `n_without` is how many of those read so far have no file of subjects.
+    A document is `NAME.txt`; its subjects are in `NAME.tsv` or `NAME.key`. Documents come in the
+    order of their names. Subdirectories and other files are ignored. `n_without` counts the
+    documents read so far that have no file of subjects.
     """
 
     def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
-        """List the documents. Raises BadData for a directory that cannot be read or has none."""
+        """List the documents.
+
+        Raises BadData for a directory that cannot be read or has no document.
+        """
         super().__init__(path, on_progress)
         self.kind = DIRECTORY
         self.n_without = 0
         try:
-            found = [
+            file_names = [
                 file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()
             ]
         except OSError as error:
             raise super().fault(
                 None, f"expected a directory to read, found: {error.strerror}"
             ) from None
-        self.names = sorted(name for name in found if not name.startswith("."))
+        self.names = sorted(name for name in file_names if not name.startswith("."))
         if not self.names:
             raise super().fault(
                 None, f"expected documents named *{DOCUMENT} in the directory, found none"
             )
 
-    def fault(self, line: int | None, what: str) -> BadData:
-        """Return the error that names the document of that number."""
+    def fault(self, line: int | None, message: str) -> BadData:
+        """Return an error that names the document of index `line`, or the directory if None."""
         if line is None:
-            return super().fault(None, what)
-        return BadData(f"{self.path / self.names[line]}: {what}")
+            return super().fault(None, message)
+        return BadData(f"{self.path / self.names[line]}: {message}")
 
     @property
     def warning(self) -> str | None:
-        """Say how many of the documents read have no subjects, if any."""
+        """Return how many of the documents read have no file of subjects; None if all have one."""
         without = f"{self.n_without} of {len(self.names)} documents have no file of subjects"
         return f"{without}: rows without labels" if self.n_without else None
 
     def documents(self, *, with_labels: bool = True) -> Iterator[TextRow]:
-        """Yield each document; with_labels False: without its labels.
+        """Yield each document, with its labels unless `with_labels` is False.
 
-        Raises BadData, naming file and line. Memory: a document and its subjects.
+        Raises BadData, which names the file and the line. Memory: one document and its subjects.
         """
         for number, name in enumerate(self.names):
             text = "\n".join(line for _, line in self._lines(self.path / name)).strip()
@@ -72,6 +77,7 @@ class CorpusDirectory(DataFile):
                 self._on_progress(number + 1, len(self.names))
 
     def _subjects(self, document: Path) -> list[str]:
+        """Return the labels in the file of subjects of a document; empty if it has no such file."""
         for suffix, read in (
             (".tsv", _label_of),
             (".key", lambda _file, _number, line: line.strip()),
@@ -85,8 +91,11 @@ class CorpusDirectory(DataFile):
         return []
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
-        """Yield the lines of a file, by number; the digest goes on. Raises BadData."""
-        file = DataFile(path, after=self)
+        """Yield the number and the text of each line of a file, and add its bytes to the digest.
+
+        Raises BadData.
+        """
+        file = DataFile(path, previous=self)
         size = 0
         for number, line in text_lines(file):
             size += len(line)
@@ -98,10 +107,10 @@ class CorpusDirectory(DataFile):
 
 
 def is_corpus(file: Path) -> bool:
-    """Tell whether the first line of a .tsv file is a text, a tab
-    and URIs in angle brackets, or none.
+    """Return whether a .tsv file is a corpus of Annif, by its first line.
 
-    The header of a table has names of columns there. Raises BadData.
+    That line has a text, a tab and URIs in angle brackets, perhaps none. In a table it is a header
+    with the names of columns. Raises BadData.
     """
     _, line = next(text_lines(DataFile(file)), (1, ""))
     text, tab, uris = line.partition("\t")
@@ -109,10 +118,9 @@ def is_corpus(file: Path) -> bool:
 
 
 def corpus_lines(file: DataFile) -> Iterator[TextRow]:
-    """Yield the rows of a .tsv file of texts and URIs, without a
-    header; quotes are part of the text.
+    """Yield the rows of a .tsv file that has a text and URIs in each line, and no header.
 
-    Empty lines are passed over. Raises BadData, naming the line.
+    Quotes are part of the text. Empty lines are ignored. Raises BadData, which names the line.
     """
     for number, line in text_lines(file):
         if line.strip():
@@ -124,12 +132,15 @@ def corpus_lines(file: DataFile) -> Iterator[TextRow]:
 
 
 def uris_in(cell: str) -> list[str]:
-    """Return the URIs in a text, with blanks between, without their angle brackets."""
+    """Return the URIs in a text, which blanks separate, without their angle brackets."""
     return [uri.removeprefix("<").removesuffix(">") for uri in cell.split()]
 
 
 def _label_of(file: Path, number: int, line: str) -> str:
-    """Return the URI in a line of a .tsv file of subjects, else its label. Raises BadData."""
+    """Return the URI in a line of a .tsv file of subjects, or the label if there is no URI.
+
+    Raises BadData.
+    """
     cells = [cell.strip() for cell in line.split("\t")]
     uris = [cell[1:-1] for cell in cells if _URI_LINE.fullmatch(cell)]
     if len(uris) > 1 or (cells[0].startswith("<") and not uris):
@@ -141,16 +152,17 @@ LABEL = "__label__"
 
 
 def is_fasttext(file: Path) -> bool:
-    """Return whether the first line of a .txt file has a label of fastText's. Raises BadData."""
+    """Return whether the first line of a .txt file has a label of fastText. Raises BadData."""
     line, _, _ = next(DataFile(file).lines(), b"").partition(b"\n")
     return any(word.startswith(LABEL.encode()) for word in line.split())
 
 
 def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
-    """Yield the rows; empty lines are passed over. Raises BadData, naming the line.
+    """Yield the rows of a file of fastText. Raises BadData, which names the line.
 
-    A label is what follows LABEL. It may stand anywhere in its line. The other words are the text,
-    a blank between each two. A line without labels is a row without labels; fastText leaves it out.
+    A word that begins with LABEL names a label, wherever it stands in the line. The other words,
+    joined by single blanks, are the text. Empty lines are ignored. A line without labels is a row
+    without labels; fastText itself ignores such a line.
     """
     for number, line in text_lines(file):
         words = line.split()

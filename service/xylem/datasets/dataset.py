@@ -1,4 +1,4 @@
-"""Labels and features of rows renumbered, or cut to those that a model knows."""
+"""Renumber the labels of rows, and remove labels and features that a model does not know."""
 
 import numpy as np
 
@@ -14,36 +14,38 @@ N_ROWS_MAX = 1 << 31
 
 
 def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRows, I32]:
-    """Return the labels with id i replaced by ids[i], and how many of each row were dropped.
+    """Replace each label id i by ids[i].
 
-    ids int32[labels.n_labels]: new ids below n_labels, -1 for a label to drop. Rows stay sorted.
+    ids  int32[labels.n_labels], new ids below n_labels, -1 for a label to drop
+
+    Returns the labels, sorted within each row, and how many labels of each row were dropped.
     """
     mapped = ids[labels.indices]
-    indptr, indices = _kept(labels.indptr, mapped >= 0, mapped)
+    indptr, indices = _select_entries(labels.indptr, mapped >= 0, mapped)
     unknown = np.diff(labels.indptr) - np.diff(indptr)
     indices = indices[: sort_labels(indptr, indices)]
     return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
 
 
 def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list[str]]:
-    """Return the labels below n_labels, of that many; how many of each
-    row were dropped; and their numbers.
+    """Drop the labels whose ids are not below n_labels.
 
-    The numbers are names, each once, ascending.
+    Returns the other labels, how many labels of each row were dropped, and the dropped ids as
+    names: each id once, in ascending order.
     """
-    indptr, indices = _kept(labels.indptr, labels.indices < n_labels, labels.indices)
+    indptr, indices = _select_entries(labels.indptr, labels.indices < n_labels, labels.indices)
     unknown = np.diff(labels.indptr) - np.diff(indptr)
     dropped = np.unique(labels.indices[labels.indices >= n_labels]).tolist()
     return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32), list(map(str, dropped))
 
 
 def first_features(rows: SparseRows, n_features: int) -> SparseRows:
-    """Return the rows with the features below n_features, of that many."""
-    is_kept = rows.indices < n_features
-    indptr, indices = _kept(rows.indptr, is_kept, rows.indices)
-    return SparseRows(indptr, indices, rows.values[is_kept], n_features)
+    """Return the rows without the features whose ids are not below n_features."""
+    is_selected = rows.indices < n_features
+    indptr, indices = _select_entries(rows.indptr, is_selected, rows.indices)
+    return SparseRows(indptr, indices, rows.values[is_selected], n_features)
 
 
-def _kept(indptr: I64, is_kept: Bools, values: I32) -> tuple[I64, I32]:
-    """Return the offsets and values of rows of which only some values are kept."""
-    return offsets(is_kept)[indptr], values[is_kept]
+def _select_entries(indptr: I64, is_selected: Bools, values: I32) -> tuple[I64, I32]:
+    """Return the offsets and values of rows that have only the selected values."""
+    return offsets(is_selected)[indptr], values[is_selected]

@@ -1,5 +1,6 @@
-"""Rows of cells of `.csv` and `.tsv` files, as RFC 4180 has them, by the standard
-library's parser.
+"""Read the rows of `.csv` and `.tsv` files, in the format of RFC 4180.
+
+The parser is that of the standard library.
 """
 
 import codecs
@@ -11,7 +12,7 @@ from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 ROW_BYTES_MAX = LINE_BYTES_MAX
-"""The longest row, all its lines together."""
+"""The largest size of a row, all its lines together."""
 
 _FAULTS = {
     "unexpected end of data": "expected a closing quote of a cell that begins in this row, "
@@ -23,19 +24,19 @@ _FAULTS = {
     "closing quote, found "
     "more; a quote within a quoted cell is written twice",
 }
-"""What the parser's messages mean."""
+"""Our message for each message of the parser, by the words that the latter contains."""
 
 
 def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of each row's first line, from 1, and its cells: the header first.
+    """Yield the rows of a file, the header first: the number of the first line, from 1, and cells.
 
-    Cells may be quoted with `"`; a quoted cell may have delimiters, line ends, and quotes written
-    twice. Empty lines are passed over. Raises BadData, naming the line, for other text than UTF-8,
-    NUL, quotes that are not closed, and rows of more than ROW_BYTES_MAX bytes. Memory: a block of
-    the file, and a row.
+    Cells may be quoted with `"`; a quoted cell may contain delimiters, line ends, and quotes, which
+    are written twice. Empty lines are ignored. Raises BadData, which names the line, for text that
+    is not UTF-8, for NUL, for quotes that are not closed, and for rows of more than ROW_BYTES_MAX
+    bytes. Memory: a block of the file, and a row.
     """
-    # The parser's own limit is of the whole process, and smaller than a
-    # long document: `_Lines` bounds rows.
+    # The parser's limit of the size of a cell holds for the whole process, and the default is
+    # smaller than a long document: it is raised here, and `_Lines` bounds the rows instead.
     csv.field_size_limit(max(csv.field_size_limit(), ROW_BYTES_MAX))
     lines = _Lines(file)
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -44,8 +45,8 @@ def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[s
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            known = (fault for start, fault in _FAULTS.items() if start in str(error))
-            raise file.fault(first, next(known, f"expected cells, found: {error}")) from None
+            explanations = (fault for start, fault in _FAULTS.items() if start in str(error))
+            raise file.fault(first, next(explanations, f"expected cells, found: {error}")) from None
         if cells is None:
             return
         if cells:
@@ -55,27 +56,28 @@ def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[s
 def text_lines(file: DataFile) -> Iterator[tuple[int, str]]:
     """Yield the number of each line, from 1, and its text without the line end.
 
-    Raises BadData, naming the line and the byte, for other text than UTF-8 and NUL. Memory: a
-    block.
+    Raises BadData, which names the line and the byte, for text that is not UTF-8 and for NUL.
+    Memory: a block.
     """
-    for number, line in enumerate(_decoded(file), 1):
+    for number, line in enumerate(_decoded_lines(file), 1):
         yield number, line.rstrip("\r\n")
 
 
 class _Lines:
-    """The lines of a file as text, for the parser; it counts
-    them, and the bytes of the row at hand.
+    """The lines of a file, given to the parser; it counts them, and the bytes of the current row.
+
+    Raises BadData for a row of more than ROW_BYTES_MAX bytes.
     """
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
-        self._lines = _decoded(file)
+        self._lines = _decoded_lines(file)
         self._n_lines = 0
         self._first = 1
         self._n_bytes = 0
 
     def start_row(self) -> int:
-        """Say that the lines so far were parsed; return the number of the next one."""
+        """Begin a new row at the next line; return the number of that line."""
         self._first = self._n_lines + 1
         self._n_bytes = 0
         return self._first
@@ -93,15 +95,19 @@ class _Lines:
         return line
 
 
-def _place(block: bytes, at: int, first: int) -> tuple[int, int]:
-    """Return the line of byte `at` of a block whose first line is
-    `first`, and its place there, from 1.
+def _place(block: bytes, offset: int, first: int) -> tuple[int, int]:
+    """Return where byte `offset` of a block stands: its line, and its place in the line, from 1.
+
+    first  the number of the block's first line
     """
-    return first + block.count(b"\n", 0, at), at - block.rfind(b"\n", 0, at)
+    return first + block.count(b"\n", 0, offset), offset - block.rfind(b"\n", 0, offset)
 
 
-def _decoded(file: DataFile) -> Iterator[str]:
-    """Yield the lines, each with its end. Raises BadData for other text than UTF-8, and for NUL."""
+def _decoded_lines(file: DataFile) -> Iterator[str]:
+    """Yield the lines as text, each with its line end.
+
+    Raises BadData for text that is not UTF-8, and for NUL.
+    """
     for block in file.lines():
         if file.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise file.fault(1, "expected UTF-8, found a byte order mark of UTF-16: convert it")
@@ -119,5 +125,5 @@ def _decoded(file: DataFile) -> Iterator[str]:
                 f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
             )
             raise file.fault(line, f"{fault}: perhaps it is Windows-1252") from None
-        # `splitlines` would also split at other characters than line ends
+        # not `splitlines`, which also splits at form feeds and other characters
         yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))

@@ -1,4 +1,7 @@
-"""What `--data` names: a file, a directory, a pattern of names; here or in an object store."""
+"""Find and open the data that `--data` names: a file, a directory, or a pattern of names.
+
+They are on this machine or in an object store.
+"""
 
 import glob
 from collections.abc import Iterator, Sequence
@@ -14,8 +17,8 @@ from xylem.base import (
     is_directory,
     is_pattern,
     plain_name,
+    reason_of,
     refuse_special,
-    said_by,
 )
 from xylem.datasets.annif import DOCUMENT, CorpusDirectory
 from xylem.datasets.stream import DataFile, Progress
@@ -23,13 +26,13 @@ from xylem.datasets.stream import DataFile, Progress
 JSON_LINES = (".jsonl", ".ndjson")
 
 SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
-"""The formats; but for .parquet, each may be followed by .gz or .zst."""
+"""The suffixes of the formats; each but .parquet may be followed by .gz or .zst."""
 
 FILES_MAX = 100_000
 """The most files of a data set."""
 
 _MANY = (".svm", *JSON_LINES, *TABLES)
-"""Formats of which many files may be one data set: the others say their sizes in front."""
+"""Formats of which several files may be one data set; the others have their sizes in a header."""
 
 
 class FoundFile(NamedTuple):
@@ -40,9 +43,7 @@ class FoundFile(NamedTuple):
 
 
 class DataFiles(DataFile):
-    """Data files of one kind read as one, in the order of their
-    names; faults name the file at hand.
-    """
+    """Data files of one kind that are read as one; errors name the file that is being read."""
 
     def __init__(
         self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None
@@ -51,40 +52,46 @@ class DataFiles(DataFile):
         self.kind = kind_of(files[0].path)
         self._files = files
 
-    def each(self) -> Iterator[DataFile]:
-        """Yield the files; the digest goes on when the next one is asked for."""
-        whole = self.path
-        done = 0
+    def files(self) -> Iterator[DataFile]:
+        """Yield the files in order; each continues the digest of the file before it.
+
+        Read a file to its end before you ask for the next one.
+        """
+        data_path = self.path
+        n_bytes_done = 0
         total = sum(file.n_bytes for file in self._files)
-        for at, n_bytes in self._files:
+        for file_path, n_bytes in self._files:
 
-            def move(place: int, _: int, before: int = done) -> None:
+            def move(n_bytes_read: int, _: int, n_bytes_before: int = n_bytes_done) -> None:
                 if self._on_progress:
-                    self._on_progress(before + place, total)
+                    self._on_progress(n_bytes_before + n_bytes_read, total)
 
-            file = DataFile(at, move, after=self)
-            self.path = at
+            file = DataFile(file_path, move, previous=self)
+            self.path = file_path
             self.line = 1
             yield file
             self._digest = file._digest
-            done += n_bytes
-        self.path = whole
+            n_bytes_done += n_bytes
+        self.path = data_path
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes of all files."""
-        for file in self.each():
+        for file in self.files():
             yield from file.blocks()
 
     def lines(self) -> Iterator[bytes]:
-        """Yield blocks of whole lines, each of one file, whose `line` they begin at."""
-        for file in self.each():
+        """Yield blocks of whole lines, each of one file.
+
+        `line` is the number, within that file, of the block's first line.
+        """
+        for file in self.files():
             for block in file.lines():
                 self.line = file.line
                 yield block
 
 
 def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
-    """Return what reads a file, the documents of a directory, or many files as one.
+    """Open a file, a directory of documents, or several files that are read as one.
 
     Raises BadData.
     """
@@ -109,12 +116,12 @@ def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
 
 
 def find_files(path: Path) -> list[FoundFile]:
-    """Return the files that a path names, by name: a file that need not
-    be there, or those of a directory.
+    """Return the files that a path names, sorted by name.
 
-    A pattern has `*`, `?`, `[...]`, and `**` for directories; what is there under the very name is
-    no pattern. Of a directory, files of the formats count that begin with neither `.` nor `_`.
-    Raises BadData where there are none.
+    A path names one file, which need not exist; the files of a directory, those of the formats
+    whose names begin with neither `.` nor `_`; or the files that match a pattern with `*`, `?`,
+    `[...]`, and `**` for directories. A path under which a file exists is no pattern. Raises
+    BadData if there are no files.
     """
     is_dir = is_directory(path)
     try:
@@ -123,25 +130,28 @@ def find_files(path: Path) -> list[FoundFile]:
             not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())
         ):
             return [FoundFile(path, 0)]
-        found = _listed(path, is_dir=is_dir)
+        files = _list_files(path, is_dir=is_dir)
     except (XylemError, MemoryError):
         raise
     except faults_of(path) as error:
-        raise BadData(f"{path}: expected files to read, found: {said_by(error)}") from None
-    if not found:
+        raise BadData(f"{path}: expected files to read, found: {reason_of(error)}") from None
+    if not files:
         where = (
             f"data files, or documents named *{DOCUMENT} in the directory"
             if is_dir
             else "such files"
         )
         raise BadData(f"{path}: expected {where}, found none")
-    if len(found) > FILES_MAX:
-        raise BadData(f"{path}: expected at most {FILES_MAX} files, found {len(found)}")
-    return sorted(found, key=lambda file: str(file.path))
+    if len(files) > FILES_MAX:
+        raise BadData(f"{path}: expected at most {FILES_MAX} files, found {len(files)}")
+    return sorted(files, key=lambda file: str(file.path))
 
 
 def kind_of(path: Path) -> str:
-    """Return which of SUFFIXES the name of a data file has, packed or not. Raises BadData."""
+    """Return the suffix of a data file, one of SUFFIXES, without that of its compression.
+
+    Raises BadData for a name with another suffix.
+    """
     suffix = Path(plain_name(path)).suffix
     if suffix not in SUFFIXES:
         expected = f"expected a name that ends in {', '.join(SUFFIXES)} (and .gz or .zst)"
@@ -150,28 +160,29 @@ def kind_of(path: Path) -> str:
 
 
 def source_of(path: Path) -> str:
-    """Return the base name of a file or directory; of a pattern that of the directory."""
-    named = path.parent if is_pattern(path) and path.parent.name else path
-    return named.name or named.absolute().name
+    """Return the base name of a file or directory; for a pattern, that of its directory."""
+    source = path.parent if is_pattern(path) and path.parent.name else path
+    return source.name or source.absolute().name
 
 
-def _listed(path: Path, *, is_dir: bool) -> list[FoundFile]:
+def _list_files(path: Path, *, is_dir: bool) -> list[FoundFile]:
+    """Return the data files of a directory, or all files that match a pattern."""
     if isinstance(path, RemotePath):
-        listed = (
+        entries = (
             path.fs.ls(path.key, detail=True)
             if is_dir
             else path.fs.glob(path.key, detail=True).values()
         )
-        there = [
-            FoundFile(RemotePath(path.fs.unstrip_protocol(one["name"])), int(one["size"] or 0))
-            for one in listed
-            if one["type"] == "file"
+        files = [
+            FoundFile(RemotePath(path.fs.unstrip_protocol(entry["name"])), int(entry["size"] or 0))
+            for entry in entries
+            if entry["type"] == "file"
         ]
     else:
         matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207
         names = path.iterdir() if is_dir else map(Path, matches)
-        there = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
-    return [one for one in there if not is_dir or _is_data(one.path)]
+        files = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
+    return [file for file in files if not is_dir or _is_data(file.path)]
 
 
 def _is_data(path: Path) -> bool:
@@ -179,10 +190,9 @@ def _is_data(path: Path) -> bool:
 
 
 def _has_documents(path: Path) -> bool:
-    """Tell whether a directory is one of documents, as Annif has them.
-    Raises BadData for one of both kinds.
+    """Return whether a directory has documents, as a corpus of Annif.
 
-    Subjects of documents are .tsv files.
+    Raises BadData if it has documents and other data files; .tsv files are the documents' subjects.
     """
     try:
         files = [file for file in path.iterdir() if _is_data(file) and file.is_file()]
@@ -191,10 +201,10 @@ def _has_documents(path: Path) -> bool:
     kinds = {Path(plain_name(file)).suffix for file in files}
     if DOCUMENT not in kinds or not any(file.suffix == DOCUMENT for file in files):
         return False
-    if others := sorted(kinds - {DOCUMENT, ".tsv"}):
+    if other_kinds := sorted(kinds - {DOCUMENT, ".tsv"}):
         fault = (
             f"expected documents (*{DOCUMENT}) or files of data, found "
-            f"*{', *'.join(others)} among them"
+            f"*{', *'.join(other_kinds)} among them"
         )
         raise BadData(f"{path}: {fault}: name them by a pattern")
     return True

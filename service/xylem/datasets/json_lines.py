@@ -1,5 +1,6 @@
-"""Rows with names of labels: `.jsonl` and `.ndjson`, an object a
-line, and the texts of other formats.
+"""Collect rows whose labels are names: the lines of `.jsonl` and `.ndjson`, and texts.
+
+A line of JSON has one object. The texts come from the readers of other formats.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class TextRow(NamedTuple):
-    """A text with its labels; `place` is the number of its line,
-    row or document, as faults name it.
+    """A text with its labels.
+
+    `place` is the number of its line, row or document, by which errors name it.
     """
 
     place: int
@@ -31,13 +33,12 @@ class TextRow(NamedTuple):
 
 
 def json_blocks(collector: RowCollector) -> Iterator[None]:
-    """Collect lines `{"text": ..., "labels": [...]}` or `{"features":
-    {name: number}, "labels": [...]}`.
+    """Collect the rows in the lines of a file of JSON; yield after each block of lines.
 
+    A line is `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`.
     In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the
-    URI. A file is all text or all features. Other keys (an id, say) and empty lines are passed
-    over. Types are strict: `true` is no number, 1 is no label. A repeated label counts once. Yields
-    after each block of lines.
+    URI. A file is all text or all features. Other keys (an id, say) and empty lines are ignored.
+    Types are strict: `true` is no number, 1 is no label. A repeated label counts once.
     """
     file = collector.file
     for block in file.lines():
@@ -48,7 +49,7 @@ def json_blocks(collector: RowCollector) -> Iterator[None]:
 
 
 def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
-    """Collect texts; yields after about BLOCK_BYTES characters each time."""
+    """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
     size = 0
     for row in rows:
         collector.add_text(*row)
@@ -60,52 +61,53 @@ def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[No
 
 
 class RowCollector:
-    """The rows so far; labels have provisional ids, by first appearance.
+    """The rows that were added so far; labels have provisional ids, in order of first appearance.
 
-    Rows are added one by one, with the line that they stand in. All raises BadData, naming the
-    line.
+    Rows are added one by one, with the number of their line. Each method raises BadData, which
+    names the line.
 
-    labels, counts  of all rows, one after the other, and how many each row has
+    kind            "text" or "features"; empty before the first row
+    labels, counts  the label ids of all rows, one row after the other, and how many each row has
     """
 
     def __init__(self, file: DataFile, ids: dict[str, int] | None = None) -> None:
         self.file = file
         self.kind = ""
         self.texts: list[str] = []
-        self.named: list[dict[str, float]] = []
+        self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
         self.labels, self.counts = array("i"), array("i")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
         try:
-            found = orjson.loads(line)
+            row = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
             raise self.file.fault(number, fault) from error
-        if not isinstance(found, dict):
-            raise self.file.fault(number, f"expected a JSON object, found {what_is(found)}")
-        kinds = [kind for kind in ("text", "features") if kind in found]
-        if "subjects" in found and "labels" not in found:
-            found["labels"] = self._subjects(number, found["subjects"])
-        if len(kinds) != 1 or "labels" not in found:
-            keys = ", ".join(repr(key[:40]) for key in list(found)[:10]) or "none"
+        if not isinstance(row, dict):
+            raise self.file.fault(number, f"expected a JSON object, found {what_is(row)}")
+        kinds = [kind for kind in ("text", "features") if kind in row]
+        if "subjects" in row and "labels" not in row:
+            row["labels"] = self._subjects(number, row["subjects"])
+        if len(kinds) != 1 or "labels" not in row:
+            keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
             expected = "expected keys `labels` and one of `text` and `features`"
             raise self.file.fault(number, f"{expected}, found {keys}")
         if self.kind and kinds[0] != self.kind:
             fault = f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
             raise self.file.fault(number, fault)
         if kinds[0] == "text":
-            if not isinstance(found["text"], str):
+            if not isinstance(row["text"], str):
                 raise self.file.fault(
-                    number, f"expected a string as `text`, found {what_is(found['text'])}"
+                    number, f"expected a string as `text`, found {what_is(row['text'])}"
                 )
-            self.add_text(number, found["text"], found["labels"])
+            self.add_text(number, row["text"], row["labels"])
         else:
-            self.add_named(number, found["features"], found["labels"])
+            self.add_named(number, row["features"], row["labels"])
 
     def _subjects(self, number: int, subjects: object) -> list[object]:
-        """Return the URI of each of Annif's subjects, or its label where it has none."""
+        """Return the URI of each subject, as Annif writes them; of one without a URI the label."""
         if not isinstance(subjects, list):
             raise self.file.fault(
                 number, f"expected an array as `subjects`, found {what_is(subjects)}"
@@ -128,15 +130,16 @@ class RowCollector:
     def add_named(self, number: int, features: object, labels: object) -> None:
         """Add an instance of values by feature name, with its labels."""
         self.kind = "features"
-        self.named.append(self._features(number, features))
+        self.named_features.append(self._features(number, features))
         self._add_labels(number, labels)
 
     def refuse_empty(self) -> None:
-        """Raise BadData where there was no row."""
+        """Raise BadData if no row was added."""
         if not self.kind:
             raise self.file.fault(1, "expected at least one row, found none")
 
     def _features(self, number: int, features: object) -> dict[str, float]:
+        """Return the values by feature name, checked."""
         if not isinstance(features, dict):
             raise self.file.fault(
                 number, f"expected an object as `features`, found {what_is(features)}"
@@ -170,39 +173,43 @@ class RowCollector:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
         self.counts.append(len(labels))
 
-    def taken(self) -> Dataset:
-        """Return the rows so far, their labels with provisional ids, and forget them."""
-        labels = self._provisional()
-        found = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
+    def take_rows(self) -> Dataset:
+        """Return the rows that were added so far, with provisional label ids, and remove them."""
+        labels = self._provisional_labels()
+        dataset = self._dataset(labels, np.zeros(labels.n_rows, np.int32))
         self.texts = []
-        self.named = []
+        self.named_features = []
         self.labels, self.counts = array("i"), array("i")
-        return found
+        return dataset
 
     def finish(self, model: NameTable | None) -> Dataset:
-        """Return the rows with their final label ids; their
-        source and digest are for others to say.
+        """Return the rows with their final label ids; the caller sets their source and digest.
 
-        Without a model, ids follow the names sorted by bytes, so the order of rows does not matter;
-        with one they are its ids.
+        model  the label names of a model, whose ids are used. None: ids follow the names sorted by
+               bytes, so that the order of rows does not matter
         """
         self.refuse_empty()
-        labels = self._provisional()
+        labels = self._provisional_labels()
         names = sorted(self.ids)
         if model is None:
             new_ids = inverse(np.array([self.ids[name] for name in names], np.int64), len(names))
             return self._dataset(*renumber_labels(labels, new_ids, len(names)), label_names=names)
-        known = find_all(model, self.ids)
-        unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
+        model_ids = find_all(model, self.ids)
+        unknown_names = [name for name, i in zip(self.ids, model_ids, strict=True) if i < 0]
         return self._dataset(
-            *renumber_labels(labels, known, model.n_names), unknown_names=unknown_names
+            *renumber_labels(labels, model_ids, model.n_names), unknown_names=unknown_names
         )
 
-    def _provisional(self) -> LabelRows:
+    def _provisional_labels(self) -> LabelRows:
+        """Return the labels of the rows with provisional ids, sorted within each row."""
         indptr = offsets(np.frombuffer(self.counts, np.int32))
         indices = np.frombuffer(self.labels, np.int32)
         return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
 
     def _dataset(self, labels: LabelRows, unknown: I32, **names: Any) -> Dataset:
-        texts, named = (self.texts, None) if self.kind == "text" else (None, self.named)
-        return Dataset("", "", labels.n_rows, labels, unknown, texts=texts, named=named, **names)
+        texts, named_features = (
+            (self.texts, None) if self.kind == "text" else (None, self.named_features)
+        )
+        return Dataset(
+            "", "", labels.n_rows, labels, unknown, texts=texts, named_rows=named_features, **names
+        )

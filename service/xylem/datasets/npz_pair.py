@@ -18,17 +18,16 @@ from xylem_store import I32, I64
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 
-_SIZES_SHOWN = 1024
-"""Arrays up to this size are unpacked, whatever they should have
-been: other checks say what is wrong.
-"""
+_CHECKED_SIZE_MIN = 1024
+"""An array of at most this size is unpacked although its size is wrong: later checks refuse it."""
 
 
 def partner(path: Path) -> Path:
-    """Return the label file of a feature file: `train.X.npz` ->
-    `train.Y.npz` (or both with `.gz` or `.zst`).
+    """Return the label file that belongs to a feature file: `train.Y.npz` for `train.X.npz`.
 
-    Raises BadData when the name of `path` does not end so.
+    Both names may end in `.gz` or `.zst`.
+
+    Raises BadData if the name of `path` has another ending.
     """
     for suffix in (".X.npz", ".X.npz.gz", ".X.npz.zst"):
         if path.name.endswith(suffix):
@@ -44,23 +43,22 @@ def read_npz(
     """Read both matrices as `scipy.sparse.save_npz` writes CSR: rows are instances.
 
     Every entry of the label matrix that is not zero is a label. Repeated features of a row are
-    summed. Sizes are the matrices' shapes; `n_labels` and `n_features` (a model's) are the sizes of
-    the result when given, and the shapes may not exceed them. No pickle is ever read. Raises
-    BadData. Memory: the files and what is in them. Returns (rows, labels, the sha256 of both
-    files).
+    summed. The sizes are `n_labels` and `n_features` (those of a model), which the matrices' shapes
+    may not exceed, or, where they are None, the shapes. No pickle is ever read. Raises BadData.
+    Memory: the files and what is in them. Returns (rows, labels, the sha256 of both files).
     """
     partner_path = partner(path)
     features_file = DataFile(path, on_progress)
     indptr, indices, data, width = _read_matrix(features_file, n_features)
     with np.errstate(over="ignore"):
         values = data.astype(np.float32)
-    _, bad = sort_and_sum_rows(indptr, indices, values)
-    if bad >= 0:
-        fault = f"row {bad}: expected values that are finite in 32 bits, found another"
+    _, bad_row = sort_and_sum_rows(indptr, indices, values)
+    if bad_row >= 0:
+        fault = f"row {bad_row}: expected values that are finite in 32 bits, found another"
         raise features_file.fault(None, fault)
     n_pairs = indptr[-1]
     rows = SparseRows(indptr, indices[:n_pairs], values[:n_pairs], width)
-    labels_file = DataFile(partner_path, on_progress, after=features_file)
+    labels_file = DataFile(partner_path, on_progress, previous=features_file)
     indptr, indices, data, width = _read_matrix(labels_file, n_labels)
     if data.dtype.kind == "f" and np.isnan(data).any():
         raise labels_file.fault(None, "expected numbers in data, found nan")
@@ -75,13 +73,17 @@ def read_npz(
     return rows, labels, labels_file.sha256
 
 
-def _read_matrix(file: DataFile, most: int | None) -> tuple[I64, I32, NDArray[Any], int]:
-    """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies."""
+def _read_matrix(file: DataFile, n_columns_max: int | None) -> tuple[I64, I32, NDArray[Any], int]:
+    """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies.
+
+    n_columns_max  the number of columns returned, and the most that the matrix may have; None: as
+                   many as it has
+    """
     arrays = _read_arrays(file)
     shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
-    if fault := _matrix_fault(shape, indptr, indices, data, most):
+    if fault := _matrix_fault(shape, indptr, indices, data, n_columns_max):
         raise file.fault(None, fault)
-    width = int(shape[1] if most is None else most)
+    width = int(shape[1] if n_columns_max is None else n_columns_max)
     return indptr.astype(np.int64), indices.astype(np.int32), data, width
 
 
@@ -90,9 +92,9 @@ def _matrix_fault(
     indptr: NDArray[Any],
     indices: NDArray[Any],
     data: NDArray[Any],
-    most: int | None,
+    n_columns_max: int | None,
 ) -> str:
-    """Return which invariant of a CSR matrix of at most `most` columns is broken; none is ''."""
+    """Return the fault of the arrays of a CSR matrix; '' if they are valid."""
     if any(array.ndim != 1 for array in (shape, indptr, indices, data)):
         return "expected arrays in one dimension, found others"
     if any(array.dtype.kind != "i" for array in (shape, indptr, indices)):
@@ -104,8 +106,9 @@ def _matrix_fault(
             f"expected 1 to {N_ROWS_MAX} rows and at most {N_IDS_MAX} columns, found "
             f"{shape[:4].tolist()}"
         )
-    if most is not None and shape[1] > most:
-        return f"expected at most the {most} columns of the model or names file, found {shape[1]}"
+    if n_columns_max is not None and shape[1] > n_columns_max:
+        expected = f"expected at most the {n_columns_max} columns of the model or names file"
+        return f"{expected}, found {shape[1]}"
     if len(indptr) != shape[0] + 1 or indptr[0] != 0 or bool((indptr[1:] < indptr[:-1]).any()):
         return f"expected {shape[0] + 1} ascending offsets in indptr, the first one 0, found others"
     if not indptr[-1] == len(indices) == len(data):
@@ -116,53 +119,56 @@ def _matrix_fault(
 
 
 def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
+    """Return the arrays of _KEYS in a .npz file. Raises BadData."""
     packed = b"".join(file.blocks())
     damage = "expected a matrix saved by scipy.sparse.save_npz, found damage"
     if not packed.startswith(b"PK"):
         raise file.fault(None, f"{damage}: {packed[:4]!r} to begin with")
     try:
-        with np.load(io.BytesIO(packed), allow_pickle=False) as found:
-            if fault := _sizes_fault(found):
+        with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
+            if fault := _sizes_fault(archive):
                 raise file.fault(None, fault)
-            return {key: found[key] for key in _KEYS}
+            return {key: archive[key] for key in _KEYS}
     except (BadData, MemoryError):
         raise
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
         raise file.fault(None, f"{damage}: {error}") from error
 
 
-def _sizes_fault(found: NpzFile) -> str:
-    """Return which arrays cannot be those of one matrix, before the
-    long ones are unpacked; none is ''.
+def _sizes_fault(archive: NpzFile) -> str:
+    """Return the fault of the arrays' sizes; '' if they fit one matrix.
 
-    A megabyte of a file can hold gigabytes of zeros.
+    It reads the sizes in the arrays' headers before the long arrays are unpacked, because a
+    megabyte of a file can hold gigabytes of zeros.
     """
-    if "format" in found:
+    if "format" in archive:
         kind = (
-            b"much" if _size(found, "format") > 1 else found["format"].tobytes().replace(b"\0", b"")
+            b"much"
+            if _size(archive, "format") > 1
+            else archive["format"].tobytes().replace(b"\0", b"")
         )
         if kind != b"csr":
             return f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}"
-    if missing := [key for key in _KEYS if key not in found]:
+    if missing := [key for key in _KEYS if key not in archive]:
         return f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}"
-    if _size(found, "shape") > _SIZES_SHOWN:
-        return f"expected a shape of two numbers, found {_size(found, 'shape')}"
-    shape = found["shape"]
-    n_offsets = _size(found, "indptr")
+    if _size(archive, "shape") > _CHECKED_SIZE_MIN:
+        return f"expected a shape of two numbers, found {_size(archive, 'shape')}"
+    shape = archive["shape"]
+    n_offsets = _size(archive, "indptr")
     if shape.size and n_offsets > int(shape.flat[0]) + 1:
         return f"expected {int(shape.flat[0]) + 1} ascending offsets in indptr, found {n_offsets}"
-    indptr = found["indptr"]
+    indptr = archive["indptr"]
     n_pairs = int(indptr.flat[-1]) if indptr.size and indptr.dtype.kind == "i" else 0
-    sizes = _size(found, "indices"), _size(found, "data")
-    if max(sizes) > max(n_pairs, _SIZES_SHOWN):
+    sizes = _size(archive, "indices"), _size(archive, "data")
+    if max(sizes) > max(n_pairs, _CHECKED_SIZE_MIN):
         return f"expected {n_pairs} indices and data, found {sizes[0]} and {sizes[1]}"
     return ""
 
 
-def _size(found: NpzFile, key: str) -> int:
-    """Return how many elements an array has, as its header says."""
-    assert found.zip is not None  # until it is closed
-    with found.zip.open(f"{key}.npy") as member:
+def _size(archive: NpzFile, key: str) -> int:
+    """Return the number of elements of an array, according to its header."""
+    assert archive.zip is not None  # it is None only after the archive was closed
+    with archive.zip.open(f"{key}.npy") as member:
         version = np.lib.format.read_magic(member)
-        read = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0
-        return math.prod(read(member)[0])
+        read_header = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0
+        return math.prod(read_header(member)[0])

@@ -1,5 +1,6 @@
-"""Read a data file of any format, or of texts alone, whole or a block
-at a time; its suffix tells which.
+"""Read a data file of any format, whole or a block at a time, with labels or only its texts.
+
+The suffix of the file's name tells the format.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +29,9 @@ from xylem.datasets.stream import DataFile, Progress, StandardInput
 from xylem.datasets.tables import check_installed, table_rows
 from xylem_store import I32, NameTable, find_all
 
-FASTTEXT = "fasttext"  # what `format_of` says of a .txt file of texts and labels
+FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
 NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
-"""Formats that have the names of labels."""
+"""Formats in which labels have names, not ids."""
 
 
 def read_dataset(
@@ -42,26 +43,27 @@ def read_dataset(
     columns: TableColumns = DEFAULT_COLUMNS,
     on_progress: Progress | None = None,
 ) -> Dataset:
-    """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz,
-    .csv, .tsv, each also .gz or .zst, or .parquet; of many that a directory or a pattern names, one
-    after the other; or of a directory of documents as Annif has them. A .txt file may be
-    fastText's.
+    """Read the rows of a data file, or of several files one after the other.
 
-    labels  the names of an existing model: label ids of the result are the model's; a name that it
-            does not
-      know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric
-      data without names has the model's ids.
+    Formats: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv, each also with
+    .gz or .zst, and .parquet. A .txt file may be one of fastText. A path may also be a directory or
+    a pattern that names several files, or a directory of documents as a corpus of Annif.
+
+    labels            the label names of an existing model: the label ids of the result are the
+                      model's; a name that the model does not know is counted for its row
+                      (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric data without
+                      names has the model's ids
     label_names_file  numeric formats only: line i + 1 is the name of label i
-    n_features  numeric formats only: the features of an existing model
-    columns  of tables
+    n_features        numeric formats only: the number of features of an existing model
+    columns           which columns of a table are read
 
-    Labels beyond the model's are labels that it does not know, whatever the format. The features
-    that a file says it has (a header, a shape) may not exceed the model's; a .svm file says
-    nothing, and its features beyond the model's are left out.
+    A label id beyond the model's is a label that it does not know, in every format. The number of
+    features in a file's header or shape may not exceed the model's. A .svm file has no header: its
+    features beyond the model's are left out.
 
-    Raises BadData, its message beginning with `file:line:`, for a file that cannot be used;
+    Raises BadData, whose message begins with `file:line:`, for a file that cannot be used;
     BadParameter for arguments that contradict the format or each other. Deterministic. Memory: the
-    result and a block or so.
+    result and about a block of the file.
     """
     file = open_data(path, on_progress)
     suffix = format_of(file)
@@ -76,29 +78,29 @@ def read_dataset(
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     if suffix == ".npz":
-        rows, found, sha256 = read_npz(file.path, n_named, n_features, on_progress)
+        rows, row_labels, sha256 = read_npz(file.path, n_named, n_features, on_progress)
     else:
         if suffix == ".txt":
-            rows, found = read_rows(file, n_named, n_features, has_header=True)
+            rows, row_labels = read_rows(file, n_named, n_features, has_header=True)
         else:
-            rows, found = read_rows(file, n_named, None, has_header=False)
+            rows, row_labels = read_rows(file, n_named, None, has_header=False)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
-    unknown = np.zeros(found.n_rows, np.int32)
+    unknown = np.zeros(row_labels.n_rows, np.int32)
     unknown_names = []
     if labels is not None:
         if names is not None:
-            carried = np.unique(found.indices).tolist()
-            known = find_all(labels, names)
-            found, unknown = renumber_labels(found, known, labels.n_names)
-            unknown_names = [names[i] for i in carried if known[i] < 0]
+            used_labels = np.unique(row_labels.indices).tolist()
+            model_ids = find_all(labels, names)
+            row_labels, unknown = renumber_labels(row_labels, model_ids, labels.n_names)
+            unknown_names = [names[i] for i in used_labels if model_ids[i] < 0]
         else:
-            found, unknown, unknown_names = first_labels(found, labels.n_names)
+            row_labels, unknown, unknown_names = first_labels(row_labels, labels.n_names)
     return Dataset(
         source=source_of(path),
         sha256=sha256,
         n_rows=rows.n_rows,
-        labels=found,
+        labels=row_labels,
         unknown_labels=unknown,
         rows=rows,
         label_names=names if labels is None else None,
@@ -107,44 +109,49 @@ def read_dataset(
 
 
 def check_readable(path: Path) -> None:
-    """Raise BadData unless a file is named as data of a known format
-    and can be read: its first block is.
+    """Raise BadData unless each file of a path has a known format and its first block can be read.
 
-    Of many files each. Raises BadParameter for a Parquet file where its reader is not installed.
+    Raises BadParameter for a Parquet file if pyarrow is not installed.
     """
-    found = open_data(path)
-    suffix = found.kind
+    data_file = open_data(path)
+    suffix = data_file.kind
     if suffix == ".parquet":
         check_installed()
     if suffix == DIRECTORY:
         return
-    for file in found.each():
+    for file in data_file.files():
         next(file.blocks(), None)
         if suffix == ".npz":
             next(DataFile(partner(file.path)).blocks(), None)
 
 
 def format_of(file: DataFile) -> str:
-    """Return the kind of a data file, or FASTTEXT by its first line. Raises BadData."""
+    """Return the kind of a data file; FASTTEXT for a .txt file whose first line has its labels.
+
+    Raises BadData.
+    """
     return FASTTEXT if file.kind == ".txt" and is_fasttext(file.path) else file.kind
 
 
 def refuse_names_file(label_names_file: Path | None) -> None:
-    """Raise BadParameter for a names file beside a format that has names."""
+    """Raise BadParameter if there is a file of label names; call it for formats that have names."""
     if label_names_file is not None:
         raise BadParameter(
-            "expected a names file with numeric formats only: those of text have names, found both"
+            "expected a names file with numeric formats only, found one with data that have names"
         )
 
 
 def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector) -> Iterator[None]:
-    """Collect the rows of a format that has the names of labels. Raises BadData."""
+    """Collect the rows of a file whose format is one of NAMED; yield after each block.
+
+    Raises BadData.
+    """
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
     if file.kind == ".txt":
         return text_blocks(collector, fasttext_lines(file))
     if file.kind in TABLES:
-        rows = (row for each in file.each() for row in table_rows(each, columns))
+        rows = (row for table in file.files() for row in table_rows(table, columns))
         return text_blocks(collector, rows)
     return json_blocks(collector)
 
@@ -152,7 +159,7 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
 def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:
     """Return the `text` of each line of a .jsonl or .ndjson file (also .gz).
 
-    Other keys and empty lines are passed over. Raises BadData, naming the line.
+    Other keys and empty lines are ignored. Raises BadData, which names the line.
     """
     file = open_texts(path, on_progress)
     texts = [text for block in blocks_of_texts(file) for text in block]
@@ -162,9 +169,9 @@ def read_texts(path: Path, on_progress: Progress | None = None) -> list[str]:
 
 
 def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:
-    """Return what reads a file of texts, or many.
+    """Open a .jsonl or .ndjson file of texts, or several.
 
-    Raises BadData where the name is not one of texts.
+    Raises BadData for a name with another suffix.
     """
     file = open_data(path, on_progress)
     if file.kind not in JSON_LINES:
@@ -173,7 +180,7 @@ def open_texts(path: Path, on_progress: Progress | None = None) -> DataFile:
 
 
 def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:
-    """Yield the texts of a file, those of a block of it at a time, as `read_texts` reads them."""
+    """Yield lists of the texts that `read_texts` reads, one for each block of the file."""
     for block in file.lines():
         lines = enumerate(block.split(b"\n"), file.line)
         yield [_text_of(file, number, line) for number, line in lines if line and line != b"\r"]
@@ -181,35 +188,36 @@ def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:
 
 def _text_of(file: DataFile, number: int, line: bytes) -> str:
     try:
-        found = orjson.loads(line)
+        row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         message = f"expected a JSON object, found {error.msg} at byte {error.pos}"
         raise file.fault(number, message) from error
-    text = found.get("text") if isinstance(found, dict) else None
+    text = row.get("text") if isinstance(row, dict) else None
     if not isinstance(text, str):
         raise file.fault(number, "expected an object with a string `text`, found none")
     return text
 
 
 STDIN = Path("-")
-"""The data file that is standard input: JSON lines, which are read once."""
+"""The path that means standard input: lines of JSON, which can be read only once."""
 
 LABELS_MAX = 1 << 24
-"""The most labels of standard input."""
+"""The most labels that standard input may have."""
 
 
 class DataStream:
     """The rows that `read_dataset` reads, or those of standard input, in parts that fit in memory.
 
-    The first pass must go to the end: it finds the sizes, the labels and the digest. Until then
-    label ids of formats with names (NAMED) are provisional (`settle` says the final ones), and the
-    sizes of .svm the largest that there are. Later passes check that the file is still the same.
+    The first pass must go to the end: it finds the sizes, the labels and the digest. Until then,
+    the label ids of formats with names (NAMED) are provisional (`settle` returns the final ones),
+    and the sizes of a .svm file are the largest allowed. Later passes check that the file has not
+    changed.
 
-    source, warning       as of Dataset, the warning after the first pass
-    is_read_once          whether there is a first pass only
-    label_names           as of Dataset; those of formats with names are known after `settle`
-    n_labels, n_features  as of the rows that `read_dataset` gives; n_features is 0 for texts
-    sha256                of the decompressed bytes, "" until the first pass has ended
+    source, warning       as in Dataset; the warning is set by the first pass
+    is_read_once          whether only one pass is possible: standard input
+    label_names           as in Dataset; for formats with names they are set by `settle`
+    n_labels, n_features  as in the rows that `read_dataset` returns; n_features is 0 for texts
+    sha256                digest of the decompressed bytes, "" until the first pass has ended
     """
 
     def __init__(
@@ -217,13 +225,15 @@ class DataStream:
         path: Path,
         label_names_file: Path | None = None,
         columns: TableColumns = DEFAULT_COLUMNS,
-        known: Sequence[str] = (),
+        earlier_labels: Sequence[str] = (),
     ) -> None:
-        """Read the names file, if any; raises BadData, and
-        BadParameter for a format that has no order.
+        """Read the file of label names, if there is one.
 
-        known  labels that rows before had, in the order of their provisional ids; of formats with
-               names
+        earlier_labels  for formats with names: labels of rows that were read before, in the order
+                        of their provisional ids
+
+        Raises BadData, and BadParameter for .npz, which cannot be read in parts, and for names of
+        labels where the format has names itself.
         """
         self.path = path
         self.is_read_once = self.path == STDIN
@@ -241,14 +251,14 @@ class DataStream:
         self.sha256 = ""
         self.warning: str | None = None
         self._columns = columns
-        self._ids = {name: number for number, name in enumerate(known)}
+        self._ids = {name: number for number, name in enumerate(earlier_labels)}
         self._final: I32 | None = None
 
     def settle(self) -> I32 | None:
-        """Fix the ids of labels after the first pass; return the final id of each provisional one.
+        """Fix the label ids after the first pass; return the final id of each provisional one.
 
-        None when they were final from the first. As in `read_dataset`, ids of named labels follow
-        the names sorted by bytes.
+        Returns None if the ids were final from the start. As in `read_dataset`, the ids of labels
+        with names follow the names sorted by bytes.
         """
         if self._suffix in NAMED:
             self.label_names = sorted(self._ids)
@@ -257,11 +267,10 @@ class DataStream:
         return self._final
 
     def parts(self, on_progress: Progress | None = None) -> Iterator[Dataset]:
-        """Yield the rows from first to last; a part's `sha256` is
-        empty, for it is of the whole file.
+        """Yield all rows in parts; the `sha256` of a part is empty: it belongs to the whole file.
 
-        Raises BadData for a file that cannot be used, or that is not the one that the first pass
-        read. Memory: a block of the file and its rows, and names of labels.
+        Raises BadData for a file that cannot be used, or that has changed since the first pass.
+        Memory: a block of the file and its rows, and the label names.
         """
         file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
         yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
@@ -273,11 +282,12 @@ class DataStream:
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
+        """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""
         n_named = None if self.label_names is None else len(self.label_names)
         has_sizes = self._suffix == ".txt"
         for rows, labels in parts_of(file, n_named, has_header=has_sizes):
-            known = has_sizes or n_named is not None
-            n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
+            has_n_labels = has_sizes or n_named is not None
+            n_labels = labels.n_labels if has_n_labels else int(labels.indices.max(initial=-1)) + 1
             n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
             self.n_labels, self.n_features = (
                 max(self.n_labels, n_labels),
@@ -287,12 +297,13 @@ class DataStream:
             yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
+        """Yield the rows of a format of NAMED in parts; update the labels. Raises BadData."""
         collector = RowCollector(file, self._ids)
         for _ in named_blocks(file, self._columns, collector):
             if not collector.counts:
                 continue
-            found = collector.taken()
-            labels = found.labels
+            part = collector.take_rows()
+            labels = part.labels
             self.n_labels = len(self._ids)
             if self.is_read_once and self.n_labels > LABELS_MAX:
                 raise file.fault(
@@ -304,5 +315,5 @@ class DataStream:
                         None, "expected the labels that were read at first, found others too"
                     )
                 labels, _ = renumber_labels(labels, self._final, self.n_labels)
-            yield replace(found, source=self.source, labels=labels)
+            yield replace(part, source=self.source, labels=labels)
         collector.refuse_empty()

@@ -1,7 +1,7 @@
-"""Vocabularies of any format that is read, told by a file's suffix:
-tables, and the concepts of SKOS as RDF.
+"""Read the subjects of a vocabulary: from a table, or from the concepts of SKOS in RDF.
 
-RDF is Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`).
+The suffix of the file's name tells the format. RDF is Turtle, RDF/XML or N-Triples, read by rdflib
+(extra `rdf`).
 """
 
 import contextlib
@@ -18,45 +18,44 @@ from xylem.datasets.delimited import DELIMITERS, delimited_rows, text_lines
 from xylem.datasets.stream import DataFile
 from xylem_store import NAME, NOTATION, UNDETERMINED, URI, Subject, is_language
 
-_LABEL_COLUMN = "label_"  # what the names of columns begin with that have names, in a language
+_LABEL_COLUMN = "label_"  # prefix of the columns with the names in one language, as label_fi
 
 
 class SubjectList(NamedTuple):
-    """The subjects of a file, in its order, and the line on which each
-    stands; none where it has no lines.
-    """
+    """The subjects of a file in its order, and the line of each; `lines` is empty for RDF."""
 
     subjects: list[Subject]
     lines: list[int]
 
 
 def read_subject_table(file: DataFile, language: str | None) -> SubjectList:
-    """Return the subjects of a .tsv or .csv file.
+    """Read the subjects of a .tsv or .csv file.
 
-    language  of the names of a .tsv file; None: it is not known
+    language  the language of the names in a .tsv file; None: it is not known
 
-    A line of a .tsv file has `<URI>`, a tab, a name and, after another tab, a notation. A .csv file
-    has a header with `uri` and `label_LANGUAGE` of some languages, perhaps `notation`; other
-    columns are passed over. Empty lines are passed over, empty cells are no names. Raises BadData,
-    naming the line.
+    A line of a .tsv file has `<URI>`, a tab, a name and, after another tab, perhaps a notation. A
+    .csv file has a header with the columns `uri`, `label_LANGUAGE` for one language or more, and
+    perhaps `notation`; other columns are ignored. Empty lines are ignored, an empty cell is no
+    name. Raises BadData, which names the line.
     """
     subjects = []
-    first = dict[str, int]()
+    line_of_uri = dict[str, int]()
     for line, subject in (
         _tsv_subjects(file, language) if file.kind == ".tsv" else _csv_subjects(file)
     ):
-        before = first.setdefault(subject.uri, line)
-        if before != line:
+        first_line = line_of_uri.setdefault(subject.uri, line)
+        if first_line != line:
             raise file.fault(
-                line, f"expected each URI once, found {subject.uri[:120]!r} of line {before}"
+                line, f"expected each URI once, found {subject.uri[:120]!r} of line {first_line}"
             )
         subjects.append(subject)
     if not subjects:
         raise file.fault(None, "expected subjects, found none")
-    return SubjectList(subjects, list(first.values()))
+    return SubjectList(subjects, list(line_of_uri.values()))
 
 
 def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, Subject]]:
+    """Yield the line number and the subject in each line of a .tsv file. Raises BadData."""
     for number, line in text_lines(file):
         if not line.strip():
             continue
@@ -69,6 +68,7 @@ def _tsv_subjects(file: DataFile, language: str | None) -> Iterator[tuple[int, S
 
 
 def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
+    """Yield the line number and the subject of each row of a .csv file. Raises BadData."""
     rows = delimited_rows(file, DELIMITERS[".csv"])
     number, header = next(rows, (1, []))
     columns = _columns(file, number, header)
@@ -77,23 +77,24 @@ def _csv_subjects(file: DataFile) -> Iterator[tuple[int, Subject]]:
             raise file.fault(
                 number, f"expected {len(header)} cells, as the header has, found {len(cells)}"
             )
-        has = {
+        texts = {
             column: text
             for column, cell in zip(columns, cells, strict=True)
             if (text := tidy(cell))
         }
-        has.pop("", None)
-        uri = _uri(has.pop(URI, ""))
-        notation = has.pop(NOTATION, None)
+        texts.pop("", None)
+        uri = _uri(texts.pop(URI, ""))
+        notation = texts.pop(NOTATION, None)
         if not uri:
             raise file.fault(number, "expected a URI, found an empty cell")
-        names = {column.removeprefix(NAME): text for column, text in has.items()}
+        names = {column.removeprefix(NAME): text for column, text in texts.items()}
         yield number, Subject(uri, notation, names)
 
 
 def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
-    """Return what each column has: "uri", "notation", "name:LANGUAGE", or "" for
-    nothing of ours.
+    """Return the content of each column: "uri", "notation", "name:LANGUAGE", or "" if ignored.
+
+    Raises BadData.
     """
     columns = []
     for cell in header:
@@ -109,31 +110,33 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
             raise file.fault(line, f"expected each column once, found {name!r} twice")
         columns.append(column)
     if URI not in columns or not any(column.startswith(NAME) for column in columns):
-        found = ", ".join(header)[:120] or "an empty file"
+        header_text = ", ".join(header)[:120] or "an empty file"
         raise file.fault(
-            line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {found}"
+            line, f"expected a header with uri and label_LANGUAGE, as label_fi, found {header_text}"
         )
     return columns
 
 
 def _uri(text: str) -> str:
+    """Return a URI without the angle brackets that may enclose it."""
     return text[1:-1].strip() if text.startswith("<") and text.endswith(">") else text
 
 
 def tidy(text: str) -> str:
-    """Return a text with one blank for each run of white space, and none around it."""
+    """Replace each run of white space in a text by one blank, and remove it at both ends."""
     return " ".join(text.split())
 
 
 ENTITY_LENGTH_MAX = 512
-"""Characters of an entity. Files of ontologies shorten the beginnings of URIs by them."""
+"""The most characters of an XML entity. Ontologies abbreviate the beginnings of URIs by entities.
+"""
 
 
 TEXT_LENGTH_MAX = 1 << 16
-"""The longest literal of RDF: bytes of Turtle and N-Triples, characters of XML.
+"""The longest literal of RDF: in bytes for Turtle and N-Triples, in characters for XML.
 
-rdflib joins a literal piece by piece, one for each escape, entity or line, and copies what it has
-each time: 1.5 MB took minutes.
+rdflib joins a literal from pieces, one for each escape, entity or line, and copies all earlier
+pieces each time: a literal of 1.5 MB took minutes.
 """
 
 _QUOTED = (
@@ -144,13 +147,13 @@ _LITERALS = re.compile(
     + b"|".join(_QUOTED.replace(b"{0}", quote) for quote in (b'"', b"'"))
     + b")",
     re.DOTALL,
-)  # with what may have quotes in it: a URI, a comment
+)  # URIs and comments are matched too, outside the group: they may contain quotes
 
 
 def check_literals(file: DataFile, data: bytes) -> None:
-    """Raise BadData unless each literal of Turtle or N-Triples has TEXT_LENGTH_MAX bytes at most.
+    """Raise BadData for a literal of Turtle or N-Triples of more than TEXT_LENGTH_MAX bytes.
 
-    Linear.
+    Takes time that is linear in the size of the data.
     """
     for token in _LITERALS.finditer(data):
         if token.end(1) - token.start(1) > TEXT_LENGTH_MAX:
@@ -159,22 +162,23 @@ def check_literals(file: DataFile, data: bytes) -> None:
 
 
 def check_entities(file: DataFile, data: bytes) -> None:
-    """Raise BadData unless each entity that the file declares is a
-    short text, and no text is too long.
+    """Raise BadData unless all entities that a file of XML declares, and all texts, are short.
 
-    Nested ones can make gigabytes of a kilobyte, which not every release of expat bounds. XML that
-    is not well-formed is the parser's to refuse.
+    Nested entities can make gigabytes of a kilobyte, and not every release of expat limits this.
+    Here XML that is not well-formed is accepted: rdflib refuses it later.
     """
     parser = expat.ParserCreate()
     parser.buffer_text = True
-    parser.buffer_size = 2 * TEXT_LENGTH_MAX  # a text comes in one piece, if it fits
+    parser.buffer_size = 2 * TEXT_LENGTH_MAX  # a text that fits comes in one piece
 
     def take_text(text: str) -> None:
         if len(text) > TEXT_LENGTH_MAX:
             fault = f"expected texts of at most {TEXT_LENGTH_MAX} characters, found a longer one"
             raise file.fault(parser.CurrentLineNumber, fault)
 
-    def declared(name: str, is_parameter: bool, value: str | None, *elsewhere: str | None) -> None:
+    def take_entity(
+        name: str, is_parameter: bool, value: str | None, *elsewhere: str | None
+    ) -> None:
         if is_parameter or value is None or any(elsewhere[1:]):
             fault = f"expected entities of texts, found {name[:40]!r} of another file or parameter"
             raise file.fault(None, fault)
@@ -185,18 +189,21 @@ def check_entities(file: DataFile, data: bytes) -> None:
             )
             raise file.fault(None, f"{expected}, found {name[:40]!r}")
 
-    parser.EntityDeclHandler = declared
+    parser.EntityDeclHandler = take_entity
     parser.CharacterDataHandler = take_text
-    parser.EndElementHandler = lambda _: None  # a text ends with its element
+    parser.EndElementHandler = lambda _: None  # with a handler, a text ends where its element does
     with contextlib.suppress(expat.ExpatError):
         parser.Parse(data, True)
 
 
 RDF_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt"}
-"""rdflib's names of formats, by a file's suffix."""
+"""The name of a format in rdflib, by a file's suffix."""
 
 _BASE = "http://relative.invalid/"
-"""What URIs get in front that are not absolute: a path of this machine otherwise."""
+"""The base of relative URIs, by which they are recognised and refused.
+
+Without it, rdflib would take a path of this machine.
+"""
 
 _SKOS = "http://www.w3.org/2004/02/skos/core#"
 _SKOSXL = "http://www.w3.org/2008/05/skos-xl#"
@@ -207,15 +214,21 @@ _KINDS = ("prefLabel", "altLabel", "hiddenLabel")
 
 
 def read_skos(file: DataFile, kind: str) -> SubjectList:
-    """Return the resources of type skos:Concept, in the order in which the file says so.
+    """Read the resources of type skos:Concept, in the order in which the file gives that type.
 
-    Names are skos:prefLabel, or the skosxl:literalForm of skosxl:prefLabel, and rdfs:label in
-    languages without; other names are skos:altLabel and skos:hiddenLabel, and those of skosxl. The
-    first skos:notation counts; skos:broader, or skos:narrower the other way round, are the subjects
-    above, skos:related those beside, of both sides. A concept is deprecated by owl:deprecated true.
-    Raises BadData for a file that does not parse, has no concept, or two different prefLabels of a
-    concept in a language, and BadParameter where rdflib is not installed. Memory: the file's bytes,
-    and what is kept of each concept.
+    kind  the format, as rdflib names it
+
+    names       skos:prefLabel, or the skosxl:literalForm of a skosxl:prefLabel; in a language that
+                has neither, rdfs:label
+    others      skos:altLabel and skos:hiddenLabel, and the same of skosxl
+    notation    the first skos:notation
+    broader     by skos:broader of the concept, or skos:narrower of the other one
+    related     by skos:related of either concept
+    deprecated  by owl:deprecated true
+
+    Raises BadData for a file that does not parse, that has no concept, or that has two different
+    prefLabels of a concept in a language, and BadParameter if rdflib is not installed. Memory: the
+    bytes of the file, and the properties above of each concept.
     """
     concepts = _Concepts(file)
     data = b"".join(file.blocks())
@@ -227,39 +240,45 @@ def read_skos(file: DataFile, kind: str) -> SubjectList:
 
 
 def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any], None]) -> None:
-    """Hand each triple of a file to `add`, none of them kept. Raises BadData and BadParameter."""
+    """Parse RDF, and call `add` with each triple; the triples are not stored.
+
+    Raises BadData and BadParameter.
+    """
     try:
         from rdflib import Graph
         from rdflib.store import Store
     except ImportError:
-        expected = "expected rdflib, which reads RDF, found none"
-        raise BadParameter(f"{expected}: pip install 'xylem-serve[rdf]'") from None
+        fault = "reading RDF needs rdflib: pip install 'xylem-serve[rdf]'"
+        raise BadParameter(fault) from None
 
-    class Passing(Store):
-        """Hands on what a parser adds."""
+    class TripleStore(Store):
+        """A store of rdflib that passes each triple to `add` of `_parse`.
 
-        context_aware = formula_aware = True  # of a parser of Turtle, which asks before it begins
+        A graph of rdflib would hold all triples: gigabytes for a million concepts.
+        """
+
+        context_aware = formula_aware = True  # the parser of Turtle requires both of its store
 
         def add(self, triple: Any, context: Any, quoted: bool = False) -> None:
             add(*triple)
 
         def bind(self, prefix: str, namespace: Any, override: bool = True) -> None:
-            """Keep no prefix: the parser knows its own."""
+            """Ignore a prefix: the parser itself remembers those that it needs."""
 
     (check_entities if kind == "xml" else check_literals)(file, data)
     try:
-        Graph(store=Passing()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
+        Graph(store=TripleStore()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
     except (BadData, MemoryError):
         raise
-    except Exception as error:  # of a dozen classes, most of them rdflib's own
-        found = " ".join(str(error).split())[:200] or type(error).__name__
+    except Exception as error:  # rdflib raises a dozen classes without a common base
+        message = " ".join(str(error).split())[:200] or type(error).__name__
         raise file.fault(
-            None, f"expected RDF ({kind}), found what does not parse: {found}"
+            None, f"expected RDF ({kind}), found what does not parse: {message}"
         ) from None
 
 
 class _Concepts:
-    """What triples say of concepts: each is added as it comes, in any order."""
+    """The properties of concepts, collected from triples that come in any order."""
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
@@ -276,11 +295,11 @@ class _Concepts:
         self._readers: dict[str, Callable[[str, Any], None]] = {
             _TYPE: self._add_type,
             _LABEL: self._add_label,
-            f"{_SKOSXL}literalForm": lambda one, form: self._forms[one].append(form),
+            f"{_SKOSXL}literalForm": lambda subject, form: self._forms[subject].append(form),
             f"{_SKOS}notation": self._add_notation,
-            f"{_SKOS}broader": lambda one, other: self._broader[one].append(str(other)),
-            f"{_SKOS}narrower": lambda one, other: self._broader[str(other)].append(one),
-            f"{_SKOS}related": lambda one, other: self._add_related(one, str(other)),
+            f"{_SKOS}broader": lambda subject, other: self._broader[subject].append(str(other)),
+            f"{_SKOS}narrower": lambda subject, other: self._broader[str(other)].append(subject),
+            f"{_SKOS}related": lambda subject, other: self._add_related(subject, str(other)),
             _DEPRECATED: self._add_deprecated,
         }
         for kind in _KINDS:
@@ -288,13 +307,13 @@ class _Concepts:
             self._readers[f"{_SKOSXL}{kind}"] = partial(self._add_label_resource, kind)
 
     def add(self, subject: Any, predicate: Any, value: Any) -> None:
-        """Take a triple. Raises BadData."""
+        """Add a triple, if its predicate is one that is read. Raises BadData."""
         read = self._readers.get(str(predicate))
         if read is not None:
             read(str(subject), value)
 
     def subjects(self) -> Iterator[Subject]:
-        """Yield what was said of each concept."""
+        """Yield each concept with its properties, after all triples were added. Raises BadData."""
         for uri in self._concepts:
             for kind, resource in self._label_resources.get(uri, ()):
                 for form in self._forms.get(resource, ()):
@@ -305,7 +324,7 @@ class _Concepts:
                 names={**self._labels.get(uri, {}), **self._names.get(uri, {})},
                 broader=self._broader.get(uri, ()),
                 related=self._related.get(uri, ()),
-                others=list(self._others.get(uri, ())),
+                other_names=list(self._others.get(uri, ())),
                 deprecated=uri in self._deprecated,
             )
 
@@ -318,17 +337,21 @@ class _Concepts:
             self._concepts[subject] = None
 
     def _add_name(self, kind: str, subject: str, value: Any) -> None:
-        """Take a name; another name that is no text is none, as nothing refers to it."""
+        """Add a name of a concept; `kind` is one of _KINDS.
+
+        An altLabel or hiddenLabel that is no text is ignored, because nothing refers to it; a
+        prefLabel must be a text. Raises BadData.
+        """
         if kind != _KINDS[0]:
             language, name = _literal(value)
             if name:
                 self._others[subject][language, kind == _KINDS[2], name] = None
             return
         language, name = self._text(subject, value)
-        before = self._names[subject].setdefault(language, name)
-        if before != name:
+        first_name = self._names[subject].setdefault(language, name)
+        if first_name != name:
             expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
-            raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
+            raise self._file.fault(None, f"{expected}, found {first_name[:60]!r} and {name[:60]!r}")
 
     def _add_label_resource(self, kind: str, subject: str, value: Any) -> None:
         self._label_resources[subject].append((kind, str(value)))
@@ -342,9 +365,9 @@ class _Concepts:
         if notation:
             self._notations.setdefault(subject, notation)
 
-    def _add_related(self, one: str, other: str) -> None:
-        self._related[one].append(other)
-        self._related[other].append(one)
+    def _add_related(self, subject: str, other: str) -> None:
+        self._related[subject].append(other)
+        self._related[other].append(subject)
 
     def _add_deprecated(self, subject: str, value: Any) -> None:
         if str(value).lower() in ("true", "1"):
@@ -353,19 +376,19 @@ class _Concepts:
     def _text(self, subject: str, value: Any) -> tuple[str, str]:
         """Return the language and the text of a literal.
 
-        Raises BadData for another value or an empty one.
+        Raises BadData for a value that is no literal, or is empty, or has no valid language.
         """
         language, name = _literal(value)
         if not name or not is_language(language):
-            found = f"{str(value)[:60]!r} in {language!r}"
+            literal = f"{str(value)[:60]!r} in {language!r}"
             raise self._file.fault(
-                None, f"<{subject[:120]}>: expected a name in a language, found {found}"
+                None, f"<{subject[:120]}>: expected a name in a language, found {literal}"
             )
         return language, name
 
 
 def _literal(value: Any) -> tuple[str, str]:
-    """Return the language and the text of a literal; of another value no text."""
+    """Return the language and the text of a literal; for another value the text is empty."""
     language = str(getattr(value, "language", None) or UNDETERMINED).lower()
     return language, tidy(str(value)) if hasattr(value, "language") else ""
 
@@ -374,12 +397,12 @@ SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
 
 
 def read_subjects(file: DataFile, language: str | None) -> SubjectList:
-    """Return the subjects of a vocabulary, told by its file's suffix (also .gz).
+    """Read the subjects of a vocabulary; the file's suffix (also with .gz) tells the format.
 
-    language  of the names of a .tsv file; None: it is not known
+    language  the language of the names in a .tsv file; None: it is not known
 
-    Raises BadData, naming the file and, of a table, the line, and BadParameter where rdflib is
-    missing.
+    Raises BadData, which names the file and, in a table, the line, and BadParameter if rdflib is
+    not installed.
     """
     if file.kind in RDF_FORMATS:
         return read_skos(file, RDF_FORMATS[file.kind])

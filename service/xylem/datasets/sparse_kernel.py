@@ -18,10 +18,10 @@ from xylem_store import F32, I32, I64, U8, inlined, kernel
     INFINITE,
     EXTRA_ROW,
 ) = range(9)
-"""Why parsing stopped."""
+"""The reason why parsing stopped."""
 
 NUMBER_BYTES_MAX = 1100
-"""The longest number: no double has more digits that matter."""
+"""The longest number in bytes: no double has more significant digits."""
 
 _TAB = 9
 _NEWLINE = 10
@@ -33,7 +33,7 @@ _COLON = 58
 
 
 class Block(NamedTuple):
-    """Room for the rows of a block of b bytes.
+    """Arrays that are large enough for the rows of any block of b bytes.
 
     row_start    int64[b + 1]       first byte of each row in the block
     label_ptr    int64[b + 1]
@@ -41,8 +41,9 @@ class Block(NamedTuple):
     feature_ptr  int64[b + 1]
     features     int32[b // 3 + 1]
     values       float32[b // 3 + 1]
-    hard         int32[b // 3 + 1]  places in `values` that Python's float() must fill
-    hard_start   int32[b // 3 + 1]  where those numbers begin in the block
+    hard         int32[b // 3 + 1]  indices into `values` that Python's float() must fill, because
+                                    the kernel cannot round the number exactly
+    hard_start   int32[b // 3 + 1]  first byte of each of those numbers in the block
     """
 
     row_start: I64
@@ -56,8 +57,9 @@ class Block(NamedTuple):
 
 
 def room_for(n_bytes: int) -> Block:
-    """Return a Block for `n_bytes` bytes (below 2^31): a label takes
-    two bytes at least, a feature four.
+    """Return a Block for `n_bytes` bytes (below 2^31).
+
+    A label takes at least two bytes of the file, a pair of feature and value at least four.
     """
     n_pairs = n_bytes // 3 + 1
     return Block(
@@ -79,14 +81,15 @@ def _blank(byte: int) -> bool:
 
 @inlined
 def _line_end(data: U8, i: int) -> bool:
-    """Return whether a line ends at i: with \\n or \\r\\n."""
+    """Return whether a line end, \\n or \\r\\n, begins at i."""
     return bool(data[i] == _NEWLINE or (data[i] == _RETURN and data[i + 1] == _NEWLINE))
 
 
 @kernel
 def _parse_labels(data: U8, i: int, n_labels: int, labels_out: I32, n: int) -> tuple[int, int, int]:
-    """Parse the labels at data[i]; return (how many labels_out
-    holds, where they end or fail, fault).
+    """Parse the labels at data[i] into labels_out[n:].
+
+    Returns (number of labels in labels_out, index where the labels end or the fault is, fault).
     """
     if _blank(data[i]):
         return n, i, NO_FAULT
@@ -109,8 +112,10 @@ def _parse_labels(data: U8, i: int, n_labels: int, labels_out: I32, n: int) -> t
 def _parse_features(
     data: U8, i: int, n_features: int, out: Block, n: int, n_hard: int
 ) -> tuple[int, int, int, int]:
-    """Parse the pairs up to the line's end; return (n pairs, n
-    hard, where they end or fail, fault).
+    """Parse the pairs of feature and value up to the end of the line.
+
+    Returns (number of pairs in out, number of hard ones, index where the pairs end or the fault
+    is, fault).
     """
     while True:
         while _blank(data[i]):
@@ -144,14 +149,18 @@ def _parse_features(
 def parse_rows(
     data: U8, header: bool, rows_left: int, n_labels: int, n_features: int, out: Block
 ) -> tuple[int, int, int, int]:
-    """Parse the rows of whole lines.
+    """Parse the rows of a block of whole lines.
 
-    Parameters: data uint8[b], its last byte a line end; header whether the file told the number of
-    rows: then an empty line is a row without labels and features while rows are left, and not a row
-    after them; else an empty line, or one that begins with `#`, is no row; rows_left how many rows
-    may come; n_labels and n_features: ids must be below them. Returns (rows, hard numbers, byte of
-    the fault, fault). Rows are as they stand: neither sorted nor free of repeats. Linear,
-    deterministic.
+    data        uint8[b], its last byte a line end
+    header      whether the file has a header with the number of rows. With one, an empty line is a
+                row without labels and features, until all rows are read; later empty lines are
+                ignored. Without one, an empty line and a line that begins with `#` are no rows
+    rows_left   the most rows that may come
+    n_labels    label ids must be below it
+    n_features  feature ids must be below it
+
+    Returns (number of rows, number of hard values, index of the fault, fault). Labels and features
+    of a row are in the order of the file and may be repeated. Linear, deterministic.
     """
     i = n_rows = n_labels_out = n_pairs = n_hard = 0
     fault = NO_FAULT

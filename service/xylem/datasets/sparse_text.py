@@ -16,15 +16,15 @@ from xylem.datasets.stream import DataFile
 from xylem.engine import sort_and_sum_rows, sort_labels
 from xylem_store import BadNames, build_names
 
-_FOUND_MAX = 40
+_QUOTED_BYTES_MAX = 40
 
 _HEADER = re.compile(rb"[ \t]*+(\d++)[ \t]++(\d++)[ \t]++(\d++)[ \t]*+\r?")
 _DIGITS_MAX = 12
-"""So many digits of a number are read: with as many, the first not 0, it is beyond every limit."""
+"""Only the first digits of a number are read: one of 12 digits already exceeds every limit."""
 
 
 class _Sizes(NamedTuple):
-    """What ids and rows are checked against; n_rows is None when no header told it."""
+    """The limits of ids, and the number of rows: None if there is no header."""
 
     n_rows: int | None
     n_labels: int
@@ -32,21 +32,26 @@ class _Sizes(NamedTuple):
 
 
 _Part: TypeAlias = tuple[SparseRows, LabelRows]
-"""The sorted rows of a block, as views of arrays that the next block overwrites."""
+"""The rows of a block, each sorted by id, as views of arrays that the next block overwrites."""
 
 
 def read_rows(
     file: DataFile, n_labels: int | None, n_features: int | None, *, has_header: bool
 ) -> tuple[SparseRows, LabelRows]:
-    """Read rows `label,label feature:value ...`; in the repository's format (.txt) behind a header
-    `points features labels`, in multi-label libsvm (.svm) without one.
+    """Read rows `label,label feature:value ...`.
 
-    A row without labels begins with a space. Labels and features of a row may come in any order; a
-    repeated label counts once, the values of a repeated feature are summed. With a header an empty
-    line is a row with neither, and ids are from 0 and below the header's numbers, which may not
-    exceed `n_labels` and `n_features` (a model's): those are the sizes of the result when given.
-    Without one ids are taken as they are, whether they count from 0 or from 1, a size that is not
-    given is one more than the largest id, and lines that are empty or begin with `#` are no rows.
+    The repository's format (.txt) has a header `points features labels`, multi-label libsvm (.svm)
+    has none. A row without labels begins with a space. Labels and features of a row may come in any
+    order; a repeated label counts once, the values of a repeated feature are summed.
+
+    With a header, an empty line is a row without labels and features. Ids count from 0 and are
+    below the header's numbers, which may not exceed `n_labels` and `n_features` (those of a model).
+    The sizes of the result are `n_labels` and `n_features`, or the header's numbers where they are
+    None.
+
+    Without a header, lines that are empty or begin with `#` are no rows. Ids are used as they are,
+    whether they count from 0 or from 1. A size that is None becomes the largest id plus 1.
+
     Raises BadData. Memory: the result and a block.
     """
     sizes, parts = _open(file, n_labels, n_features, has_header=has_header)
@@ -70,9 +75,9 @@ def read_rows(
 def parts_of(
     file: DataFile, n_labels: int | None, *, has_header: bool
 ) -> Iterator[tuple[SparseRows, LabelRows]]:
-    """Yield what `read_rows` reads, a block at a time. Memory: a block and its rows.
+    """Yield the rows that `read_rows` reads, a block at a time. Memory: a block and its rows.
 
-    Without a header sizes that are not given are N_IDS_MAX.
+    Without a header, the number of features is N_IDS_MAX, and so is that of labels if it is None.
     """
     sizes, parts = _open(file, n_labels, None, has_header=has_header)
     n_labels = sizes.n_labels if n_labels is None else n_labels
@@ -84,7 +89,10 @@ def parts_of(
 def _open(
     file: DataFile, n_labels: int | None, n_features: int | None, *, has_header: bool
 ) -> tuple[_Sizes, Iterator[_Part]]:
-    """Read the header, if any; return what ids and rows are checked against, and the rows."""
+    """Read the header, if there is one; return the limits of ids and rows, and the rows.
+
+    Raises BadData.
+    """
     blocks = file.lines()
     if not has_header:
         sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
@@ -92,47 +100,52 @@ def _open(
     first = next(blocks, None)
     if first is None:
         raise file.fault(1, "expected a header `points features labels`, found an empty file")
-    line, _, rest = first.partition(b"\n")
+    line, _, remainder = first.partition(b"\n")
     sizes = _parse_header(file, line)
     limits = ("labels", sizes.n_labels, n_labels), ("features", sizes.n_features, n_features)
-    for what, found, most in limits:
-        if most is not None and found > most:
-            expected = f"expected at most {most} {what} as in the model or names file"
-            raise file.fault(1, f"{expected}, found {found}")
-    return sizes, _parse(file, itertools.chain([rest], blocks), 1, sizes)
+    for kind, n_ids, n_ids_max in limits:
+        if n_ids_max is not None and n_ids > n_ids_max:
+            expected = f"expected at most {n_ids_max} {kind} as in the model or names file"
+            raise file.fault(1, f"{expected}, found {n_ids}")
+    return sizes, _parse(file, itertools.chain([remainder], blocks), 1, sizes)
 
 
 def _parse_header(file: DataFile, line: bytes) -> _Sizes:
-    found = _HEADER.fullmatch(line)
-    if found is None:
-        raise file.fault(1, f"expected a header `points features labels`, found {_shown(line)}")
-    digits = [number.lstrip(b"0")[:_DIGITS_MAX] for number in found.groups()]
+    """Return the sizes in the header `points features labels`. Raises BadData."""
+    header = _HEADER.fullmatch(line)
+    if header is None:
+        raise file.fault(1, f"expected a header `points features labels`, found {_quoted(line)}")
+    digits = [number.lstrip(b"0")[:_DIGITS_MAX] for number in header.groups()]
     n_rows, n_features, n_labels = (int(number or 0) for number in digits)
     if not 1 <= n_rows <= N_ROWS_MAX:
         raise file.fault(
-            1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_shown(line)}"
+            1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_quoted(line)}"
         )
     if max(n_features, n_labels) > N_IDS_MAX:
         raise file.fault(
-            1, f"expected at most {N_IDS_MAX} features and labels, found {_shown(line)}"
+            1, f"expected at most {N_IDS_MAX} features and labels, found {_quoted(line)}"
         )
     return _Sizes(n_rows, n_labels, n_features)
 
 
-def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) -> Iterator[_Part]:
-    """Parse blocks of whole lines, the first without so many lines that stand before it.
+def _parse(
+    file: DataFile, blocks: Iterator[bytes], n_lines_passed: int, sizes: _Sizes
+) -> Iterator[_Part]:
+    """Parse blocks of whole lines.
 
-    Raises BadData also where there are fewer rows than the header says, or none.
+    n_lines_passed  how many lines of the first block were read before and are not in it
+
+    Raises BadData, also if there are fewer rows than the header says, or no rows.
     """
     room = kernels.room_for(0)
     n_rows_read = 0
     n_rows_max = N_ROWS_MAX if sizes.n_rows is None else sizes.n_rows
     for block in blocks:
-        line = file.line + passed
-        passed = 0
+        line = file.line + n_lines_passed
+        n_lines_passed = 0
         if len(room.row_start) <= len(block):
             room = kernels.room_for(len(block) + len(block) // 8)
-        n_rows, n_hard, where, reason = kernels.parse_rows(
+        n_rows, n_hard, fault_offset, fault_code = kernels.parse_rows(
             np.frombuffer(block, np.uint8),
             sizes.n_rows is not None,
             n_rows_max - n_rows_read,
@@ -141,16 +154,16 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
             room,
         )
         _fill_hard(file, block, line, room, n_hard)
-        if reason:
-            raise _refuse(file, block, line, where, reason, sizes)
+        if fault_code:
+            raise _row_fault(file, block, line, fault_offset, fault_code, sizes)
         label_ptr = room.label_ptr[: n_rows + 1]
         feature_ptr = room.feature_ptr[: n_rows + 1]
         n_labels = sort_labels(label_ptr, room.labels)
-        n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
-        if bad >= 0:
-            at = line + block.count(b"\n", 0, int(room.row_start[bad]))
+        n_pairs, bad_row = sort_and_sum_rows(feature_ptr, room.features, room.values)
+        if bad_row >= 0:
+            bad_line = line + block.count(b"\n", 0, int(room.row_start[bad_row]))
             fault = "expected finite values, found a feature whose values sum to an infinite one"
-            raise file.fault(at, fault)
+            raise file.fault(bad_line, fault)
         rows = SparseRows(
             feature_ptr, room.features[:n_pairs], room.values[:n_pairs], sizes.n_features
         )
@@ -164,30 +177,34 @@ def _parse(file: DataFile, blocks: Iterator[bytes], passed: int, sizes: _Sizes) 
 
 
 def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:
-    """Let Python read the numbers whose rounding the kernel left open."""
+    """Read with Python's float() the numbers that the kernel could not round exactly."""
     for place, start in zip(
         room.hard[:n_hard].tolist(), room.hard_start[:n_hard].tolist(), strict=True
     ):
-        # the kernel has seen that a blank or a line end follows the number
+        # the kernel has checked that a blank or a line end follows the number
         text = block[start : start + kernels.NUMBER_BYTES_MAX].split(maxsplit=1)[0]
         with np.errstate(over="ignore"):
             value = np.float32(float(text))
         if not np.isfinite(value):
             pair = block.rfind(b"\n", 0, start) + 1
             pair += len(block[pair:start].rstrip(b":0123456789"))
-            raise _refuse(file, block, line, pair, kernels.INFINITE, _Sizes(None, 0, 0))
+            raise _row_fault(file, block, line, pair, kernels.INFINITE, _Sizes(None, 0, 0))
         room.values[place] = value
 
 
-def _shown(text: bytes) -> str:
-    """Return bytes of a file as a message shows them: quoted, short, harmless."""
-    return repr(text[:_FOUND_MAX].decode("ascii", "backslashreplace"))
+def _quoted(text: bytes) -> str:
+    """Return bytes of a file for a message: in quotes, cut, other characters than ASCII escaped."""
+    return repr(text[:_QUOTED_BYTES_MAX].decode("ascii", "backslashreplace"))
 
 
-def _refuse(
-    file: DataFile, block: bytes, line: int, where: int, fault: int, sizes: _Sizes
+def _row_fault(
+    file: DataFile, block: bytes, line: int, offset: int, fault: int, sizes: _Sizes
 ) -> BadData:
-    """Return the error for a fault at byte `where` of a block whose first line is `line`."""
+    """Return the error for a fault of the kernel.
+
+    line    the number of the block's first line
+    offset  where the fault is in the block
+    """
     expected = {
         kernels.BAD_LABEL: "expected label ids and commas (a row without labels begins with "
         "a space)",
@@ -200,18 +217,18 @@ def _refuse(
         kernels.INFINITE: "expected a value that is finite in 32 bits",
         kernels.EXTRA_ROW: f"expected {sizes.n_rows} rows as the header says",
     }[fault]
-    words = block[where : where + 2 * _FOUND_MAX].split(b"\n", 1)[0].split(maxsplit=1)
-    found = _shown(words[0]) if words else "the end of the line"
+    words = block[offset : offset + 2 * _QUOTED_BYTES_MAX].split(b"\n", 1)[0].split(maxsplit=1)
+    found_text = _quoted(words[0]) if words else "the end of the line"
     if fault == kernels.EXTRA_ROW:
-        found = f"more, beginning with {found}"
-    return file.fault(line + block.count(b"\n", 0, where), f"{expected}, found {found}")
+        found_text = f"more, beginning with {found_text}"
+    return file.fault(line + block.count(b"\n", 0, offset), f"{expected}, found {found_text}")
 
 
 def read_label_names(path: Path) -> list[str]:
-    """Return the names in `path` (also .gz), in the order of its lines.
+    """Return the label names in a file (also .gz): each line is a name.
 
-    Raises BadData, naming the line, for one that is empty, not UTF-8, repeated, too long or has
-    control characters; and for an empty file.
+    Raises BadData, which names the line, for a name that is empty, not UTF-8, repeated, too long or
+    has control characters; and for an empty file.
     """
     file = DataFile(path)
     names = [line for _, line in text_lines(file)]

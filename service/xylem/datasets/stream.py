@@ -1,6 +1,4 @@
-"""The bytes of a data file, or of many, decompressed, or of
-standard input, in blocks of whole lines.
-"""
+"""Read a data file or standard input in blocks of bytes or of whole lines, decompressed."""
 
 from __future__ import annotations
 
@@ -22,37 +20,41 @@ from xylem.base import (
     XylemError,
     faults_of,
     plain_name,
+    reason_of,
     refuse_special,
-    said_by,
 )
 
 BLOCK_BYTES = 1 << 20
-"""How much is read and parsed at once."""
+"""The number of bytes that are read and parsed at once."""
 
 LINE_BYTES_MAX = 1 << 24
-"""The longest line of a data file."""
+"""The most bytes of a line of a data file."""
 
 _KINDS = {".gz": "gzip", ".zst": "Zstandard"}
 _MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")}
-"""What packed data begin with; those of pzstd by a frame to pass over."""
+"""The first bytes of compressed data. Zstandard has two: files of pzstd begin with a frame that
+decoders skip.
+"""
 
 Progress = Callable[[int, int], None]
-"""Called with (bytes of the file read so far, bytes of the file)."""
+"""A function that is called with (bytes of the file read so far, size of the file in bytes)."""
 
 
 class Unpacked(io.RawIOBase):
-    """The decompressed bytes of a file of this machine or of an object
-    store; closed, it closes the file.
+    """The decompressed bytes of a file on this machine or in an object store.
 
-    packed   the file; its `tell` says how much of it is read
-    n_bytes  its size
+    packed   the file itself; its `tell` returns how many of its bytes are read
+    n_bytes  the size of the file
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file. Raises BadData where it cannot be, or is not packed as its name says."""
+        """Open the file.
+
+        Raises BadData if it cannot be opened, or is not compressed as its name says.
+        """
         self.path = path
         self._faults: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
-        with self._telling():
+        with self._reporting_damage():
             refuse_special(path)
             self.packed: BinaryIO = path.open("rb")
             self.n_bytes = self.packed.seek(0, 2)
@@ -61,24 +63,29 @@ class Unpacked(io.RawIOBase):
             self.packed.seek(0)
         try:
             self._refuse_disguise(magic)
-            self._stream: Any = self._opened()
+            self._stream: Any = self._open_stream()
         except BaseException:
             self.packed.close()
             raise
 
     def _refuse_disguise(self, magic: bytes) -> None:
+        """Raise BadData unless the first bytes fit the suffix."""
         suffix = self.path.suffix
-        found = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
-        if suffix in _MAGICS and suffix not in found:
+        packings = [packing for packing, magics in _MAGICS.items() if magic.startswith(magics)]
+        if suffix in _MAGICS and suffix not in packings:
             other = "other data" if magic else "an empty file"
             raise self.fault(
                 f"expected {_KINDS[suffix]} data, as the suffix {suffix} says, found {other}"
             )
-        if suffix not in _MAGICS and found:
-            hint = f"let the file's name end in {found[0]}"
-            raise self.fault(f"expected no compression, found {_KINDS[found[0]]} data: {hint}")
+        if suffix not in _MAGICS and packings:
+            hint = f"let the file's name end in {packings[0]}"
+            raise self.fault(f"expected no compression, found {_KINDS[packings[0]]} data: {hint}")
 
-    def _opened(self) -> Any:
+    def _open_stream(self) -> Any:
+        """Return a stream of the decompressed bytes.
+
+        Raises BadParameter for a .zst file if pyarrow is not installed.
+        """
         if self.path.suffix == ".gz":
             return gzip.GzipFile(fileobj=self.packed, mode="rb")
         if self.path.suffix != ".zst":
@@ -87,37 +94,34 @@ class Unpacked(io.RawIOBase):
             import pyarrow as pa
         except ImportError:
             raise BadParameter(
-                "expected pyarrow, which reads .zst files, found none: pip install "
-                "'xylem-serve[data]'"
+                "reading .zst files needs pyarrow: pip install 'xylem-serve[data]'"
             ) from None
         self._faults = (pa.ArrowException, OSError)
         return pa.CompressedInputStream(pa.PythonFile(self.packed, "r"), "zstd")
 
-    def fault(self, what: str) -> BadData:
-        """Return the error that names the file."""
-        return BadData(f"{self.path}: {what}")
+    def fault(self, message: str) -> BadData:
+        """Return an error that names the file."""
+        return BadData(f"{self.path}: {message}")
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True: the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into a buffer; return how many bytes, 0 at the end. Raises BadData."""
-        with self._telling():
+        """Read bytes into a buffer; return how many, 0 at the end. Raises BadData."""
+        with self._reporting_damage():
             return int(self._stream.readinto(buffer))
 
     def close(self) -> None:
         """Close the file."""
         if not self.closed:
-            with suppress(Exception):  # of what was only read
+            with suppress(Exception):  # the file was only read, so that no data can be lost
                 self.packed.close()
         super().close()
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Raise BadData for damage, and where the disk or an object store does not
-        give the bytes.
-        """
+    def _reporting_damage(self) -> Iterator[None]:
+        """Raise BadData for damaged data, and for errors of the disk or the object store."""
         try:
             yield
         except (XylemError, MemoryError):
@@ -126,45 +130,50 @@ class Unpacked(io.RawIOBase):
             kind = _KINDS[self.path.suffix]
             raise self.fault(f"expected whole {kind} data, found damage: {error}") from error
         except faults_of(self.path) as error:
-            raise self.fault(f"expected a readable file, found: {said_by(error)}") from error
+            raise self.fault(f"expected a readable file, found: {reason_of(error)}") from error
 
 
 def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
-    """Return the decompressed bytes of a file, closed with them, and what they come from.
+    """Open a file; return a buffered reader of its decompressed bytes, and the `Unpacked` below it.
 
-    Raises BadData.
+    Closing the reader closes the file. Raises BadData.
     """
     raw = Unpacked(path)
     return io.BufferedReader(raw, BLOCK_BYTES), raw
 
 
 class DataFile:
-    """A data file read once from front to back: counts lines, takes the digest, reports progress.
+    """A data file that is read once from front to back.
 
-    `kind` is the suffix of its format, without that of its packing; `line` the number, from 1, of
-    the first line of the block given out last; `sha256` is of the decompressed bytes, whole once
-    all have been read.
+    It counts the lines, computes the digest and reports progress.
+
+    kind    the suffix of its format, without that of a compression
+    line    the number, from 1, of the first line of the last block that `lines` yielded
+    sha256  the digest of the decompressed bytes that were read so far
     """
 
     def __init__(
-        self, path: Path, on_progress: Progress | None = None, after: DataFile | None = None
+        self, path: Path, on_progress: Progress | None = None, previous: DataFile | None = None
     ) -> None:
-        """Open nothing yet; the digest goes on from that of the file `after`, when there is one."""
+        """Prepare to read; the file is opened later.
+
+        previous  a file that was read before, whose digest this one continues
+        """
         self.path = path
         self.kind = Path(plain_name(path)).suffix
         self.line = 1
         self._on_progress = on_progress
-        self._digest: hashlib._Hash = after._digest.copy() if after else hashlib.sha256()
+        self._digest: hashlib._Hash = previous._digest.copy() if previous else hashlib.sha256()
 
     @property
     def sha256(self) -> str:
         """Return the digest, in hexadecimal, of the bytes read so far."""
         return self._digest.hexdigest()
 
-    def fault(self, line: int | None, what: str) -> BadData:
-        """Return the error that names the file and the line; `what` says expected and found."""
+    def fault(self, line: int | None, message: str) -> BadData:
+        """Return an error that names the file and the line; `message` says expected and found."""
         place = str(self.path) if line is None else f"{self.path}:{line}"
-        return BadData(f"{place}: {what}")
+        return BadData(f"{place}: {message}")
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes in blocks of BLOCK_BYTES. Raises BadData as `Unpacked`."""
@@ -176,44 +185,43 @@ class DataFile:
                     self._on_progress(raw.packed.tell(), raw.n_bytes)
                 yield block
 
-    def each(self) -> Iterator[DataFile]:
-        """Yield the files that this is: itself."""
+    def files(self) -> Iterator[DataFile]:
+        """Yield this file; `DataFiles` yields several."""
         yield self
 
     def lines(self) -> Iterator[bytes]:
-        """Yield blocks of whole lines; a line end is put after the
-        last line where the file has none.
+        """Yield blocks of whole lines; a line end is added if the last line has none.
 
-        A byte order mark in front is left out. Raises BadData for a line of more than
-        LINE_BYTES_MAX bytes. `line` is that of the block given out.
+        A byte order mark at the front is removed. `line` is set to the number of the block's first
+        line. Raises BadData for a line of more than LINE_BYTES_MAX bytes.
         """
-        rest = b""
+        remainder = b""
         mark = codecs.BOM_UTF8
         for block in self.blocks():
             cut = block.rfind(b"\n") + 1
-            if len(rest) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
-                found = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
-                raise self.fault(self.line, found)
+            if len(remainder) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
+                message = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"
+                raise self.fault(self.line, message)
             if cut:
-                whole = rest + block[:cut]
-                yield whole.removeprefix(mark)
-                self.line += whole.count(b"\n")
-                rest = block[cut:]
+                block_lines = remainder + block[:cut]
+                yield block_lines.removeprefix(mark)
+                self.line += block_lines.count(b"\n")
+                remainder = block[cut:]
                 mark = b""
             else:
-                rest += block
-        if rest:
-            yield rest.removeprefix(mark) + b"\n"
+                remainder += block
+        if remainder:
+            yield remainder.removeprefix(mark) + b"\n"
 
 
 class StandardInput(DataFile):
-    """Lines of standard input, given out as they come."""
+    """Standard input; blocks are yielded as soon as their bytes come."""
 
     def __init__(self) -> None:
         super().__init__(Path("standard input"))
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield what there is to read, at most BLOCK_BYTES at a time."""
+        """Yield the bytes that can be read, at most BLOCK_BYTES at a time."""
         while block := os.read(sys.stdin.fileno(), BLOCK_BYTES):
             self._digest.update(block)
             yield block

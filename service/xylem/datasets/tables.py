@@ -1,5 +1,6 @@
-"""Tables to rows, or to lines of JSON: columns of text and labels of
-.csv, .tsv, .parquet; guessed too.
+"""Read the columns of text and labels of a table: .csv, .tsv or .parquet.
+
+The columns can be guessed, and the rows can be read as lines of JSON.
 """
 
 import math
@@ -22,8 +23,8 @@ from xylem.base import (
     columns_of,
     faults_of,
     n_bytes_of,
+    reason_of,
     refuse_without_table,
-    said_by,
 )
 from xylem.datasets.annif import CorpusDirectory, corpus_lines, is_corpus, uris_in
 from xylem.datasets.delimited import DELIMITERS, delimited_rows
@@ -33,35 +34,38 @@ from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
 BATCH_ROWS = 64
 BATCH_ROWS_LEAST = 16
-"""Rows of a Parquet file read at once, fewer where they may be long. A row takes 20 microseconds,
-40 if 16 (the least) are read at once, 13 if 4,096 are.
+"""How many rows of a Parquet file are read at once; fewer, at least BATCH_ROWS_LEAST, if they may
+be long. A row takes 20 microseconds, 40 if 16 are read at once, 13 if 4,096 are.
 """
 
-BATCH_BYTES = 1 << 28  # of rows that are read at once, if the file tells the truth of its sizes
+BATCH_BYTES = 1 << 28  # the most bytes of rows read at once, if the file's metadata are true
 
 GROUP_BYTES_MAX = 1 << 30
 GROUP_RATIO_MAX = 16
-"""The most that columns of a row group may unpack to, if it is so
-many times their size in the file.
+"""A row group is refused if its columns unpack to more than GROUP_BYTES_MAX bytes, and to more than
+GROUP_RATIO_MAX times their size in the file.
 """
 
 
 def check_installed() -> None:
-    """Raise BadParameter unless the reader of Parquet is installed."""
+    """Raise BadParameter unless pyarrow, which reads Parquet, is installed."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        expected = "expected pyarrow, which reads .parquet files"
-        raise BadParameter(f"{expected}, found none: pip install 'xylem-serve[data]'") from None
+        fault = "reading .parquet files needs pyarrow: pip install 'xylem-serve[data]'"
+        raise BadParameter(fault) from None
 
 
 class ParquetTable:
-    """The columns of a Parquet file; the file's bytes are read once more, for its digest."""
+    """An open Parquet file. Its bytes are read twice: once for the digest, once by pyarrow.
+
+    columns  the names of the columns
+    """
 
     def __init__(self, file: DataFile) -> None:
-        """Read the digest and the names of the columns.
+        """Compute the digest of the file and read the names of its columns.
 
-        Raises BadData, and BadParameter without pyarrow.
+        Raises BadData, and BadParameter if pyarrow is not installed.
         """
         check_installed()
         import pyarrow as pa
@@ -76,48 +80,52 @@ class ParquetTable:
         self._faults = (pa.ArrowException, UnicodeDecodeError, *faults_of(file.path))
         try:
             with ExitStack() as stack:
-                opened = stack.enter_context(file.path.open("rb"))
-                self._table = ParquetFile(opened)
+                open_file = stack.enter_context(file.path.open("rb"))
+                self._table = ParquetFile(open_file)
                 self._schema = self._table.schema_arrow
-                self._opened = stack.pop_all()
+                self._open_file = stack.pop_all()
         except self._faults as error:
             raise self._damage(error) from None
         self.columns: list[str] = list(self._schema.names)
 
     def close(self) -> None:
         """Close the file."""
-        self._opened.close()
+        self._open_file.close()
 
     def check_types(self, texts: Sequence[str], labels: str | None) -> None:
-        """Raise BadData unless the columns hold text, and labels:
-        text, whole numbers, or lists of text.
+        """Raise BadData for a column of another type than expected.
+
+        texts   names of columns, which must hold text
+        labels  name of a column, which must hold text, whole numbers, or lists of text; None: there
+                is no such column
         """
         from pyarrow import types
 
         for name in texts:
-            found = _value_type(self._schema.field(name).type)
-            if not _is_text(found):
+            value_type = _value_type(self._schema.field(name).type)
+            if not _is_text(value_type):
                 raise self._file.fault(
-                    None, f"column {name[:40]!r}: expected text, found {str(found)[:60]}"
+                    None, f"column {name[:40]!r}: expected text, found {str(value_type)[:60]}"
                 )
         if labels is not None:
-            found = _value_type(self._schema.field(labels).type)
+            value_type = _value_type(self._schema.field(labels).type)
             is_list = (
-                types.is_list(found)
-                or types.is_large_list(found)
-                or types.is_fixed_size_list(found)
+                types.is_list(value_type)
+                or types.is_large_list(value_type)
+                or types.is_fixed_size_list(value_type)
             )
-            is_simple = _is_text(found) or types.is_integer(found) or types.is_null(found)
-            if not is_simple and not (is_list and _is_text(_value_type(found.value_type))):
+            is_simple = (
+                _is_text(value_type) or types.is_integer(value_type) or types.is_null(value_type)
+            )
+            if not is_simple and not (is_list and _is_text(_value_type(value_type.value_type))):
                 expected = "expected text, whole numbers, or lists of text"
-                fault = f"column {labels[:40]!r}: {expected}, found {str(found)[:60]}"
+                fault = f"column {labels[:40]!r}: {expected}, found {str(value_type)[:60]}"
                 raise self._file.fault(None, fault)
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the number of each row, from 1, and its cells in some
-        columns: None where there is nothing.
+        """Yield the number of each row, from 1, and its cells in the columns; a null is None.
 
-        Raises BadData for damage, and for a cell of more than LINE_BYTES_MAX bytes.
+        Raises BadData for damage, and for a row whose cells are longer than LINE_BYTES_MAX.
         """
         number = 0
         try:
@@ -126,7 +134,7 @@ class ParquetTable:
                     *(batch.column(name).to_pylist() for name in columns), strict=True
                 ):
                     number += 1
-                    # a list of labels may be longer than all its strings together
+                    # the length of a list counts too: a list of empty strings may be long
                     if (
                         sum(len(cell) for cell in cells if isinstance(cell, str | list))
                         > LINE_BYTES_MAX
@@ -140,10 +148,10 @@ class ParquetTable:
             raise self._damage(error) from None
 
     def _batches(self, columns: list[str]) -> Iterator[Any]:
-        """Yield a few rows at a time. Raises BadData for a file that was made to fill the memory.
+        """Yield batches of a few rows. Raises BadData for a file that was made to fill the memory.
 
-        No cell is longer than the whole of its column in a row group. But cells that repeat a text
-        of a dictionary, or the one before them, can make gigabytes of a few kB.
+        No cell is longer than its column's data in a row group. But cells that repeat an entry of a
+        dictionary, or the cell before them, can make gigabytes of a few kB.
         """
         for number in range(self._table.num_row_groups):
             group = self._table.metadata.row_group(number)
@@ -175,7 +183,7 @@ class ParquetTable:
 
 
 def _value_type(kind: Any) -> Any:
-    """Return the type of a column's values: of a dictionary that of what it encodes."""
+    """Return the type of a column's values; for a column with a dictionary, that of its entries."""
     import pyarrow as pa
 
     return kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -187,44 +195,48 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-_SHOWN_MAX = 10
+_COLUMNS_QUOTED_MAX = 10
 
-_URIS = "subject_uris"  # a column of URIs with blanks between, as Annif has it
+_URIS = "subject_uris"  # the name of Annif's column of URIs, which blanks separate
 
 
 def table_rows(
     file: DataFile, columns: TableColumns, *, with_labels: bool = True
 ) -> Generator[TextRow]:
-    """Yield the rows of a table, each with its first line in the file, of Parquet with its number.
+    """Yield the rows of a table; `place` is the row's first line, or in Parquet its number.
 
-    with_labels  False: there need be no column of labels, and rows have none
-    A cell without a value is an empty text, or no label. Without a header, a .tsv file may have a
-    text and `<URI>`s in each line. Raises BadData, naming the line, for a table that cannot be
-    used, and BadParameter for a Parquet file where its reader is not installed.
+    with_labels  False: rows have no labels, and a column of labels is not needed
+
+    A cell without a value is an empty text, or no label. A .tsv file may also be a corpus of Annif:
+    it has no header, but a text and `<URI>`s in each line. Raises BadData, which names the line,
+    for a table that cannot be used, and BadParameter for a Parquet file if pyarrow is not
+    installed.
     """
     suffix = file.kind
     if suffix == ".tsv" and columns == DEFAULT_COLUMNS and is_corpus(file.path):
         yield from corpus_lines(file)
         return
-    wanted = [column.name for column in columns.texts]
+    column_names = [column.name for column in columns.texts]
     label_column = _label_column(file.path, suffix, columns) if with_labels else ""
     if with_labels:
-        wanted.append(label_column)
+        column_names.append(label_column)
     is_uris = label_column == _URIS and columns.separator == DEFAULT_COLUMNS.separator
-    rows = _parquet_rows(file, wanted, with_labels) if suffix == ".parquet" else None
+    rows = _parquet_rows(file, column_names, with_labels) if suffix == ".parquet" else None
     for line, cells in rows or _delimited_rows(
-        file, columns.delimiter or DELIMITERS[suffix], wanted
+        file, columns.delimiter or DELIMITERS[suffix], column_names
     ):
         labels = _labels(cells.pop(), columns.separator, is_uris) if with_labels else []
-        # a text counts as often as its column weighs
+        # the text of a column of weight w is repeated w times
         pairs = zip(cells, columns.texts, strict=True)
         texts = (cell or "" for cell, column in pairs for _ in range(column.weight))
         yield TextRow(line, "\n".join(texts), labels)
 
 
 def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
-    """Return the column of the labels: where none is named and
-    there is no `labels`, that of Annif's.
+    """Return the name of the column of labels.
+
+    If the user names none and the table has no column `labels`, it is a column of Annif, if the
+    table has one.
     """
     if columns.labels != DEFAULT_COLUMNS.labels:
         return columns.labels
@@ -235,19 +247,22 @@ def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
         _, header = next(
             delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, [])
         )
-    found = [name for name in (columns.labels, _URIS, "subjects") if name in header]
-    return found[0] if found else columns.labels
+    candidates = [name for name in (columns.labels, _URIS, "subjects") if name in header]
+    return candidates[0] if candidates else columns.labels
 
 
 def _delimited_rows(
-    file: DataFile, delimiter: str, wanted: Sequence[str]
+    file: DataFile, delimiter: str, column_names: Sequence[str]
 ) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the cells of some columns, named by the header, of each row. Raises BadData."""
+    """Yield the line number of each row and its cells in the columns, which the header names.
+
+    Raises BadData.
+    """
     rows = delimited_rows(file, delimiter)
     line, header = next(rows, (1, []))
     if not header:
         raise file.fault(1, "expected a header with the names of columns, found an empty file")
-    places = _places(file, line, header, wanted)
+    places = _column_indices(file, line, header, column_names)
     for line, cells in rows:
         if len(cells) != len(header):
             raise file.fault(
@@ -257,31 +272,49 @@ def _delimited_rows(
 
 
 def _parquet_rows(
-    file: DataFile, wanted: Sequence[str], with_labels: bool
+    file: DataFile, column_names: Sequence[str], with_labels: bool
 ) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the number of each row and its cells in the columns.
+
+    with_labels  whether the last one of the columns has the labels
+
+    Raises BadData, and BadParameter if pyarrow is not installed.
+    """
     with closing(ParquetTable(file)) as table:
-        _places(file, None, table.columns, wanted)
-        texts, labels = (wanted[:-1], wanted[-1]) if with_labels else (wanted, None)
+        _column_indices(file, None, table.columns, column_names)
+        texts, labels = (
+            (column_names[:-1], column_names[-1]) if with_labels else (column_names, None)
+        )
         table.check_types(texts, labels)
-        yield from table.rows(wanted)
+        yield from table.rows(column_names)
 
 
-def _places(
-    file: DataFile, line: int | None, header: Sequence[str], wanted: Sequence[str]
+def _column_indices(
+    file: DataFile, line: int | None, header: Sequence[str], column_names: Sequence[str]
 ) -> list[int]:
-    """Return the place of each wanted column. Raises BadData, naming the columns that there are."""
-    for name in wanted:
+    """Return the index of each column in the header.
+
+    Raises BadData, which lists the header's columns, for a name that is not in it exactly once.
+    """
+    for name in column_names:
         if header.count(name) != 1:
-            shown = ", ".join(repr(column[:40]) for column in header[:_SHOWN_MAX])
-            more = f" and {len(header) - _SHOWN_MAX} more" if len(header) > _SHOWN_MAX else ""
-            raise file.fault(
-                line, f"expected one column {name[:80]!r}, found columns {shown}{more}"
+            listing = ", ".join(repr(column[:40]) for column in header[:_COLUMNS_QUOTED_MAX])
+            suffix = (
+                f" and {len(header) - _COLUMNS_QUOTED_MAX} more"
+                if len(header) > _COLUMNS_QUOTED_MAX
+                else ""
             )
-    return [header.index(name) for name in wanted]
+            raise file.fault(
+                line, f"expected one column {name[:80]!r}, found columns {listing}{suffix}"
+            )
+    return [header.index(name) for name in column_names]
 
 
 def _labels(cell: Any, separator: str, is_uris: bool) -> list[str]:
-    """Return the labels in a cell: a text, a whole number, a list of texts, or nothing."""
+    """Return the labels in a cell: a text, a whole number, a list of texts, or None.
+
+    is_uris  whether a text holds URIs, which blanks separate
+    """
     if is_uris and isinstance(cell, str):
         return uris_in(cell)
     if isinstance(cell, list):
@@ -292,18 +325,23 @@ def _labels(cell: Any, separator: str, is_uris: bool) -> list[str]:
 
 
 class TableLines:
-    """The texts of a table, or of a directory of documents, read as a file of bytes is: a context.
+    """The rows of a table or of a directory of documents, read as a file of lines of JSON.
 
-    n_bytes  of the file; `tell` says how many of them are read
+    It is a context manager.
+
+    n_bytes  the size of the file; `tell` returns how many of its bytes are read
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
-        """Read nothing yet. Raises BadData for a file that is not there."""
+        """Prepare to read; with_labels: lines have `labels` beside `text`.
+
+        Raises BadData for a file that does not exist.
+        """
         try:
             self.n_bytes = n_bytes_of(path)
         except faults_of(path) as error:
             raise BadData(
-                f"{path}: expected a file that can be read, found {said_by(error)}"
+                f"{path}: expected a file that can be read, found {reason_of(error)}"
             ) from None
         self._place = 0
         self._rows: Iterator[TextRow]
@@ -312,11 +350,12 @@ class TableLines:
         else:
             self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
         self._with_labels = with_labels
-        self._lines = self._encoded()
+        self._lines = self._json_lines()
 
     def read1(self, n_bytes: int) -> bytes:
-        """Return whole lines, of n_bytes or a row more; none at the
-        end. Raises what `table_rows` does.
+        """Return whole lines of at least n_bytes together; fewer at the end, then b"".
+
+        Raises the errors of `table_rows`.
         """
         pieces: list[bytes] = []
         size = 0
@@ -328,17 +367,17 @@ class TableLines:
         return b"".join(pieces)
 
     def readline(self) -> bytes:
-        """Return the next line; none at the end. Raises what `table_rows` does."""
+        """Return the next line; b"" at the end. Raises the errors of `table_rows`."""
         return next(self._lines, b"")
 
     def tell(self) -> int:
-        """Return how many bytes of the file are read."""
+        """Return how many bytes of the file were read."""
         return self._place
 
     def _move(self, done: int, total: int) -> None:
         self._place = done
 
-    def _encoded(self) -> Generator[bytes]:
+    def _json_lines(self) -> Generator[bytes]:
         for row in self._rows:
             labels = {"labels": row.labels} if self._with_labels else {}
             yield orjson.dumps({"text": row.text, **labels}) + b"\n"
@@ -351,7 +390,7 @@ class TableLines:
 
 
 ROWS = 1000
-"""So many rows are looked at."""
+"""The most rows that are read to guess the columns."""
 
 TEXTS = frozenset(["abstract", "body", "content", "description", "summary", "text", "title"])
 LABELS = (
@@ -368,11 +407,10 @@ LABELS = (
     ),
     *("keywords", "topics", "topic", "classes", "class", "target"),
 )
-"""Names that columns of texts and of labels have, whatever their
-case; of labels the likeliest first.
+"""Names of columns of texts and of labels, in lower case; those of labels in order of preference.
 """
 
-SEPARATORS = (";", "|", ",")  # the first one counts that is in a tenth of the cells
+SEPARATORS = (";", "|", ",")  # the first one that occurs in at least a tenth of the cells is used
 
 
 def guess_columns(
@@ -382,70 +420,87 @@ def guess_columns(
     separator: str | None,
     delimiter: str | None,
 ) -> TableColumns:
-    """Return the columns of a table that are read; what is not None is
-    what was said, as in `columns_of`.
+    """Guess the columns of a table that have texts and labels, its separator and its delimiter.
 
-    Of many files the first is looked at; of what is no table nothing is guessed.
+    The arguments are as in `columns_of`; one that is not None is used and not guessed. If the path
+    names several files, the first one is read. For a file that is no table nothing is guessed.
 
-    The delimiter is the one by which the most rows have as many cells as the header. Columns go by
-    their names; else the one with the most words is the text, and the one whose cells repeat the
-    most, but are not all equal, has the labels. Raises BadData, and BadParameter.
+    The delimiter is the one with which the most rows have as many cells as the header. Columns are
+    found by their names; if no name matches, the column with the most words is the text, and the
+    column with the fewest different values, but more than one, has the labels. Raises BadData and
+    BadParameter.
     """
-    found = columns_of(texts, labels, separator, delimiter)
-    file = next(open_data(path).each())
+    guess = columns_of(texts, labels, separator, delimiter)
+    file = next(open_data(path).files())
     path = file.path
     if file.kind not in TABLES:
-        refuse_without_table(found, path)
-        return found
+        refuse_without_table(guess, path)
+        return guess
     if file.kind == ".tsv" and is_corpus(path):
-        return found
+        return guess
     if file.kind == ".parquet":
         with closing(ParquetTable(DataFile(path))) as table:
             rows = [row for _, row in islice(table.rows(table.columns), ROWS)]
-            mark = ""
+            cell_delimiter = ""
             cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
     else:
-        mark, cells = _delimited(path, found.delimiter)
-    known = {name.lower(): name for name in cells}
-    chosen = labels or next((known[name] for name in LABELS if name in known), None)
-    others = [name for name in cells if name and name != chosen]
-    if not texts and others:
-        named = [name for name in others if name.lower() in TEXTS]
-        named = named or [
-            max(others, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))
+        cell_delimiter, cells = _sample_columns(path, guess.delimiter)
+    names_by_lowercase = {name.lower(): name for name in cells}
+    chosen = labels or next(
+        (names_by_lowercase[name] for name in LABELS if name in names_by_lowercase), None
+    )
+    candidates = [name for name in cells if name and name != chosen]
+    if not texts and candidates:
+        text_names = [name for name in candidates if name.lower() in TEXTS]
+        text_names = text_names or [
+            max(candidates, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))
         ]
-        found = found._replace(texts=tuple(map(TextColumn, named)))
-    others = [name for name in others if name not in [column.name for column in found.texts]]
-    if chosen is None and others:
-        n_values = {name: len(set(map(str, cells[name]))) for name in others}
-        chosen = min(others, key=lambda name: n_values[name] if n_values[name] > 1 else math.inf)
-    chosen = chosen or found.labels
-    between = separator or _separator(path, cells.get(chosen, []))
-    return found._replace(labels=chosen, separator=between, delimiter=mark)
+        guess = guess._replace(texts=tuple(map(TextColumn, text_names)))
+    candidates = [
+        name for name in candidates if name not in [column.name for column in guess.texts]
+    ]
+    if chosen is None and candidates:
+        n_values = {name: len(set(map(str, cells[name]))) for name in candidates}
+        chosen = min(
+            candidates, key=lambda name: n_values[name] if n_values[name] > 1 else math.inf
+        )
+    chosen = chosen or guess.labels
+    label_separator = separator or _separator(path, cells.get(chosen, []))
+    return guess._replace(labels=chosen, separator=label_separator, delimiter=cell_delimiter)
 
 
-def _delimited(path: Path, said: str) -> tuple[str, dict[str, list[Any]]]:
-    """Return the delimiter, and the cells of each column. Raises BadData."""
+def _sample_columns(path: Path, delimiter: str) -> tuple[str, dict[str, list[Any]]]:
+    """Return the delimiter of a .csv or .tsv file, and the cells of each column by its name.
+
+    delimiter  the delimiter; "": it is guessed
+
+    Raises BadData.
+    """
     if next(DataFile(path).blocks(), None) is None:
         raise BadData(f"{path}: expected a header with the names of columns, found an empty file")
-    own = DELIMITERS[DataFile(path).kind]
-    best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, said or own, [[]])
-    for mark in [said] if said else dict.fromkeys((own, *DELIMITERS.values(), ";", "|")):
+    usual_delimiter = DELIMITERS[DataFile(path).kind]
+    best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, delimiter or usual_delimiter, [[]])
+    for mark in (
+        [delimiter]
+        if delimiter
+        else dict.fromkeys((usual_delimiter, *DELIMITERS.values(), ";", "|"))
+    ):
         try:
             rows = [
                 cells for _, cells in islice(delimited_rows(DataFile(path), mark), ROWS + 1)
             ] or [[]]
         except BadData:
-            continue  # a quote that is none with this delimiter; who reads all of the file is told
+            continue  # quotes may be wrong with this delimiter; reading the table reports faults
         width = len(rows[0])
         fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
-        best = max(best, (fit, width, mark, rows), key=lambda each: each[:2])
+        best = max(best, (fit, width, mark, rows), key=lambda candidate: candidate[:2])
     _, width, mark, (header, *rows) = best
     rows = [row for row in rows if len(row) == width]
     return mark, {name: [row[i] for row in rows] for i, name in enumerate(header)}
 
 
 def _separator(path: Path, cells: Sequence[Any]) -> str:
+    """Return the separator of labels in the cells. Raises BadData for lists written as text."""
     texts = [cell for cell in cells if isinstance(cell, str) and cell]
     for cell in texts:
         if cell[0] == "[" and cell[-1] == "]":

@@ -1,4 +1,4 @@
-"""Prediction: opened models answer rows; live models follow the store."""
+"""Predictions of opened models: features of instances, searches of trees, and their answers."""
 
 from xylem_store import face_of
 

@@ -1,11 +1,11 @@
-"""Buffers for traversals: taken for a call, given back, and used again."""
+"""Buffers for traversals: a call takes them from a pool, and gives them back for the next one."""
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from xylem.engine.answering import NOT_WANTED, places_for
+from xylem.engine.answering import NO_COSTS, empty_answers
 from xylem.engine.kernels.search.call import Answers, Call, Rows, Search
 from xylem.engine.kernels.search.scorer_kernels import scorer_of
 from xylem.engine.kernels.search.workspace import Workspace, make_workspace
@@ -24,17 +24,19 @@ from xylem_store import (
 
 FIRST = word_of(Call, "first")
 LAST = word_of(Call, "last")
-"""The places in a call's handle of the rows to answer."""
+"""The words of a call's handle that hold the first row to answer, and the end of the rows."""
 
-# buffers take rows of this many features at least, so that they seldom have to grow
+# buffers have room for at least so many features of a row, so that they rarely have to grow
 _FEATURES_AT_LEAST = 256
 
 
 class Need(NamedTuple):
-    """What a call needs room for.
+    """The sizes that a call's buffers must have.
 
-    block_rows  how many rows go through the chunks together; 0: a traversal by a queue
-    n_features  of the longest row
+    block_rows  how many rows go through the chunks together; 0: a traversal with a queue
+    n_features  the features of the longest row
+    beam_width  the most nodes of a level
+    top_r       the most labels of a row
     """
 
     block_rows: int
@@ -43,25 +45,32 @@ class Need(NamedTuple):
     top_r: int
 
 
-MakeOwn: TypeAlias = Callable[[Need], Any]
-"""Return the buffers of a traversal's own, a struct with `entries()`, that suffice for a need."""
+MakeBuffers: TypeAlias = Callable[[Need], Any]
+"""Makes the buffers that only one traversal uses, large enough for a Need.
+
+They are a struct with a method `entries()`.
+"""
 
 
 @dataclass(slots=True)
 class Buffers(Uncopyable):
-    """Workspaces with what they have room for, an answer to one row, and handles for kernels.
+    """The buffers of one call: workspaces, room for the answer to one row, and handles for kernels.
 
-    own   the traversal's own workspace
-    kept  where a row alone is answered
-    call  the handle of a Call on these workspaces; rows, search, answers, stopping: of the Rows,
-          Search, Answers and Workspace that it leads to
-    plan  whose search the call has; None: of none
+    room               the sizes of the buffers
+    work               the scorer's workspace, which all traversals use
+    traversal_buffers  the buffers that only this traversal uses
+    row_answers        where the answer goes if there is only one row
+    call               the handle of a Call on these workspaces
+    rows, search, answers, stopping
+                       the handles of the Rows, Search, Answers and Workspace of that Call
+    owned              all handles that the Call refers to: they must stay alive with it
+    plan               the plan whose search the Call has; None if it has none yet
     """
 
     room: Need
     work: Workspace
-    own: Any
-    kept: Answers
+    traversal_buffers: Any
+    row_answers: Answers
     call: I64
     rows: I64
     search: I64
@@ -71,28 +80,33 @@ class Buffers(Uncopyable):
     plan: object = None
 
     def watch(self, stop: U8) -> None:
-        """Have kernels look at this flag, uint8[1], from their next call on."""
+        """Make kernels watch this stop flag, uint8[1], from their next call on."""
         set_field(self.stopping, Workspace, "stop", stop)
 
 
 class BufferPool(Uncopyable):
-    """Idle buffers of one model; there are as many as calls were
-    ever under way at once. Thread-safe.
+    """The idle buffers of one model. Thread-safe.
+
+    The pool grows to as many buffers as there were ever calls at the same time.
     """
 
     def __init__(
-        self, ensemble: TreeEnsemble, rerank: Rerank, calibration: Calibration, make_own: MakeOwn
+        self,
+        ensemble: TreeEnsemble,
+        rerank: Rerank,
+        calibration: Calibration,
+        make_buffers: MakeBuffers,
     ) -> None:
-        """Take the arrays of a model, and what makes a traversal's own buffers."""
+        """Make a pool for a model's arrays; `make_buffers` makes the traversal's own buffers."""
         self._ensemble = ensemble
-        self._kept = rerank, calibration
+        self._handle_owners = rerank, calibration
         self._handles = handle_of(ensemble), handle_of(rerank), handle_of(calibration)
         self._scorer = scorer_of(ensemble)
-        self._make_own = make_own
+        self._make_buffers = make_buffers
         self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
 
     def take(self, need: Need) -> Buffers:
-        """Return idle buffers if they suffice, else new ones; those too small are dropped."""
+        """Return idle buffers if they are large enough, else new ones; small ones are dropped."""
         try:
             buffers = self._idle[min(need.block_rows, 2)].pop()
         except IndexError:
@@ -108,7 +122,7 @@ class BufferPool(Uncopyable):
         return self._make(need)
 
     def give(self, buffers: Buffers) -> None:
-        """Take buffers back that no kernel uses any more."""
+        """Put back buffers that no kernel uses any more."""
         self._idle[min(buffers.room.block_rows, 2)].append(buffers)
 
     def _make(self, need: Need) -> Buffers:
@@ -116,26 +130,26 @@ class BufferPool(Uncopyable):
         work = make_workspace(
             self._ensemble, n_features=room.n_features, maps_features=room.block_rows > 1
         )
-        own = self._make_own(room)
-        kept = Answers(*places_for(1, room.top_r), NOT_WANTED)
+        traversal_buffers = self._make_buffers(room)
+        row_answers = Answers(*empty_answers(1, room.top_r), NO_COSTS)
         rows_at = empty_handle(Rows)
         search_at = empty_handle(Search)
-        answers_at, work_at, own_at = map(handle_of, (kept, work, own))
+        answers_at, work_at, buffers_at = map(handle_of, (row_answers, work, traversal_buffers))
         parts = (
             *self._handles,
             rows_at,
             search_at,
             answers_at,
             work_at,
-            handle_of(own.entries()),
-            own_at,
+            handle_of(traversal_buffers.entries()),
+            buffers_at,
         )
         call_at = handle_of(Call(0, 1, self._scorer, *parts))
         return Buffers(
             room=room,
             work=work,
-            own=own,
-            kept=kept,
+            traversal_buffers=traversal_buffers,
+            row_answers=row_answers,
             call=call_at,
             rows=rows_at,
             search=search_at,

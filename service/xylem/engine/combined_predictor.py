@@ -1,4 +1,6 @@
-"""The predictor of combined versions: members and names propose labels, a ranker scores them."""
+"""The predictor of combined versions: members and names of concepts propose labels, and a ranker
+scores them.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from xylem.base import SparseRows, offsets
-from xylem.engine.answering import places_for
+from xylem.engine.answering import empty_answers
 from xylem.engine.buffers import Need
 from xylem.engine.explain import CombinedExplanation, Explanation, MemberExplanation
 from xylem.engine.features.combined import CombinedFeaturizer, members_of
@@ -44,56 +46,63 @@ from xylem_store import (
 
 
 class CombinedPredictor(LabelSearcher):
-    """Answers rows from one opened combined version. Safe to call from several threads at once.
+    """Predicts the labels of rows with one opened combined version. Several threads may call it.
 
-    A label's score is what the ranker says of it, 0 where neither a member nor its names propose
-    it. So the answers are always exact, and a request's beam means nothing: the members search by
-    one of their own.
+    A label's score is the ranker's, or 0 if neither a member nor the label's names propose it. So
+    the answers are always exact. A request's beam width has no effect: the version has one of its
+    own, with which the members search.
     """
 
     traversal = staticmethod(combined_rows)
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
-        """Take an opened model, whose arrays have been checked, and
-        what answers rows from its members.
+        """Make a predictor of an opened model, whose arrays have been checked.
+
+        members  the predictors of its members
         """
         self._parts = _Parts(model, members)
-        super().__init__(model, partial(_make_own, self._parts))
+        super().__init__(model, partial(_make_buffers, self._parts))
         self.members = members
 
     def candidates(self, rows: SparseRows, row: int) -> tuple[I32, F32]:
-        """Return the labels that one row is ranked among, int32[n],
-        and their features, float32[n, F].
+        """Return the labels that are ranked for one row, and their features.
+
+        They are int32[n] and float32[n, F].
         """
         with self._row(rows, row) as buffers:
-            candidate = buffers.own.candidate
+            candidate = buffers.traversal_buffers.candidate
             features = np.empty((len(candidate), len(self._parts.ranker.linear) - 1), np.float32)
             n = describe_candidates(buffers.call, features)
             return candidate[:n].copy(), features[:n].copy()
 
     def explain(self, rows: SparseRows, row: int, label: int) -> CombinedExplanation:
-        """Return how one row of `rows` comes by its score for a label: what each member says of it.
+        """Return the explanation of a label's score for one row of `rows`, member by member.
 
-        Cost: that of answering the row, and of an explanation by each member that has the label.
+        Cost: that of predicting the row, and of an explanation by each member that has the label.
         """
         labels, features = self.candidates(rows, row)
         place = np.flatnonzero(labels == label)
-        said = features[place[0]] if len(place) else None
+        label_features = features[place[0]] if len(place) else None
         members = []
         for number, (member, to_label) in enumerate(
             zip(self.members, self._parts.to_label, strict=True)
         ):
-            own = np.flatnonzero(to_label == label)
-            why = None
-            if len(own):
+            member_labels = np.flatnonzero(to_label == label)
+            explanation = None
+            if len(member_labels):
                 block = self._parts.featurizer.of_member_rows(rows, row, number)
-                why = _explained(member, block, int(own[0]))
-            at = len(MEMBER_FEATURES) * number
-            members.append(MemberExplanation(*self._parts.proposed_by(number, said, at), why))
+                explanation = _explained(member, block, int(member_labels[0]))
+            offset = len(MEMBER_FEATURES) * number
+            members.append(
+                MemberExplanation(
+                    *self._parts.proposed_by(number, label_features, offset), explanation
+                )
+            )
         first = len(MEMBER_FEATURES) * len(self.members)
         n_named = self._parts.proposing.name_features
         return CombinedExplanation(
-            members, said is not None and bool(said[first : first + n_named].any())
+            members,
+            label_features is not None and bool(label_features[first : first + n_named].any()),
         )
 
     @property
@@ -102,35 +111,35 @@ class CombinedPredictor(LabelSearcher):
         return sum(member.nodes_explained for member in self.members)
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that the members score a
-        row and level, and the candidates.
+        """Return a bound on the children that the members score for a row and level, plus the
+        number of candidates.
         """
         width = self._parts.proposing.beam_width
         children = sum(member.children_scored(width) for member in self.members)
         return children + len(self.members) * self._parts.proposing.candidates
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering an empty row."""
+        """Compile or load every kernel that a request can need, by predicting an empty row."""
         for member in self.members:
             member.warm_up()
         super().warm_up()
 
     def _mask_of(self, allowed: U8) -> U8:
-        """Return the mask of the labels, and behind it what each member takes."""
+        """Return the mask of the labels, followed by the mask of each member."""
         parts = [allowed]
         for member, to_label in zip(self.members, self._parts.to_label, strict=True):
             of_member = np.where(to_label >= 0, allowed[to_label], 0).astype(np.uint8)
             parts.append(member._mask_of(of_member))
         return np.concatenate(parts)
 
-    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
+    def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
         return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
 
 
 class _Parts:
-    """What the buffers of a combined version are made of.
+    """The parts of a combined version from which its buffers are made.
 
-    It does not hold the version's searcher.
+    It does not refer to the version's searcher, so that there is no cycle (see `Searcher`).
     """
 
     def __init__(self, model: Model, members: Sequence[Searcher]) -> None:
@@ -150,38 +159,41 @@ class _Parts:
         self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
         n_rows = np.zeros(self.featurizer.blocks[0].end if self.has_near else 0, np.int64)
         n_rows[self.near.feature] = np.diff(self.near.feature_ptr)
-        self.feature_ptr = offsets(n_rows)  # of all columns: none is searched for
+        self.feature_ptr = offsets(n_rows)  # of all columns, so that no column is searched for
         self.usage = np.log1p(counts).astype(np.float32)
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
 
     def proposed_by(
-        self, number: int, said: F32 | None, at: int
+        self, number: int, features: F32 | None, offset: int
     ) -> tuple[np.float32 | None, int | None]:
-        """Return the score and the rank, from 1, that a member gives a
-        candidate; None: it is not its own.
+        """Return the score and the rank, from 1, with which a member proposed a label.
 
-        said  the candidate's features, the member's from `at` on; None: it is no candidate
+        Both are None if it did not propose the label.
+
+        number    the member's number
+        features  the label's features as a candidate, the member's from `offset` on; None if it is
+                  no candidate
         """
-        if said is None:
+        if features is None:
             return None, None
-        rank = round(float(np.exp(said[at + 1])))
+        rank = round(float(np.exp(features[offset + 1])))
         if rank > min(self.proposing.candidates, self.members[number].n_labels):
             return None, None
-        return np.exp(said[at]), rank
+        return np.exp(features[offset]), rank
 
     def most_proposed(self, n_features: int) -> int:
-        """Return a bound on the candidates of a row of so many features."""
+        """Return a bound on the candidates of a row of n_features features."""
         proposed = sum(min(self.proposing.candidates, member.n_labels) for member in self.members)
         return proposed + (n_features if self.proposing.name_features else 0)
 
 
 @handle
-class _Held(CombinedWorkspace):
-    """The workspace, which can hold what its handles lead to."""
+class _OwningWorkspace(CombinedWorkspace):
+    """A workspace that keeps alive the structs that its handles refer to."""
 
 
-def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
+def _make_buffers(parts: _Parts, need: Need) -> CombinedWorkspace:
     n_members = len(parts.members)
     n_candidates = parts.most_proposed(need.n_features)
     calls = []
@@ -192,7 +204,7 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
     n_features = len(parts.ranker.linear) - 1
     last_block = parts.featurizer.blocks[-1]
     near = _near_search(parts, n_candidates)
-    own = _Held(
+    workspace = _OwningWorkspace(
         members=np.stack([handle_of(member) for member, _ in calls]),
         n_named=parts.proposing.name_features,
         names_first=last_block.end,
@@ -212,8 +224,8 @@ def _make_own(parts: _Parts, need: Need) -> CombinedWorkspace:
         entry_node=np.empty(1, np.int32),
         entry_row=np.empty(1, np.int32),
     )
-    vars(own)["held"] = *calls, near
-    return own
+    vars(workspace)["held"] = *calls, near
+    return workspace
 
 
 def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
@@ -229,8 +241,8 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
         features=np.empty((n_candidates if parts.has_near else 0, N_NEAR), np.float32),
         best=np.empty(BEST, np.int32),
         cosine=np.zeros(n_vectors * LANES, np.float32),
-        met=np.arange(n_vectors + 1, dtype=np.int32)[: n_vectors + is_listed],
-        is_met=np.zeros(n_vectors * is_listed, np.uint8),
+        block=np.arange(n_vectors + 1, dtype=np.int32)[: n_vectors + is_listed],
+        is_listed=np.zeros(n_vectors * is_listed, np.uint8),
         greatest=np.empty(GROUPS, np.float32),
         best_cosine=np.empty(NEAREST, np.float32),
         best_row=np.empty(NEAREST, np.int32),
@@ -238,16 +250,18 @@ def _near_search(parts: _Parts, n_candidates: int) -> NearSearch:
 
 
 def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> tuple[Member, Any]:
-    """Return a member with its buffers for one row at a time, and what its handles lead to."""
+    """Return the Member of a number, with buffers for one row at a time, and what its handles
+    refer to.
+    """
     member = parts.members[number]
     proposing = parts.proposing
     block = parts.featurizer.blocks[parts.featurizer.of_member[number]]
     options = PredictOptions(top_r=proposing.candidates, beam_width=proposing.beam_width)
     address, buffers = member.row_buffers(options, n_features)
-    places = places_for(1, min(proposing.candidates, member.n_labels))
+    places = empty_answers(1, min(proposing.candidates, member.n_labels))
     answers = Answers(*places, np.zeros((1, 2), np.int64))
     set_answers(buffers.answers, *answers)
-    found = Member(
+    record = Member(
         address=address,
         call=buffers.call,
         rows=buffers.rows,
@@ -264,21 +278,24 @@ def _member_of(parts: _Parts, number: int, n_features: int, first_mask: int) -> 
         scores=answers.scores,
         costs=answers.costs,
     )
-    return found, (buffers, answers)
+    return record, (buffers, answers)
 
 
 def _explained(member: Searcher, rows: SparseRows, label: int) -> Any:
-    """Return a member's explanation; of one that takes dense rows
-    without features, which name nothing.
+    """Return a member's explanation of a label.
+
+    A member that takes dense rows is explained without features: dimensions have no names.
     """
     if not isinstance(member, EmbeddedPredictor):
         return member.explain(rows, 0, label)
-    found = Predictor.explain(member, rows, 0, label)
-    return Explanation([[node._replace(features=[]) for node in path] for path in found.trees])
+    explanation = Predictor.explain(member, rows, 0, label)
+    return Explanation(
+        [[node._replace(features=[]) for node in path] for path in explanation.trees]
+    )
 
 
 def make_predictor(model: Model) -> Searcher:
-    """Return what answers rows from an opened model, whose arrays have been checked."""
+    """Return the predictor of an opened model, whose arrays have been checked."""
     if model.manifest.kind == "combined":
         return CombinedPredictor(model, [make_predictor(member) for member in members_of(model)])
     if model.manifest.kind == "decision-tree":

@@ -1,5 +1,5 @@
-"""Explanations: for a label of an answer, the nodes on its path
-in each tree and what counted there.
+"""Explanations of a label's score: the nodes on its path in each tree, and the features that
+contributed most to each node.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -11,7 +11,7 @@ from xylem_store import F32, I32
 
 
 class FeatureShare(NamedTuple):
-    """What a feature added to a node's margin, value times weight."""
+    """The contribution of a feature to a node's margin: value times weight."""
 
     feature: int
     contribution: np.float32
@@ -20,10 +20,10 @@ class FeatureShare(NamedTuple):
 class PathNode(NamedTuple):
     """A node on a label's path.
 
-    probability  of the node given its parent
-    score        the product of the probabilities down to here
-    features     at most FEATURES_MAX that have a weight here, by absolute contribution; of equals
-                 by id
+    probability  the node's probability, given its parent
+    score        the product of the probabilities from the root to this node
+    features     at most FEATURES_MAX features that have a weight here, by absolute contribution,
+                 equal ones by id
     """
 
     node: int
@@ -33,22 +33,22 @@ class PathNode(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """For each tree the label's path from below the root to its leaf;
-    empty where the tree lacks the label.
+    """The label's path in each tree, from below the root to its leaf; empty if it has no leaf.
 
-    The label's score, not calibrated, is the mean over the trees of the last node's, 0 for an empty
-    path, except that a beam may have missed the leaf in a tree, and then counted 0 for it.
+    The label's score, before calibration, is the mean over the trees of the last node's score, 0
+    for an empty path. A beam search may answer less: it counts 0 for a tree in which it missed the
+    leaf.
     """
 
     trees: list[list[PathNode]]
 
 
 class RoutedStep(NamedTuple):
-    """A node on a row's way down a decision tree.
+    """A node on a row's path down a decision tree.
 
-    margin    of the node, by which the row was sent there
-    features  at most FEATURES_MAX that have a weight here, by absolute contribution; of equals by
-              id
+    margin    the node's margin, by which the row was routed to it
+    features  at most FEATURES_MAX features that have a weight here, by absolute contribution, equal
+              ones by id
     """
 
     node: int
@@ -57,12 +57,14 @@ class RoutedStep(NamedTuple):
 
 
 class ReachedLeaf(NamedTuple):
-    """A leaf with the label that a row reached.
+    """A leaf that a row reached and that has the label.
 
-    value   of the label in the leaf
-    weight  of the leaf in the label's score: 1 over the leaves reached in its tree that are not
-            empty, over the number of trees
-    path    from below the root to the leaf; empty when the root is the leaf
+    tree    the tree's number
+    leaf    the leaf's node
+    value   the label's value in the leaf
+    weight  the leaf's weight in the label's score: 1 / (leaves reached in its tree that are not
+            empty) / (number of trees)
+    path    the nodes from below the root to the leaf; empty when the root is the leaf
     """
 
     tree: int
@@ -73,7 +75,7 @@ class ReachedLeaf(NamedTuple):
 
 
 class RoutedExplanation(NamedTuple):
-    """The leaves with the label that a row reached, ascending.
+    """The leaves that a row reached and that have the label, by ascending leaf.
 
     The sum of weight * value is the label's score, before re-ranking and calibration if the model
     has them.
@@ -83,10 +85,11 @@ class RoutedExplanation(NamedTuple):
 
 
 class MemberExplanation(NamedTuple):
-    """What a member of a combined version says of a label.
+    """A combined version's member, and how it scores a label.
 
-    score, rank  by which the member proposed it, rank 1 the best; None: it did not
-    why          None where the member does not have the label
+    score, rank  the score and rank with which the member proposed the label, rank 1 the best; None
+                 if it did not propose it
+    why          the member's explanation; None if the member does not have the label
     """
 
     score: np.float32 | None
@@ -95,8 +98,10 @@ class MemberExplanation(NamedTuple):
 
 
 class CombinedExplanation(NamedTuple):
-    """What each member of a combined version says of a label, and whether a name of
-    it was found.
+    """How each member of a combined version scores a label.
+
+    members   one explanation for each member
+    is_named  whether a name of the label's concept was found in the text
     """
 
     members: list[MemberExplanation]
@@ -106,15 +111,18 @@ class CombinedExplanation(NamedTuple):
 AnyExplanation: TypeAlias = Explanation | RoutedExplanation | CombinedExplanation
 
 
-def most_shares(n_nodes: int) -> tuple[I32, F32]:
-    """Return room for the features that add most to so many nodes, and for their shares."""
+def empty_shares(n_nodes: int) -> tuple[I32, F32]:
+    """Return empty arrays for the features that contribute most to n_nodes nodes, and their shares.
+
+    Both are [n_nodes, FEATURES_MAX].
+    """
     return np.empty((n_nodes, FEATURES_MAX), np.int32), np.empty(
         (n_nodes, FEATURES_MAX), np.float32
     )
 
 
-def told_shares(features: I32, shares: F32) -> list[list[FeatureShare]]:
-    """Return what `most_shares` was filled with, for each node."""
+def feature_shares(features: I32, shares: F32) -> list[list[FeatureShare]]:
+    """Return each node's features, from arrays that `empty_shares` made and a kernel filled."""
     return [
         list(map(FeatureShare, row[: len(row) - row.count(NO_FEATURE)], of_row))
         for row, of_row in zip(features.tolist(), shares, strict=True)
@@ -122,7 +130,10 @@ def told_shares(features: I32, shares: F32) -> list[list[FeatureShare]]:
 
 
 def top_features(features: I32, added: F32) -> list[FeatureShare]:
-    """Return the features that added most, FEATURES_MAX at most."""
-    most = most_shares(1)
-    keep_shares(features, added, most[0][0], most[1][0])
-    return told_shares(*most)[0]
+    """Return the features that contribute most, at most FEATURES_MAX.
+
+    added  float32[n]: the contribution of each feature
+    """
+    largest = empty_shares(1)
+    keep_shares(features, added, largest[0][0], largest[1][0])
+    return feature_shares(*largest)[0]

@@ -1,9 +1,9 @@
-"""Requests to one version in one call: a body's bytes in, the JSON of its answer out.
+"""Requests to one version in a single call of a kernel, from a body's bytes to its answer's JSON.
 
-What is needed for it is made once and used by one request after the other, on one thread. The
-predictors make arrays for each call, look for idle buffers and gather the answers: that is little
-beside many rows, and as much as the search itself beside one. The predictions are those of
-`Predictor.predict`, to the bit.
+All buffers are made once, and used by one request after the other, on one thread. A predictor makes
+arrays for each call, takes idle buffers and gathers the answers: that is cheap for many rows, but
+for one row it costs as much as the search. The predictions are those of `Predictor.predict`, to the
+bit.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from xylem.base import N_TIMES, SparseRows, StageTimes
-from xylem.engine.answering import NOT_WANTED
+from xylem.engine.answering import NO_COSTS
 from xylem.engine.buffers import FIRST, Need
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.named import NamedFeaturizer
@@ -40,7 +40,7 @@ from xylem.engine.kernels.text.tensors import END, FORM_SIZE, N_OUTPUTS, pack_ou
 from xylem.engine.options import ALL_ALLOWED, NodeThresholds
 from xylem.engine.prediction_json import (
     Seal,
-    cut,
+    cut_texts,
     text_room,
 )
 from xylem.engine.predictor import Predictor
@@ -59,18 +59,17 @@ _NO_THRESHOLDS = np.empty(0, np.float32)
 
 
 class FastForms(NamedTuple):
-    """What requests are taken, and what bodies are read."""
+    """The limits of requests, and the limits and defaults of bodies."""
 
     limits: FastLimits
     bodies: BodyForms
 
 
 class FastVersion(NamedTuple):
-    """The opened version that answers requests, and what makes its rows.
+    """The opened version that answers requests, and its featurizer.
 
-    stages   where it is counted how long reading, searching and writing take
-    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None:
-             all
+    stages   counts how long reading, searching and writing take
+    mask     the labels that answers may have, as `Searcher.label_mask` prepared it; None: all
     """
 
     model: Model
@@ -81,18 +80,19 @@ class FastVersion(NamedTuple):
 
 
 class Present(Uncopyable):
-    """What answers are given under for a while: until the arrays
-    change, or the seal is old. Immutable.
+    """The thresholds and the seal of answers, until the arrays or the seal are replaced.
 
-    thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they
-                may move
-    tuned       the same, prepared for searches; None: requests for them are not answered
-    seal        what signs the ids, at epoch 0
-    unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
-    at          the handle of what kernels need of these
+    It is immutable, but the values of the thresholds may change.
+
+    thresholds  float32[K] that a label's score must reach to be listed in its prediction's id
+    tuned       the same, prepared for searches; None: requests for tuned thresholds are not
+                answered
+    seal        signs the ids, at epoch 0
+    unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
+    handle      the handle of the fields that kernels need
     """
 
-    __slots__ = ("at", "seal", "thresholds", "tuned", "unlearned")
+    __slots__ = ("handle", "seal", "thresholds", "tuned", "unlearned")
 
     def __init__(
         self, thresholds: F32, tuned: NodeThresholds | None, seal: Seal, unlearned: U8 = ALL_ALLOWED
@@ -103,35 +103,34 @@ class Present(Uncopyable):
         self.seal = seal._replace(epoch=0)
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned
         signing = seal.keyed, seal.model, seal.version, seal.expiry
-        self.at = handle_of(FastPresent(thresholds, log_threshold, *signing))
+        self.handle = handle_of(FastPresent(thresholds, log_threshold, *signing))
 
     def seal_at(self, epoch: int) -> Seal:
-        """Return what signs ids of predictions made when the thresholds had an epoch."""
+        """Return the seal for predictions that are made while the thresholds have this epoch."""
         return self.seal._replace(epoch=epoch)
 
 
 Signed: TypeAlias = tuple[Present, int, int]
-"""What predictions are signed with, the epoch of their thresholds,
-and the first one's serial number.
-"""
+"""(the Present that signs predictions, the epoch of its thresholds, the first serial number)."""
 
 
 class RowsRead(Struct, frozen=True):
-    """Rows that were read already, and what is asked for them.
+    """Rows that have been read already, and the query for them.
 
-    number  the threshold, if it is one for all labels, between 0 and 1
+    number  the threshold, if it is one number for all labels, between 0 and 1
     """
 
     rows: SparseRows
-    asked: BodyQuery
+    query: BodyQuery
     number: float
 
 
 class FastAnswer(Struct, frozen=True):
-    """The predictions of an answer.
+    """The predictions of an answer; the caller writes the JSON object around them.
 
-    json      of the predictions, commas between
-    is_tuned  whether it is at tuned thresholds
+    n_rows    the number of rows
+    json      the predictions, separated by commas
+    is_tuned  whether the labels are those that reach tuned thresholds
     """
 
     n_rows: int
@@ -150,22 +149,22 @@ class PackedOutputs(NamedTuple):
 
 
 _FIRST_NEED = Need(1, 256, 10, 10)
-# in place of the handle of buffers that no request has needed yet
+# stands for the handle of the buffers until the first request makes them
 _NOT_MADE = np.empty(0, np.int64)
-_KIND = 4  # the place of the kind of threshold among what was asked
-_FEATURES = b'"features"'  # what stands in bodies of named features, which kernels do not read
-_BODY_END = b"\n\0"  # what readers of bodies need behind one
+_KIND = 4  # the place of the kind of threshold in `FastCall.requested`
+_FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
+_BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
 _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 
 
 class BeamRequests:
-    """Answers sparse requests by the beam search of a label tree. One call at a time.
+    """Answers requests by the beam search of label trees. One call at a time.
 
-    times   int64[N_TIMES]  of the last answer's call (`xylem.base.stages`)
+    times   int64[N_TIMES]: when the steps of the last answer ended (`xylem.base.stages`)
     """
 
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
-        """Take a version and its predictor."""
+        """Prepare to answer requests to a version; `predictor` is made of its model."""
         model, featurizer, forms, self._stages, mask = version
         ensemble = model.ensemble
         shape = predictor.shape
@@ -176,8 +175,8 @@ class BeamRequests:
         self._is_named = isinstance(featurizer, NamedFeaturizer)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
-        self._given = np.zeros(len(BodyQuery._fields), np.int64)
-        self._asked = np.zeros(5, np.int64)
+        self._ready_query = np.zeros(len(BodyQuery._fields), np.int64)
+        self._requested = np.zeros(5, np.int64)
         self._form = np.zeros(FORM_SIZE, np.int64)
         self._model_with = partial(
             FastModel,
@@ -195,40 +194,41 @@ class BeamRequests:
         self._handle = _NOT_MADE
 
     def prepare(self) -> None:
-        """Make the first buffers, for which kernels are compiled or
-        loaded; else the first answer does.
+        """Make the first buffers, and compile or load the kernels.
+
+        Otherwise the first answer does it.
         """
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
         """Return the answer to the body message[start:], as JSON of predictions.
 
-        None if the kernel does not read it, or it is not within the limits. Of the serial numbers
-        `rows_max` are taken.
+        Return None if the kernel does not read the body, or it is not within the limits. At most
+        `rows_max` serial numbers are used.
         """
         if self._is_named and _FEATURES in message:
             return None
         data = np.frombuffer(message + _BODY_END, np.uint8)
-        return self._written(self._run(data, start, PREDICTIONS, signed))
+        return self._read_text(self._run(data, start, PREDICTIONS, signed))
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Return the answer to rows that were read elsewhere, as `answer` does."""
         if self._handle is _NOT_MADE:
             self.prepare()
-        if not self._give(rows):
+        if not self._copy_rows(rows):
             return None
         try:
-            return self._written(self._run(_NO_DATA, 0, PREDICTIONS, signed))
+            return self._read_text(self._run(_NO_DATA, 0, PREDICTIONS, signed))
         finally:
-            self._given[0] = 0
+            self._ready_query[0] = 0
 
     def answer_tensors(
         self, data: bytes, start: int, form: I64, number: float, signed: Signed
     ) -> PackedOutputs | None:
         """Return the outputs for the tensors data[start:]; None if the kernel does not answer them.
 
-        form     int64[FORM_SIZE], what they are (`xylem.engine.kernels.text.tensors`)
-        number   the threshold, if it is one for all labels, between 0 and 1
+        form     int64[FORM_SIZE], the form of the request (`xylem.engine.kernels.text.tensors`)
+        number   the threshold, if it is one number for all labels, between 0 and 1
         """
         self._form[:] = form
         self._bodies.arrays[3][0] = number
@@ -239,30 +239,28 @@ class BeamRequests:
         return PackedOutputs(bytes(self._text[: ends[-1]]), ends)
 
     def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
-        """Call the kernel; return how many rows were answered, 0 if it does not answer them."""
+        """Call the kernel; return how many rows it has answered, 0 if it answers none."""
         if self._handle is _NOT_MADE:
             self.prepare()
         present, epoch, serial = signed
         while (
-            n_rows := answer_fast(data, start, kind, self._handle, present.at, epoch, serial)
+            n_rows := answer_fast(data, start, kind, self._handle, present.handle, epoch, serial)
         ) == GROW:
             self._grow()
         return n_rows
 
-    def _written(self, n_rows: int) -> FastAnswer | None:
-        """Return the answer whose text the kernel has written; None if it has answered no row."""
+    def _read_text(self, n_rows: int) -> FastAnswer | None:
+        """Return the answer that the kernel has written as text; None if it has answered no row."""
         if n_rows == 0:
             return None
-        is_tuned = self._asked.item(_KIND) == TUNED
+        is_tuned = self._requested.item(_KIND) == TUNED
         if n_rows == 1:
             return FastAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
-        parts = cut(self._text, self._call.text_ends[:n_rows])
+        parts = cut_texts(self._text, self._call.text_ends[:n_rows])
         return FastAnswer(n_rows, b",".join(parts), is_tuned)
 
-    def _give(self, read: RowsRead) -> bool:
-        """Hand the kernel rows, and what is asked for them; return whether there is
-        room for them.
-        """
+    def _copy_rows(self, read: RowsRead) -> bool:
+        """Copy rows and their query to the kernel's buffers; return whether there is room."""
         rows = read.rows
         indptr, indices, values, number_out = self._bodies.arrays
         n_values = len(rows.indices)
@@ -272,12 +270,12 @@ class BeamRequests:
         number_out[0] = read.number
         indices[:n_values] = rows.indices
         values[:n_values] = rows.values
-        self._given[:] = read.asked
+        self._ready_query[:] = read.query
         return True
 
     def _grow(self) -> None:
-        """Make room for what was asked for last; if there was, then for its text."""
-        n_rows, n_values, top_r, beam_width, _ = self._asked.tolist()
+        """Make larger buffers for the last request, or a larger text if only that was too small."""
+        n_rows, n_values, top_r, beam_width, _ = self._requested.tolist()
         room = self._buffers.room
         need = Need(
             1,
@@ -292,7 +290,7 @@ class BeamRequests:
         self._make(need, n_places, max(n_bytes, text_room(n_rows, n_rows * top_r)))
 
     def _make(self, need: Need, n_places: int, n_bytes: int) -> None:
-        """Make the buffers of the search, so many places for answers, and room for text."""
+        """Make the search's buffers, n_places places for labels, and n_bytes bytes for the text."""
         n_rows = len(self._bodies.arrays[0]) - 1
         self._buffers = buffers = self._pool.take(need)
         set_rows(buffers.rows, *self._bodies.arrays[:3])
@@ -326,14 +324,14 @@ class BeamRequests:
             buffers.call,
             buffers.search,
             buffers.answers,
-            self._given,
-            self._asked,
+            self._ready_query,
+            self._requested,
             np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
             texts=bodies.texts_at,
             form=self._form,
             allowed=self._allowed,
-            no_costs=NOT_WANTED,
+            no_costs=NO_COSTS,
             starts=spans[0],
             ends=spans[1],
             counts=np.empty(n_rows, np.int64),

@@ -1,5 +1,5 @@
-"""Fast requests in two steps: their rows are read, and answered then,
-where one kernel does not do both.
+"""Fast requests in two steps, for models for which one kernel cannot do both: first the rows are
+read, then they are answered.
 """
 
 from abc import ABC, abstractmethod
@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
-from xylem.engine.answering import Predictions
 from xylem.engine.fast_request import (
     BeamRequests,
     FastAnswer,
@@ -32,7 +31,10 @@ from xylem_store import I64, U8, Model
 
 
 class TwoSteps(ABC):
-    """Answers requests as `BeamRequests` does, in two steps. One call at a time."""
+    """Answers requests as `BeamRequests` does, but in two steps. One call at a time.
+
+    times  as of `BeamRequests`; subclasses set it
+    """
 
     times: I64
 
@@ -41,35 +43,35 @@ class TwoSteps(ABC):
         self._stages = version.stages
 
     def prepare(self) -> None:
-        """Do as `BeamRequests.prepare`: there is nothing to make here."""
+        """Do nothing: unlike `BeamRequests.prepare`, there are no buffers to make here."""
         return
 
     def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer`."""
-        began = perf_counter_ns()
-        asked = self._reader.read(message, start)
-        has_read = perf_counter_ns() if asked.n_values == TEXTS else None
-        found = self._reader.rows_read(asked)
-        if found is None:
+        start_time = perf_counter_ns()
+        query = self._reader.read(message, start)
+        read_time = perf_counter_ns() if query.n_values == TEXTS else None
+        rows_and_query = self._reader.rows_read(query)
+        if rows_and_query is None:
             return None
-        answer = self.answer_rows(RowsRead(*found), signed)
+        answer = self.answer_rows(RowsRead(*rows_and_query), signed)
         if answer is not None:
-            self._begin_at(began, has_read)
+            self._begin_at(start_time, read_time)
         return answer
 
-    def _begin_at(self, began: int, has_read: int | None) -> None:
+    def _begin_at(self, start_time: int, read_time: int | None) -> None:
         """Let an answer whose rows were read before its call have begun then.
 
-        has_read   when its texts had been read, whose rows were made from then on; None: it had
+        read_time  when its texts had been read, whose rows were made from then on; None: it had
                    none
         """
         times = self.times
-        made = self.times.item(MADE)
-        times[BEGAN] = began
-        times[HAS_READ] = made if has_read is None else has_read
-        self._stages.count_one(READ, times.item(HAS_READ) - began)
-        if has_read is not None:
-            self._stages.count_one(FEATURES, made - has_read)
+        rows_time = self.times.item(MADE)
+        times[BEGAN] = start_time
+        times[HAS_READ] = rows_time if read_time is None else read_time
+        self._stages.count_one(READ, times.item(HAS_READ) - start_time)
+        if read_time is not None:
+            self._stages.count_one(FEATURES, rows_time - read_time)
 
     @abstractmethod
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
@@ -83,7 +85,7 @@ class TwoSteps(ABC):
 
 
 class EmbeddedRequests(TwoSteps):
-    """Answers requests by a label tree whose rows an embedding makes."""
+    """Answers requests by label trees that take dense rows, which an embedding makes."""
 
     def __init__(self, version: FastVersion, predictor: EmbeddedPredictor) -> None:
         super().__init__(version)
@@ -102,11 +104,12 @@ class EmbeddedRequests(TwoSteps):
     def _embedded(self, read: RowsRead) -> RowsRead:
         """Return the rows that the embedding makes of others."""
         dense = self._embedding.rows(read.rows)
-        return RowsRead(dense, read.asked._replace(n_values=len(dense.indices)), read.number)
+        query = read.query._replace(n_values=len(dense.indices))
+        return RowsRead(dense, query, read.number)
 
 
 class PredictorRequests(TwoSteps):
-    """Answers requests by a predictor that is asked as ever; the same bits."""
+    """Answers requests by calling a predictor's `predict`, for kinds without a fast kernel."""
 
     def __init__(self, version: FastVersion, predictor: Searcher) -> None:
         super().__init__(version)
@@ -117,36 +120,32 @@ class PredictorRequests(TwoSteps):
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer_rows`."""
-        began = perf_counter_ns()
-        found = self._predict(rows, signed)
-        if found is None:
+        start_time = perf_counter_ns()
+        options = self._options(rows, signed[0].tuned)
+        if options is None:
             return None
-        searched_at = perf_counter_ns()
+        predictions = self._predictor.predict(rows.rows, options)
+        search_end = perf_counter_ns()
         present, epoch, serial = signed
-        is_tuned = rows.asked.threshold == TUNED
-        thresholds = present.thresholds[:0] if is_tuned else present.thresholds
-        predictions = predictions_json(
+        is_tuned = rows.query.threshold == TUNED
+        written = predictions_json(
             self._version.model.labels,
-            thresholds,
+            present.thresholds[:0] if is_tuned else present.thresholds,
             present.seal_at(epoch),
             serial,
-            spans_of(found),
+            spans_of(predictions),
             present.unlearned,
         )
-        self.times[:] = began, began, began, searched_at, perf_counter_ns()
+        self.times[:] = start_time, start_time, start_time, search_end, perf_counter_ns()
         self._stages.count_times(self.times)
-        return FastAnswer(rows.asked.n_rows, b",".join(predictions), is_tuned)
-
-    def _predict(self, read: RowsRead, signed: Signed) -> Predictions | None:
-        """Return the labels of rows; None if these are not within the limits."""
-        options = self._options(read, signed[0].tuned)
-        return None if options is None else self._predictor.predict(read.rows, options)
+        return FastAnswer(rows.query.n_rows, b",".join(written), is_tuned)
 
     def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
-        """Return what is asked for; None: it is not within the limits, or thresholds
-        are not known.
+        """Return the options that a query asks for.
+
+        Return None if it is not within the limits, or asks for tuned thresholds and there are none.
         """
-        n_rows, _, top_r, beam_width, kind, is_exact = read.asked
+        n_rows, _, top_r, beam_width, kind, is_exact = read.query
         if not is_taken(n_rows, top_r, beam_width, self._n_children, self._version.forms.limits):
             return None
         if kind == TUNED and tuned is None:
@@ -166,11 +165,10 @@ def fast_requests(
     stages: StageTimes | None = None,
     mask: U8 | None = None,
 ) -> FastRequests:
-    """Return what answers requests from an opened version that `predictor` serves.
+    """Return the object that answers requests to an opened version, of which `predictor` is made.
 
-    stages   where it is counted how long reading, searching and writing take; None: nobody asks
-    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None:
-             all
+    stages   counts how long reading, searching and writing take; None: it is not counted
+    mask     the labels that answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     version = FastVersion(model, featurizer, forms, stages or StageTimes(), mask)
     if isinstance(predictor, LabelSearcher):

@@ -1,4 +1,4 @@
-"""The predictor of decision trees: an opened model and sparse rows in, labels and scores out."""
+"""The predictor of decision trees: it predicts labels and scores of sparse rows."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from xylem.engine.explain import (
     ReachedLeaf,
     RoutedExplanation,
     RoutedStep,
-    most_shares,
-    told_shares,
+    empty_shares,
+    feature_shares,
 )
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.routing import reach_leaves, route_rows
@@ -20,17 +20,16 @@ from xylem_store import I32, I64, NO_RERANK, U8, Model, assemble_rerank, has_rer
 
 
 class ForestPredictor(LabelSearcher):
-    """Answers rows from one opened version of decision trees. Safe to
-    call from several threads at once.
+    """Predicts the labels of rows with one opened version of decision trees.
 
-    The answers are always exact; only labels that a reached leaf names are answered, whatever the
-    threshold.
+    Several threads may call it at once. The answers are always exact. Only labels in a leaf that
+    the row reaches are answered, whatever the threshold.
     """
 
     traversal = staticmethod(route_rows)
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model of decision trees, whose arrays have been checked."""
+        """Make a predictor of an opened model of decision trees, whose arrays have been checked."""
         is_reranked = has_rerank(model.arrays)
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
         shape = (
@@ -39,25 +38,25 @@ class ForestPredictor(LabelSearcher):
             model.manifest.n_features if is_reranked else 0,
         )
 
-        def make_own(need: Need) -> RoutingWorkspace:
+        def make_buffers(need: Need) -> RoutingWorkspace:
             return make_routing(*shape, block_rows=need.block_rows, top_r=need.top_r)
 
-        super().__init__(model, make_own, rerank)
+        super().__init__(model, make_buffers, rerank)
         child_ptr = model.ensemble.child_ptr
         self._n_levels = len(list(levels_of(child_ptr, int(child_ptr[0])))) - 1
 
     def explain(self, rows: SparseRows, row: int, label: int) -> RoutedExplanation:
-        """Return how one row of `rows` comes by its score for a label:
-        the leaves with it that it reached.
+        """Return the explanation of a label's score for one row of `rows`.
 
-        Cost: that of answering the row; for each node on the paths to these leaves its chunk, and a
-        look at the weight of each of the features.
+        It has the leaves that the row reaches and that have the label. Cost: that of predicting the
+        row; for each node on the paths to these leaves its chunk, and a look-up of each feature's
+        weight.
         """
         leaves = []
         with self._row(rows, row) as buffers:
             n_leaves = reach_leaves(buffers.call)
-            nodes = buffers.own.leaf_node[:n_leaves]
-            trees = buffers.own.leaf_tree[:n_leaves]
+            nodes = buffers.traversal_buffers.leaf_node[:n_leaves]
+            trees = buffers.traversal_buffers.leaf_tree[:n_leaves]
             weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
             for leaf, tree, weight in zip(
                 nodes.tolist(), trees.tolist(), weights.tolist(), strict=True
@@ -69,68 +68,69 @@ class ForestPredictor(LabelSearcher):
         return RoutedExplanation(leaves)
 
     def leaves_reached(self, rows: SparseRows, chosen: I64) -> tuple[I64, I32]:
-        """Return the leaves that some rows reach, level by level of all trees, empty ones left out.
+        """Return the leaves that the chosen rows reach, without empty leaves.
 
-        (ptr int64[n + 1], leaves int32[..]): of the i-th of `chosen`, leaves[ptr[i] : ptr[i + 1]].
+        The result is (ptr int64[n + 1], leaves int32[..]): the i-th of `chosen` reaches
+        leaves[ptr[i] : ptr[i + 1]], level by level of all trees.
         """
-        found = [np.empty(0, np.int32)]
+        leaves_of_rows = [np.empty(0, np.int32)]
         longest = int(np.diff(rows.indptr).argmax()) if rows.n_rows else 0
         if len(chosen):
             with self._row(rows, longest) as buffers:
                 for row in chosen.tolist():
                     buffers.call[FIRST] = row
                     n_leaves = reach_leaves(buffers.call)
-                    found.append(buffers.own.leaf_node[:n_leaves].copy())
-        ptr = np.cumsum([len(leaves) for leaves in found], dtype=np.int64)
-        return ptr, np.concatenate(found)
+                    leaves_of_rows.append(buffers.traversal_buffers.leaf_node[:n_leaves].copy())
+        ptr = np.cumsum([len(leaves) for leaves in leaves_of_rows], dtype=np.int64)
+        return ptr, np.concatenate(leaves_of_rows)
 
     @property
     def nodes_explained(self) -> int:
-        """A bound on the nodes of a label's explanation where each row reaches a leaf a tree."""
+        """A bound on the nodes of a label's explanation, if a row reaches one leaf in each tree."""
         return int(self._ensemble.child_ptr[0]) * self._n_levels
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that an argmax routing
-        scores a row, over all levels and trees.
+        """Return a bound on the children, of all levels and trees, that routing scores for a row.
 
-        There is no beam. A multiway row that enters many children costs more.
+        There is no beam. The bound holds for *argmax*; with *multiway* a row that enters many
+        children costs more.
         """
         child_ptr = self._ensemble.child_ptr
         return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering an empty row."""
+        """Compile or load every kernel that a request can need, by predicting an empty row."""
         super().warm_up()
         nothing = np.empty(0, np.int32), np.empty(0, np.float32)
         with self._row(SparseRows(np.zeros(2, np.int64), *nothing, self.n_features), 0) as buffers:
             self._path_to(len(self._ensemble.parent) - 1, buffers)
 
     def _value_at(self, leaf: int, label: int) -> np.float32:
-        """Return a label's value in a leaf, 0 where the leaf does not name it."""
+        """Return a label's value in a leaf, 0 if the leaf does not have the label."""
         first, last = self._ensemble.leaf_ptr[leaf : leaf + 2].tolist()
-        at = first + int(np.searchsorted(self._ensemble.leaf_label[first:last], label))
-        is_there = at < last and self._ensemble.leaf_label[at] == label
-        return self._ensemble.leaf_value[at] if is_there else np.float32(0.0)
+        position = first + int(np.searchsorted(self._ensemble.leaf_label[first:last], label))
+        is_there = position < last and self._ensemble.leaf_label[position] == label
+        return self._ensemble.leaf_value[position] if is_there else np.float32(0.0)
 
     def _path_to(self, leaf: int, buffers: Buffers) -> list[RoutedStep]:
         depth = depth_of(self._ensemble.parent, leaf)
         nodes = np.empty(depth, np.int32)
         margins = np.empty(depth, np.float32)
-        features, shares = most_shares(depth)
+        features, shares = empty_shares(depth)
         explain_leaf(buffers.call, leaf, nodes, margins[:0], margins, features, shares)
         return [
-            RoutedStep(node, margin, told)
-            for node, margin, told in zip(
-                nodes.tolist(), margins, told_shares(features, shares), strict=True
+            RoutedStep(node, margin, node_features)
+            for node, margin, node_features in zip(
+                nodes.tolist(), margins, feature_shares(features, shares), strict=True
             )
         ]
 
     def _mask_of(self, allowed: U8) -> U8:
         return allowed
 
-    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
+    def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
         mask = np.zeros(self.n_labels, np.uint8)
-        mask[named] = 1
+        mask[labels] = 1
         return PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:

@@ -1,5 +1,6 @@
-"""What a label's own classifiers weigh: the weights of its leaf in each label tree, decoded; the
-strongest by name, as `xylem models explain` tells them.
+"""The weights of a label's own classifiers, those of its leaf in each label tree, decoded.
+
+`xylem models explain` shows the strongest of them, by the names of their features.
 """
 
 from collections.abc import Sequence
@@ -15,15 +16,16 @@ from xylem_store import COMBINED, F32, I32, Model, TreeEnsemble, chunk_of, find_
 
 
 class LeafWeights(NamedTuple):
-    """The classifier of a label's leaf in one tree: it tells the
-    label apart from the leaf's siblings.
+    """The classifier of a label's leaf in one tree.
+
+    It distinguishes the label from the leaf's siblings.
 
     tree, leaf  the tree's number and the leaf's node
     depth       nodes on the path from below the root to the leaf
-    siblings    leaves and inner nodes beside it, under the same parent
+    siblings    the number of other nodes, leaves and inner ones, with the same parent
     bias        the constant term
-    features    int32[m]    those with a weight that is not 0, ascending
-    weights     float32[m]
+    features    int32[m]    the features whose weight is not 0, ascending
+    weights     float32[m]  their weights
     """
 
     tree: int
@@ -36,35 +38,35 @@ class LeafWeights(NamedTuple):
 
 
 def leaf_weights(ensemble: TreeEnsemble, label: int) -> list[LeafWeights]:
-    """Return the classifier of a label's leaf in each label tree that
-    has one, in the order of the trees.
+    """Return the classifiers of a label's leaves, one for each label tree that has a leaf of it.
 
-    Cost: a pass over the chunk of the leaf's parent, a tree.
+    Cost: for each tree a pass over the chunk of the leaf's parent.
     """
     return [
-        _of_leaf(ensemble, tree, leaf)
+        _weights_of_leaf(ensemble, tree, leaf)
         for tree, leaf in enumerate(ensemble.label_leaf[:, label].tolist())
         if leaf >= 0
     ]
 
 
 def mean_weights(leaves: Sequence[LeafWeights]) -> tuple[I32, F32]:
-    """Return the features of some classifiers, ascending, and their
-    weights: means, 0 where one has none.
+    """Return the features of some classifiers, ascending, and the mean of each feature's weights.
+
+    A classifier without a weight for a feature counts 0.
     """
     features, places = np.unique(
-        np.concatenate([each.features for each in leaves]), return_inverse=True
+        np.concatenate([leaf.features for leaf in leaves]), return_inverse=True
     )
-    sums = np.bincount(places, np.concatenate([each.weights for each in leaves]), len(features))
+    sums = np.bincount(places, np.concatenate([leaf.weights for leaf in leaves]), len(features))
     return features, (sums / len(leaves)).astype(np.float32)
 
 
-def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
+def _weights_of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
     parent = int(ensemble.parent[leaf])
     chunk = chunk_of(ensemble, parent)
     position = leaf - int(ensemble.child_ptr[parent])
-    own = chunk.child == position
-    features = chunk.feature[own]
+    is_of_leaf = chunk.child == position
+    features = chunk.feature[is_of_leaf]
     depth = depth_of(ensemble.parent, leaf)
     bias = float(chunk.bias[position])
     return LeafWeights(
@@ -74,7 +76,7 @@ def _of_leaf(ensemble: TreeEnsemble, tree: int, leaf: int) -> LeafWeights:
         siblings=len(chunk.bias) - 1,
         bias=bias,
         features=features,
-        weights=chunk.weight[own],
+        weights=chunk.weight[is_of_leaf],
     )
 
 
@@ -82,27 +84,29 @@ TOP = 20
 
 
 def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
-    """Return what a label's own classifiers weigh most, with the
-    keys of `xylem models explain --json`.
+    """Return the strongest weights of a label's own classifiers, as `xylem models explain --json`.
 
-    features  means over the trees that have the label, the largest in size first: {feature, weight}
-    trees     for each such tree: tree, leaf, depth, siblings, bias, and features as above. The
-              classifier is that of the label's leaf: it tells the label apart from the leaf's
+    Among the keys are:
+
+    features  the means over the trees that have the label, the largest absolute weight first:
+              {feature, weight}
+    trees     for each of these trees: tree, leaf, depth, siblings, bias, and features as above. The
+              classifier is that of the label's leaf: it distinguishes the label from the leaf's
               siblings
 
-    A feature without a name (hashing, raw) is told by its id, as a string. Raises UnknownLabel, and
+    A feature without a name (hashing, raw) is given as its id, a string. Raises UnknownLabel, and
     UnsupportedOption for models whose labels have no weights of features.
     """
     manifest = model.manifest
     where = manifest.shown
     if manifest.kind != "label-tree" or manifest.link == "softmax":
-        found = "decision trees, whose leaves count labels"
+        description = "decision trees, whose leaves count labels"
         if manifest.link == "softmax":
-            found = "softmax nodes, whose weights are of an embedding's dimensions"
+            description = "softmax nodes, whose weights are of an embedding's dimensions"
         if manifest.kind == COMBINED:
-            found = "a combined one: its members have them"
+            description = "a combined one: its members have them"
         raise UnsupportedOption(
-            f"{where}: expected a model whose labels have weights of features, found {found}"
+            f"{where}: expected a model whose labels have weights of features, found {description}"
         )
     label_id = find_name(model.labels, label)
     if label_id < 0:
@@ -112,7 +116,8 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     leaves = leaf_weights(model.ensemble, label_id)
     if not leaves:
         raise UnsupportedOption(
-            f"{where}: expected a label that has a leaf in a tree, found {label!r:.80} in none"
+            f"{where}: expected a label that has a leaf in a tree, "
+            f"found {label!r:.80}, which has none"
         )
     names = feature_names(manifest.features, model.arrays)
     return {
@@ -121,29 +126,30 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
         "label": label,
         "id": label_id,
         "link": manifest.link,
-        "features": _named(*mean_weights(leaves), names, top),
+        "features": _strongest(*mean_weights(leaves), names, top),
         "trees": [
             {
-                "tree": each.tree,
-                "leaf": each.leaf,
-                "depth": each.depth,
-                "siblings": each.siblings,
-                "bias": each.bias,
-                "features": _named(each.features, each.weights, names, top),
+                "tree": leaf.tree,
+                "leaf": leaf.leaf,
+                "depth": leaf.depth,
+                "siblings": leaf.siblings,
+                "bias": leaf.bias,
+                "features": _strongest(leaf.features, leaf.weights, names, top),
             }
-            for each in leaves
+            for leaf in leaves
         ],
     }
 
 
-def _named(
+def _strongest(
     features: I32, weights: F32, names: FeatureNames | None, top: int
 ) -> list[dict[str, Any]]:
-    """Return the strongest weights with the names of their features."""
+    """Return the `top` strongest weights, with the names of their features."""
     return [
         {
             "feature": str(features[i]) if names is None else names.name(int(features[i])),
             "weight": float(weights[i]),
         }
-        for i in np.argsort(-np.abs(weights), kind="stable")[:top].tolist()  # of equals the first
+        # stable: of equal weights the one of the smaller feature id comes first
+        for i in np.argsort(-np.abs(weights), kind="stable")[:top].tolist()
     ]

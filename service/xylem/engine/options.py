@@ -1,4 +1,4 @@
-"""How to predict: options, and thresholds and weights prepared for a model."""
+"""Options of predictions, and thresholds and weights that are prepared for a model."""
 
 from typing import NamedTuple, NewType
 
@@ -12,38 +12,39 @@ from xylem_store import F32, U8
 ALL_ALLOWED = np.empty(0, np.uint8)
 ALL_EQUAL = np.empty(0, np.float32)
 ALL_PASS = np.empty(0, np.float32)
-"""What no mask, no weights and no thresholds are for kernels."""
+"""The empty arrays by which kernels know that there is no mask, no weights, no thresholds."""
 
 
 NodeThresholds = NewType("NodeThresholds", F32)
-"""Thresholds of labels, prepared: as
-`xylem.engine.kernels.search.call.Search.log_threshold` has them.
+"""Thresholds of labels, prepared for searches: the logarithm of a threshold for each node.
 
-For decision trees float32[K], the labels' logarithms.
+The layout is that of `xylem.engine.kernels.search.call.Search.log_threshold`. For decision trees
+they are float32[K], the logarithms of the labels' thresholds.
 """
 
 NodeWeights = NewType("NodeWeights", F32)
-"""Weights of labels, prepared: float32[N], a logarithm a node; for
-decision trees float32[K], weights.
+"""Weights of labels, prepared for searches: float32[N], a logarithm for each node.
+
+For decision trees they are float32[K], the weights themselves.
 """
 
 
 class PredictOptions(NamedTuple):
-    """How to predict.
+    """Options of a prediction.
 
-    top_r       at most so many labels a row, >= 1
-    beam_width  inner nodes kept a level, >= 1; without effect when exact
-    exact       search until the answer is surely right, instead of with a beam
-    threshold   labels with at least this probability only, calibrated if the model is: a number in
-                [0, 1], which is exact whatever `exact` says, because it costs less than a beam; or
-                what Predictor.node_thresholds prepared
+    top_r       the most labels of a row, >= 1
+    beam_width  inner nodes kept on a level, >= 1; without effect when exact
+    exact       search until the answer is proved to be right, instead of with a beam
+    threshold   answer only labels of at least this probability, calibrated if the model is: a
+                number in [0, 1], for which the search is exact whatever `exact` says, because that
+                costs less than a beam; or what Predictor.node_thresholds prepared
     mask        what Predictor.label_mask prepared, or None: all labels are allowed
     weights     what Predictor.node_weights prepared, or None: labels are ranked by their
                 probability alone
-    costs       whether to count what each row costs
-    stop        uint8[1] or None: once another thread sets it, the answer is what was found until
-                then, and if exact and without a threshold, those labels of it that are surely the
-                best
+    costs       whether to count the nodes scored and bytes read for each row
+    stop        uint8[1] or None: once another thread sets it, the search ends, and the answer is
+                what it has found so far; if exact and without a threshold, only those of these
+                labels that are proved to be the best
     """
 
     top_r: int = 5
@@ -57,9 +58,9 @@ class PredictOptions(NamedTuple):
 
 
 def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> F32:
-    """Return the logarithms of thresholds as kernels take them: none, one, or those prepared.
+    """Return the logarithms of thresholds as kernels take them: [0], [1], or the prepared ones.
 
-    knots  of the model's calibration: a threshold is compared with calibrated scores
+    knots  those of the model's calibration: a threshold is compared with calibrated scores
     """
     if threshold is None:
         return ALL_PASS
@@ -69,8 +70,9 @@ def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> F3
 
 
 def logs_of(numbers: F32, knots: Knots = NO_KNOTS) -> F32:
-    """Return the logarithms of weights, or of thresholds of calibrated
-    scores, as traversals compare them.
+    """Return the logarithms that traversals compare: of weights, or of thresholds.
+
+    knots  those of the model's calibration, for thresholds of calibrated scores
     """
     logs = np.empty(len(numbers), np.float32)
     set_logs(knots, writeable(numbers), logs)
@@ -78,7 +80,7 @@ def logs_of(numbers: F32, knots: Knots = NO_KNOTS) -> F32:
 
 
 class LabelScores(NamedTuple):
-    """Scores of labels that were named.
+    """The scores of requested labels.
 
     scores  float32[..]  their probabilities
     logs    float32[..]  the logarithms; -inf where the score is 0

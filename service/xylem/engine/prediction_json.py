@@ -1,4 +1,4 @@
-"""Write predictions as JSON, their labels by name and their ids signed."""
+"""Write predictions as JSON, with the names of labels and signed ids."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,12 +13,11 @@ from xylem_store import F32, I32, I64, U8, NameTable
 
 _BYTES_A_LABEL = 128
 _BYTES_A_ROW = 512
-"""Room made for a label and a row at first; labels with long names are written again with more."""
+"""The first buffer's bytes for a label and a row; if they do not suffice, it is enlarged."""
 
 
 class Spans(NamedTuple):
-    """Answers, wherever they are: row i has labels[starts[i] :
-    ends[i]], the best first, and their scores.
+    """Answers of rows: row i has labels[starts[i] : ends[i]], the best first, and their scores.
 
     starts, ends  int64[n]
     labels        int32[..]
@@ -43,34 +42,41 @@ def predictions_json(
 ) -> list[bytes]:
     """Return the JSON of a Prediction for each row, byte for byte as orjson writes it.
 
-    thresholds  float32[K] that a label's score must reach to be named by its prediction's token;
-                [0]: none
-    seal        what signs the tokens; serial: the number of the first one, the others' follow
-    unlearned   uint8[K], 1 of labels that are not learned; [0]: all are
+    thresholds  float32[K]: a token lists the labels whose score reaches their threshold; [0]: it
+                lists all labels
+    seal        signs the tokens
+    serial      the number of the first row's token; the others follow
+    unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
     """
     n_rows = len(spans.starts)
     n_labels = len(spans.labels)
     token = np.empty(TOKEN_ROOM + 4 * n_labels, np.uint8)
     ends = np.empty(n_rows, np.int64)
     room = text_room(n_rows, n_labels)
-    what = spans[:], thresholds, (names.offsets, names.utf8, unlearned), seal[:], serial
+    arguments = spans[:], thresholds, (names.offsets, names.utf8, unlearned), seal[:], serial
     while True:
         text = np.empty(room, np.uint8)
-        if write_predictions(*what, token, text, ends):
-            return cut(text.data, ends)
+        if write_predictions(*arguments, token, text, ends):
+            return cut_texts(text.data, ends)
         room *= 4
 
 
 def text_room(n_rows: int, n_labels: int) -> int:
-    """Return the bytes that so many rows and labels of all of them are likely to need."""
+    """Return the bytes that n_rows rows with n_labels labels in all are likely to need."""
     return _BYTES_A_ROW * n_rows + _BYTES_A_LABEL * n_labels
 
 
-def cut(text: memoryview, ends: I64) -> list[bytes]:
-    """Return the texts that end at these places."""
+def cut_texts(text: memoryview, ends: I64) -> list[bytes]:
+    """Return the texts that follow each other in `text` and end at these places."""
     return [bytes(text[start:end]) for start, end in pairwise([0, *ends.tolist()])]
 
 
-def spans_of(found: Predictions) -> Spans:
-    """Return where the answers are."""
-    return Spans(found.ptr[:-1], found.ptr[1:], found.labels, found.scores, found.exact)
+def spans_of(predictions: Predictions) -> Spans:
+    """Return predictions as Spans."""
+    return Spans(
+        predictions.ptr[:-1],
+        predictions.ptr[1:],
+        predictions.labels,
+        predictions.scores,
+        predictions.exact,
+    )

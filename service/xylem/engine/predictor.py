@@ -1,7 +1,7 @@
-"""The predictor of label trees: an opened model and sparse rows in, labels and probabilities out.
+"""The predictor of label trees: it predicts labels and probabilities of sparse rows.
 
-With softmax nodes rows become dense first, by the model's embedding. All labels of many rows that
-reach their thresholds come part by part, so that memory stays bounded.
+If a model has softmax nodes, its embedding first makes the rows dense. Predictions of all labels
+that reach their thresholds are returned part by part, so that memory stays bounded.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ import numpy as np
 from xylem.base import SparseRows, offsets, writeable
 from xylem.engine.answering import Predictions
 from xylem.engine.buffers import FIRST, LAST, Need
-from xylem.engine.explain import Explanation, PathNode, most_shares, told_shares, top_features
+from xylem.engine.explain import Explanation, PathNode, empty_shares, feature_shares, top_features
 from xylem.engine.features.combined import RowEmbedding
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
@@ -41,33 +41,34 @@ from xylem_store import (
     read_only,
 )
 
-_BLOCK_ROWS_MIN = 32  # from so many rows on, rows that need the same chunk are answered together
+_BLOCK_ROWS_MIN = 32  # with fewer rows, each row is searched by itself: few share a chunk
 _BLOCK_ENTRIES_MAX = 1 << 16
-"""Rows of a block times trees times the beam width, and times top_r, at most: a few megabytes."""
+"""The most rows of a block times trees times the beam width (or top_r): a few megabytes."""
 
 
 class Predictor(Searcher):
-    """Answers rows from one opened version of label trees.
+    """Predicts the labels of rows with one opened version of label trees.
 
-    Safe to call from several threads at once.
+    Several threads may call it at once.
     """
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model of label trees, whose arrays have been checked."""
+        """Make a predictor of an opened model of label trees, whose arrays have been checked."""
         self.shape = BeamShape(model.ensemble)
         self._n_chunks = len(model.ensemble.directory)
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
-        super().__init__(model, partial(_make_own, model.ensemble, self.shape))
+        super().__init__(model, partial(_make_buffers, model.ensemble, self.shape))
         self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
     def predict_on_event_loop(
         self, rows: SparseRows, options: PredictOptions
     ) -> Predictions | None:
-        """Return what `predict` does if no more than a beam search is needed for it, else None.
+        """Return the predictions if a beam search suffices for them, else None.
 
-        What is asked for exactly is searched with a beam first: most often that finds the exact
-        answer, and knows that it is (in an ensemble hardly ever, so there it is not tried). Costs,
-        and scores that weights change, would not be those of the exact search.
+        An exact answer is first searched with a beam: most often that finds the exact answer and
+        proves it. In an ensemble it hardly ever does, so there it is not tried. Nor is it with
+        costs or weights: the costs, and the scores that weights change, would not be those of the
+        exact search.
         """
         threshold = options.threshold
         is_number = threshold is not None and not isinstance(threshold, np.ndarray)
@@ -78,74 +79,76 @@ class Predictor(Searcher):
         prepared = (
             NodeThresholds(log_thresholds(threshold, self._knots)) if is_number else threshold
         )
-        found = self.predict(rows, options._replace(exact=False, threshold=prepared))
-        return found if found.exact.all() else None
+        predictions = self.predict(rows, options._replace(exact=False, threshold=prepared))
+        return predictions if predictions.exact.all() else None
 
     def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
-        """Return how one row of `rows` comes by its score for a label, tree by tree.
+        """Return the explanation of a label's score for one row of `rows`, tree by tree.
 
-        Cost: for each node on the label's paths its chunk, and a look at the weight of each of the
-        features.
+        Cost: for each node on the label's paths its chunk, and a look-up of each feature's weight.
         """
         paths = []
         with self._row(rows, row) as buffers:
             for leaf in self._ensemble.label_leaf[:, label].tolist():
                 depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
-                nodes, (features, shares) = np.empty(depth, np.int32), most_shares(depth)
+                nodes, (features, shares) = np.empty(depth, np.int32), empty_shares(depth)
                 probabilities, scores = np.empty((2, depth), np.float32)
                 if depth:
                     explain_leaf(buffers.call, leaf, nodes, probabilities, scores, features, shares)
-                told = told_shares(features, shares)
-                paths.append(list(map(PathNode, nodes.tolist(), probabilities, scores, told)))
+                node_features = feature_shares(features, shares)
+                paths.append(
+                    list(map(PathNode, nodes.tolist(), probabilities, scores, node_features))
+                )
         return Explanation(paths)
 
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i +
-        1]], int32[..], for row i: no search.
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]], int32[..], for row i.
 
-        They have the bits of an exact search. Cost: the chunks on the labels' paths.
+        No search is needed, but they have the bits of an exact search's. Cost: the chunks on the
+        labels' paths.
         """
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         n_labels = len(labels)
-        found = LabelScores(np.empty(n_labels, np.float32), np.empty(n_labels, np.float32))
+        label_scores = LabelScores(np.empty(n_labels, np.float32), np.empty(n_labels, np.float32))
         longest = int(np.diff(arrays[0]).max(initial=0))
         buffers = self._take(self._scoring, rows.n_rows, longest)
         set_rows(buffers.rows, *arrays)
         buffers.call[FIRST] = 0
         buffers.call[LAST] = rows.n_rows
-        score_rows(buffers.call, writeable(label_ptr), writeable(labels), *found)
+        score_rows(buffers.call, writeable(label_ptr), writeable(labels), *label_scores)
         self.pool.give(buffers)
-        return found
+        return label_scores
 
     @property
     def nodes_explained(self) -> int:
-        """A bound on the nodes of a label's explanation: a path a tree."""
+        """A bound on the nodes of a label's explanation: one path in each tree."""
         return self.shape.n_trees * self.shape.n_levels
 
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that a beam search scores a row and level,
-        over all trees.
+        """Return a bound on the children, of all trees, that a beam search scores for a row and
+        level.
         """
         return self.shape.n_trees * min(beam_width, self._n_chunks) * self._widest
 
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes).
+        """Prepare one threshold for each label, float32[K] in [0, 1], for PredictOptions.
 
-        A node's threshold is the least of the labels' below it (Jasinska et al. 2016, appendix B).
+        A node's threshold is the least one of the labels below it (Jasinska et al. 2016, appendix
+        B). Cost: O(nodes).
         """
         least = -greatest_below(self._ensemble, -logs_of(thresholds, self._knots), -np.inf)
         return NodeThresholds(np.append(least, np.full(LANES, np.inf, np.float32)))
 
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
+        """Prepare one weight for each label, float32[K], finite and > 0, for PredictOptions.
 
         Cost: O(nodes).
         """
         return NodeWeights(greatest_below(self._ensemble, logs_of(weights), -np.inf))
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by
-        answering empty rows in every way.
+        """Compile or load every kernel that a request can need, by predicting empty rows with all
+        kinds of options.
         """
         nothing = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
         row = SparseRows(np.zeros(2, np.int64), *nothing)
@@ -186,20 +189,20 @@ class Predictor(Searcher):
         if n_rows < _BLOCK_ROWS_MIN:
             return 1
         in_entries = _BLOCK_ENTRIES_MAX // (self.shape.n_trees * max(plan.beam_width, plan.top_r))
-        most = max(1, min(in_entries, self.shape.rows_at_once(plan.beam_width)))
-        n_blocks = -(-n_rows // most)
+        rows_max = max(1, min(in_entries, self.shape.rows_at_once(plan.beam_width)))
+        n_blocks = -(-n_rows // rows_max)
         return -(-n_rows // n_blocks)
 
 
 def _traversal(options: PredictOptions) -> Callable[..., None]:
-    """Return the kernel for the options."""
+    """Return the kernel of the traversal for some options."""
     if options.threshold is None:
         return best_first_rows if options.exact else beam_rows
     is_one_for_all = not isinstance(options.threshold, np.ndarray)
     return threshold_rows if options.exact or is_one_for_all else beam_rows
 
 
-def _make_own(
+def _make_buffers(
     ensemble: TreeEnsemble, shape: BeamShape, need: Need
 ) -> BeamWorkspace | QueueWorkspace:
     if need.block_rows == 0:
@@ -208,10 +211,10 @@ def _make_own(
 
 
 class EmbeddedPredictor(Predictor):
-    """Answers rows from one opened version whose link is softmax. Thread-safe."""
+    """Predicts the labels of rows with one opened version whose link is softmax. Thread-safe."""
 
     def __init__(self, model: Model) -> None:
-        """Take an opened model, whose arrays have been checked."""
+        """Make a predictor of an opened model, whose arrays have been checked."""
         self.embedding = RowEmbedding(assemble_embedding(model.manifest.n_features, model.arrays))
         super().__init__(model)
 
@@ -225,14 +228,15 @@ class EmbeddedPredictor(Predictor):
 
     @property
     def nodes_explained(self) -> int:
-        """Do as `Predictor.nodes_explained`; here a node costs a look
-        at each dimension for each feature.
+        """The bound of `Predictor.nodes_explained` times the dimensions of a dense row.
+
+        Here a node costs a look-up of every dimension for each feature.
         """
         n_dims: int = self.embedding.dim
         return super().nodes_explained * n_dims
 
     def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
-        """Return as many rows: those chosen dense, the others without features."""
+        """Return as many rows: the chosen ones made dense, the others without features."""
         sizes = np.zeros(rows.n_rows, np.int64)
         sizes[chosen] = self.embedding.dim
         dense = self.embedding.rows(rows.take(np.flatnonzero(sizes)))
@@ -245,33 +249,34 @@ class EmbeddedPredictor(Predictor):
             yield search
 
     def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
-        """Return how one row of `rows` comes by its score for a
-        label: what each of its features adds.
+        """Return the explanation of a label's score for one row of `rows`, by its sparse features.
 
-        A node's margin is linear in the features: a feature's share of it is told less its share of
-        what the node's children have on average, by their probabilities.
+        A node's margin is linear in the features. A feature's contribution to a node is its share
+        of the node's margin, minus its share of the mean margin of the node and its siblings,
+        weighted by their probabilities.
         """
-        alone = rows.cut(row, row + 1)
-        dense = self.embedding.rows(alone)
-        shares = self.embedding.shares(alone.indices, alone.values)
-        found = super().explain(dense, 0, label)
+        single_row = rows.cut(row, row + 1)
+        dense = self.embedding.rows(single_row)
+        shares = self.embedding.shares(single_row.indices, single_row.values)
+        explanation = super().explain(dense, 0, label)
         trees = []
-        for path in found.trees:
+        for path in explanation.trees:
             nodes = []
             for node in path:
                 added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
-                features = top_features(alone.indices, added.astype(np.float32))
+                features = top_features(single_row.indices, added.astype(np.float32))
                 nodes.append(node._replace(features=features))
             trees.append(nodes)
         return Explanation(trees)
 
     def _pull_of(self, node: int, r: F64) -> F64:
-        """Return the weights of a node less the mean of its siblings'
-        and its own, by their probabilities.
+        """Return the weights of a node minus the mean weights of the node and its siblings.
+
+        The mean is weighted by the nodes' probabilities for the dense row `r`, float64[dim].
         """
-        above = int(self._ensemble.parent[node])
-        first, last = self._ensemble.child_ptr[above : above + 2].tolist()
-        weights = dense_weights(self._ensemble, above, self.embedding.dim)
+        parent = int(self._ensemble.parent[node])
+        first, last = self._ensemble.child_ptr[parent : parent + 2].tolist()
+        weights = dense_weights(self._ensemble, parent, self.embedding.dim)
         margins = weights @ r + self._ensemble.node_bias[first:last]
         p = np.exp(margins - margins.max())
         pull: F64 = weights[node - first] - (p / p.sum()) @ weights
@@ -279,7 +284,7 @@ class EmbeddedPredictor(Predictor):
 
 
 PLACES_MAX = 1 << 24
-"""Places for predicted labels at a time: rows of a part times labels of the model."""
+"""The most places for predicted labels at a time: rows of a part times labels of the model."""
 
 
 def predict_parts(
@@ -291,8 +296,8 @@ def predict_parts(
 ) -> Iterator[Predictions]:
     """Yield the predictions of the rows, one part after the other.
 
-    threshold_of  is asked for the threshold of each part
-    on_done       is told how many rows have been answered
+    threshold_of  returns the threshold; it is called for each part
+    on_done       is called with the number of rows that have been predicted
     """
     step = max(1, PLACES_MAX // predictor.n_labels)
     for first in range(0, rows.n_rows, step):
@@ -309,17 +314,18 @@ def predict_all(
     threads: int,
     on_done: Callable[[int], None],
 ) -> tuple[I64, I32]:
-    """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach
-    the threshold.
+    """Return (ptr int64[n + 1], labels int32[..]), all labels that reach the threshold.
+
+    Row i has labels[ptr[i] : ptr[i + 1]].
     """
     return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
 
 
 def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:
-    """Return (ptr int64[n + 1], labels int32[..]) of the answers of parts, without their scores."""
+    """Join the predictions of parts; return (ptr int64[n + 1], labels int32[..])."""
     ptrs = [np.zeros(1, np.int64)]
     labels = []
-    for found in parts:
-        ptrs.append(found.ptr[1:] + ptrs[-1][-1])
-        labels.append(found.labels)
+    for predictions in parts:
+        ptrs.append(predictions.ptr[1:] + ptrs[-1][-1])
+        labels.append(predictions.labels)
     return np.concatenate(ptrs), np.concatenate(labels)

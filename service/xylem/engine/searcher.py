@@ -1,6 +1,4 @@
-"""What answers rows from an opened model, whatever its kind: calls of traversals on
-pooled buffers.
-"""
+"""The base classes of predictors: they call a model's traversals on buffers from a pool."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -13,8 +11,8 @@ from numba import types
 from numpy.typing import NDArray
 
 from xylem.base import SparseRows, UnknownLabel, writeable
-from xylem.engine.answering import NOT_WANTED, Predictions, gather, in_parts, places_for
-from xylem.engine.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
+from xylem.engine.answering import NO_COSTS, Predictions, empty_answers, gather, in_parts
+from xylem.engine.buffers import FIRST, LAST, BufferPool, Buffers, MakeBuffers, Need
 from xylem.engine.explain import AnyExplanation
 from xylem.engine.kernels.search.calibrated import Knots
 from xylem.engine.kernels.search.call import set_answers, set_rows, set_search
@@ -46,8 +44,9 @@ from xylem_store import (
 )
 
 PREDICTED_MAX = 1000
-"""Labels that a row counts as predicted, at most: the best ones. A
-finite bound on what an event touches.
+"""The most labels that count as predicted for a row: the best ones.
+
+It bounds how many labels one feedback event can change.
 """
 
 _NUMBERS = frozenset({int, float})
@@ -55,11 +54,13 @@ _NUMBERS = frozenset({int, float})
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan(Uncopyable):
-    """What options mean for a model.
+    """How a model's search is done for some options.
 
-    traversal   answers a Call
-    beam_width  the most nodes of a level that there must be room for
+    traversal   the kernel that answers a Call
+    beam_width  the most nodes of a level, for which the buffers must have room
+    top_r       the most labels of a row
     search      the fields of its Search
+    stop        the stop flag of the options, or None
     """
 
     traversal: Callable[..., None]
@@ -70,19 +71,19 @@ class SearchPlan(Uncopyable):
 
 
 class Searcher(Uncopyable, ABC):
-    """Answers rows from one opened version. Safe to call from several threads at once.
+    """Predicts the labels of rows with one opened version. Several threads may call it at once.
 
-    The answer to a row depends on the row, the options and the model only.
+    The answer to a row depends only on the row, the options and the model.
 
     pool  the idle buffers of the model's traversals
     """
 
-    def __init__(self, model: Model, make_own: MakeOwn, rerank: Rerank = NO_RERANK) -> None:
-        """Take an opened model of the kind that it answers, whose arrays have been checked.
+    def __init__(self, model: Model, make_buffers: MakeBuffers, rerank: Rerank = NO_RERANK) -> None:
+        """Make a searcher of an opened model of the right kind, whose arrays have been checked.
 
-        make_own   makes a traversal's own buffers. It does not hold this searcher: a cycle would
-                   keep the model until the collector comes, which looks at nothing that a server
-                   began with
+        make_buffers   makes the buffers that only this traversal uses. It must not refer to this
+                       searcher: the cycle would keep the model alive until the garbage collector
+                       runs, and a server excludes from collection all that it had at its start
         """
         self._ensemble = model.ensemble
         self._link = LINK_CODES[model.manifest.link]
@@ -91,7 +92,7 @@ class Searcher(Uncopyable, ABC):
         self.n_features = model.manifest.n_features
         calibration = assemble_calibration(model.manifest, model.arrays)
         self._knots: Knots = (writeable(calibration.x), writeable(calibration.y))
-        self.pool = BufferPool(model.ensemble, rerank, calibration, make_own)
+        self.pool = BufferPool(model.ensemble, rerank, calibration, make_buffers)
         self._addresses: dict[Callable[..., None], int] = {}
         self._row_plan = self._plan(PredictOptions(top_r=1, beam_width=1))
         options = PredictOptions()
@@ -100,31 +101,35 @@ class Searcher(Uncopyable, ABC):
     @property
     @abstractmethod
     def nodes_explained(self) -> int:
-        """A bound on the nodes of a label's explanation, each with
-        a look at all features of the row.
+        """A bound on the nodes of a label's explanation; each node costs a look-up of all features
+        of the row.
         """
 
     @abstractmethod
     def children_scored(self, beam_width: int) -> int:
-        """Return a bound on the children that a search of this width scores for a row at once."""
+        """Return a bound on the children that a search of this beam width scores for a row.
+
+        It is a bound for a level, or for the whole search where it has no levels.
+        """
 
     @abstractmethod
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i +
-        1]] for row i, as an exact search's.
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i.
+
+        They are the scores that an exact search finds.
         """
 
     @abstractmethod
     def explain(self, rows: SparseRows, row: int, label: int) -> AnyExplanation:
-        """Return how one row of `rows` comes by its score for a label."""
+        """Return the explanation of a label's score for one row of `rows`."""
 
     @abstractmethod
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions."""
+        """Prepare one threshold for each label, float32[K] in [0, 1], for PredictOptions."""
 
     @abstractmethod
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions."""
+        """Prepare one weight for each label, float32[K], finite and > 0, for PredictOptions."""
 
     @abstractmethod
     def warm_up(self) -> None:
@@ -132,14 +137,14 @@ class Searcher(Uncopyable, ABC):
 
     @abstractmethod
     def _mask_of(self, allowed: U8) -> U8:
-        """Return the mask of labels that are allowed, uint8[K], as searches take it."""
+        """Return the mask that searches take, from that of the allowed labels, uint8[K]."""
 
     @abstractmethod
     def _plan(self, options: PredictOptions) -> SearchPlan:
-        """Return what the options mean here."""
+        """Return the plan of the search for some options."""
 
     def _search(self, options: PredictOptions, beam_width: int, is_sure: bool) -> tuple[Any, ...]:
-        """Return the fields of a Search."""
+        """Return the fields of a Search, in their order, for some options."""
         mask = ALL_ALLOWED if options.mask is None else options.mask
         weight = ALL_EQUAL if options.weights is None else options.weights
         log_threshold = log_thresholds(options.threshold, self._knots)
@@ -147,44 +152,47 @@ class Searcher(Uncopyable, ABC):
         return self._link, beam_width, top_r, is_sure, mask, weight, log_threshold
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
-        """Return how many of n_rows rows are to go through the
-        chunks together; 0: it is by a queue.
+        """Return how many of n_rows rows should go through the chunks together.
+
+        0 stands for a traversal with a queue.
         """
         return 1
 
     def _paths(self) -> Paths:
-        """Return the paths from labels to what a search compares thresholds with."""
+        """Return the paths from labels to the nodes whose thresholds a search compares."""
         return NO_PATHS
 
     def predict_on_event_loop(
         self, rows: SparseRows, options: PredictOptions
     ) -> Predictions | None:
-        """Return what `predict` does if that surely takes no longer than usual, as
-        here; else None.
+        """Return the predictions if they certainly take no longer than usual, else None.
+
+        Here it is `predict`; a subclass may return None.
         """
         return self.predict(rows, options)
 
     def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
-        """Answer rows on so many threads, the same bits with any number; 1: on the
-        calling thread.
+        """Return the predictions of rows, which have the same bits with any number of threads.
+
+        With one thread, the calling thread does it all.
         """
         plan = self._plan_of(options)
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         indptr = arrays[0]
         n_rows = len(indptr) - 1
         if n_rows == 1 and not options.costs:
-            return self._answer_one(plan, arrays, indptr.item(1) - indptr.item(0))
+            return self._answer_row(plan, arrays, indptr.item(1) - indptr.item(0))
         n_together = -(-n_rows // threads)
         longest = int(np.diff(indptr).max(initial=0))
-        costs = np.empty((n_rows, 2), np.int64) if options.costs else NOT_WANTED
-        out = *places_for(n_rows, plan.top_r), costs
+        costs = np.empty((n_rows, 2), np.int64) if options.costs else NO_COSTS
+        out = *empty_answers(n_rows, plan.top_r), costs
 
         def answer(first: int, last: int) -> None:
             buffers = self._take(plan, n_together, longest)
             set_rows(buffers.rows, *arrays)
             set_answers(buffers.answers, *out)
             self._run(plan, buffers, first, last)
-            set_answers(buffers.answers, *buffers.kept)
+            set_answers(buffers.answers, *buffers.row_answers)
             self.pool.give(buffers)
 
         if threads > 1 and n_rows > 1:
@@ -199,12 +207,12 @@ class Searcher(Uncopyable, ABC):
         deny: Sequence[str] | None = None,
         among: U8 | None = None,
     ) -> U8 | None:
-        """Return the mask for PredictOptions of the labels that are
-        allowed (None: all) and not denied.
+        """Return the mask, for PredictOptions, of the labels that are allowed and not denied.
 
-        among  uint8[K], 0 for labels that are denied in any case; None: there are none
+        allow  names of labels; None allows all
+        among  uint8[K], 0 for labels that are denied in any case; None if there are none
 
-        Raises UnknownLabel. Cost: O(nodes) of label trees, O(labels) of decision trees.
+        Raises UnknownLabel. Cost: O(nodes) for label trees, O(labels) for decision trees.
         """
         if allow is None and deny is None and among is None:
             return None
@@ -214,46 +222,46 @@ class Searcher(Uncopyable, ABC):
         return self._mask_of(allowed if among is None else allowed & among)
 
     def move_thresholds(self, prepared: NodeThresholds, labels: I32, thresholds: F32) -> None:
-        """Bring `prepared` up to date in place where thresholds[labels],
-        float32[K] in [0, 1], have changed.
+        """Update `prepared` in place after the thresholds of some labels have changed.
 
-        Predictions may go on meanwhile, see `xylem.thresholds.live.served`; two such calls may not.
-        Cost: the labels' paths to the roots of label trees.
+        thresholds  float32[K] in [0, 1], of which thresholds[labels] have changed
+
+        Predictions may run at the same time, see `xylem.thresholds.live.served`; two such calls may
+        not. Cost: the labels' paths to the roots of label trees.
         """
         move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared)
 
     def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
-        """Return rows of which those chosen are what `row_search` takes: here all
-        are, as they are.
+        """Return as many rows, of which the chosen ones are in the form that `row_search` takes.
+
+        Here the rows have that form already.
         """
         return rows
 
     @contextmanager
     def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
-        """Return the exact search for labels that reach these thresholds,
-        for a kernel that calls it by rows.
+        """Return the exact search for labels that reach these thresholds, for kernels to call.
 
-        Rows have so many features at most.
+        Kernels call it for one row at a time, which has at most n_features features.
         """
         options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared)
         address, buffers = self.row_buffers(options, n_features)
-        counts, labels, *_ = buffers.kept
+        counts, labels, *_ = buffers.row_answers
         yield RowSearch(
             address=address,
             call=buffers.call,
             rows=buffers.rows,
             n_found=counts,
-            found=labels[0],
+            labels=labels[0],
             paths=self._paths(),
             knots=self._knots,
         )
         self.pool.give(buffers)
 
     def row_buffers(self, options: PredictOptions, n_features: int) -> tuple[int, Buffers]:
-        """Return the address of the traversal for some options,
-        and buffers whose call is for row 0.
+        """Return the address of the traversal for some options, and buffers for calls of row 0.
 
-        Rows have so many features at most. The buffers' answers are `kept`.
+        Rows have at most n_features features. The answers go to the buffers' `row_answers`.
         """
         plan = self._plan(options)
         buffers = self._take(plan, 1, n_features)
@@ -265,7 +273,7 @@ class Searcher(Uncopyable, ABC):
 
     @contextmanager
     def _row(self, rows: SparseRows, row: int) -> Iterator[Buffers]:
-        """Hand out buffers whose call is for one row."""
+        """Yield buffers whose call is for one row of `rows`."""
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         first, last = arrays[0][row : row + 2].tolist()
         buffers = self._take(self._row_plan, 1, last - first)
@@ -275,27 +283,26 @@ class Searcher(Uncopyable, ABC):
         yield buffers
         self.pool.give(buffers)
 
-    def _answer_one(
+    def _answer_row(
         self, plan: SearchPlan, arrays: tuple[NDArray[Any], ...], n_features: int
     ) -> Predictions:
-        """Answer a row alone, on buffers that are kept: arrays made for
-        a call cost as much as small rows.
+        """Answer a single row, into the arrays of pooled buffers.
+
+        New output arrays for the call would cost as much as the search of a small row.
         """
         buffers = self._take(plan, 1, n_features)
         set_rows(buffers.rows, *arrays)
         self._run(plan, buffers, 0, 1)
-        counts, labels, scores, exact, costs = buffers.kept
+        counts, labels, scores, exact, costs = buffers.row_answers
         n = counts.item(0)
-        found = Predictions(
+        predictions = Predictions(
             np.array((0, n)), labels[0, :n].copy(), scores[0, :n].copy(), exact.copy(), costs
         )
         self.pool.give(buffers)
-        return found
+        return predictions
 
     def _take(self, plan: SearchPlan, n_rows: int, n_features: int) -> Buffers:
-        """Return buffers for n_rows rows of up to n_features
-        features, whose call has the plan's search.
-        """
+        """Return buffers for n_rows rows of up to n_features features, with the plan's search."""
         block_rows = self._block_rows(plan, n_rows)
         buffers = self.pool.take(Need(block_rows, n_features, plan.beam_width, plan.top_r))
         if buffers.plan is not plan:
@@ -304,7 +311,7 @@ class Searcher(Uncopyable, ABC):
         return buffers
 
     def _run(self, plan: SearchPlan, buffers: Buffers, first: int, last: int) -> None:
-        """Answer rows first .. last - 1 of a call on this thread."""
+        """Answer the rows first .. last - 1 of a call on this thread."""
         call = buffers.call
         call[FIRST] = first
         call[LAST] = last
@@ -316,9 +323,9 @@ class Searcher(Uncopyable, ABC):
         buffers.watch(buffers.work.stop)
 
     def _plan_of(self, options: PredictOptions) -> SearchPlan:
-        """Return what the options mean here; the same as for the call before if they say the same.
+        """Return the plan for some options, the last call's plan if its options were equal.
 
-        That is, if all is the same object, or the same number: arrays are not looked into.
+        They are equal if each field is the same object or the same number: arrays are not compared.
         """
         last, plan = self._last
         if last is not options and not all(
@@ -331,50 +338,48 @@ class Searcher(Uncopyable, ABC):
 
 
 class LabelSearcher(Searcher):
-    """Answers rows exactly, whatever the beam; masks, thresholds and
-    weights apply to the labels' scores.
+    """Predicts exactly, whatever the beam width; masks, thresholds and weights apply to the labels'
+    scores.
 
-    A label that no search finds for a row has the score 0.
+    A label that the search does not find for a row has the score 0.
     """
 
     traversal: Callable[..., None]
 
     @abstractmethod
-    def _options_for(self, row: SparseRows, named: I32) -> PredictOptions:
-        """Return the options that find the scores of some labels for one row."""
+    def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
+        """Return the options of a search that finds the scores of some labels for one row."""
 
     def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i +
-        1]] for row i: 0 of one not found.
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i.
 
-        Cost: that of answering the rows, and a look at all labels for each.
+        A label that is not found has the score 0. Cost: that of predicting the rows, and O(labels)
+        for each row.
         """
         scores = np.zeros(len(labels), np.float32)
         of_label = np.zeros(self.n_labels, np.float32)
         for row in range(rows.n_rows):
-            alone = rows.cut(row, row + 1)
-            at = slice(label_ptr[row], label_ptr[row + 1])
-            found = self.predict(alone, self._options_for(alone, labels[at]))
-            of_label[found.labels] = found.scores
-            scores[at] = of_label[labels[at]]
-            of_label[found.labels] = 0
+            single_row = rows.cut(row, row + 1)
+            row_span = slice(label_ptr[row], label_ptr[row + 1])
+            predictions = self.predict(single_row, self._options_for(single_row, labels[row_span]))
+            of_label[predictions.labels] = predictions.scores
+            scores[row_span] = of_label[labels[row_span]]
+            of_label[predictions.labels] = 0
         return LabelScores(scores, logs_of(scores))
 
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
-        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions.
+        """Prepare one threshold for each label, float32[K] in [0, 1], for PredictOptions.
 
         Cost: O(labels).
         """
         return NodeThresholds(logs_of(thresholds, self._knots))
 
     def node_weights(self, weights: F32) -> NodeWeights:
-        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions:
-        as they are.
-        """
+        """Return the weights of labels, float32[K], finite and > 0, unchanged."""
         return NodeWeights(writeable(weights))
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering an empty row."""
+        """Compile or load every kernel that a request can need, by predicting an empty row."""
         nothing = np.empty(0, np.int32), np.empty(0, np.float32)
         row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
         self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
@@ -389,7 +394,7 @@ class LabelSearcher(Searcher):
 def label_ids(labels: NameTable, names: Sequence[str], where: str) -> I32:
     """Return the ids of labels, int32[m].
 
-    Raises UnknownLabel, which says where in a request they are.
+    Raises UnknownLabel, whose message begins with `where`, the place of the names in a request.
     """
     ids = find_all(labels, names)
     if len(ids) and ids.min() < 0:

@@ -1,6 +1,4 @@
-"""Metrics of rankings and decisions, and the figures of an evaluation
-as `xylem evaluate --json` has them.
-"""
+"""Metrics of rankings and decisions, and the figures that `xylem evaluate --json` prints."""
 
 from xylem_store import face_of
 

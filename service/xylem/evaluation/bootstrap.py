@@ -1,21 +1,23 @@
-"""Whether one model is better than another on the same rows, or the rows happened to suit it.
+"""Test whether one model is better than another on the same rows, or the rows happened to suit it.
 
-How large a difference is: an interval. Source: Efron, Tibshirani 1993, "An introduction to the
-bootstrap", chapter 13. The rows are drawn anew, with replacement, as often as asked; each draw
-measures both models on the same rows (a paired bootstrap): what both find easy or hard cancels out.
-Deviation: percentiles of macro-F are those of the draws about their own mean, laid about the
-difference on all rows. Macro-F of a draw lacks the rare labels of the third of the rows that are
-not in it: the difference would lie at the end of its interval.
+An interval says how large the difference is. Source: Efron, Tibshirani 1993, "An introduction to
+the bootstrap", chapter 13. The rows are drawn with replacement, `resamples` times; each draw
+measures both models on the same rows (a paired bootstrap), so that what both find easy or hard
+cancels out. Deviation: percentiles of macro-F are those of the draws about their own mean, laid
+about the difference on all rows. A draw lacks a third of the rows, and with them the rare labels
+that only these have, so its macro-F is another one: without the deviation the difference would lie
+at the end of its interval.
 
-Whether there is one: a paired randomisation test. If neither model is better, each row could as
-well have had the answers of the two exchanged. p is the share of all exchanges whose difference is
-at least as large as the one on the rows, of either sign. Source: Fisher 1935, "The design of
-experiments", section 21; for measures that are no means of rows, as macro-F, Yeh 2000, "More
-accurate tests for the statistical significance of result differences" (COLING). Where there are
-more exchanges than draws, these are drawn, and p = (b + 1) / (m + 1) of m draws, b of them as
-large: Phipson, Smyth 2010, "Permutation p-values should never be zero". At most a share p of all
-samples without a difference has so small a p, however few rows differ. The interval says less
-there: percentiles of draws of a few rows take few values.
+A paired randomisation test says whether there is a difference. If neither model is better, the
+answers of the two models could as well have been exchanged on each row. p is the share of all
+exchanges whose difference is at least as large as the one on the rows, of either sign. Source:
+Fisher 1935, "The design of experiments", section 21; for measures that are no means of rows, as
+macro-F, Yeh 2000, "More accurate tests for the statistical significance of result differences"
+(COLING). If there are more exchanges than draws, exchanges are drawn, and p = (b + 1) / (m + 1) for
+m draws, of which b have so large a difference: Phipson, Smyth 2010, "Permutation p-values should
+never be zero". At most a share p of all samples without a difference has so small a p, however few
+rows differ. The interval says less in this case: percentiles of draws of a few rows take few
+values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,16 +37,18 @@ LEVEL = 0.95
 MACRO_F = "macro_f"
 
 TIE = 1e-9
-"""Differences, in percent, that are closer are equal: sums in
-another order differ in their last bits.
+"""Differences, in percent, that are closer than this are equal.
+
+Sums in another order differ in their last bits.
 """
 
 
 class Difference(NamedTuple):
-    """A figure of two models, in percent, and the interval that LEVEL of all draws of rows lie in.
+    """A figure of two models, in percent, with the interval of their difference.
 
+    a, b        the figure of each model
     difference  b - a
-    low, high   of the difference
+    low, high   the interval that a share LEVEL of the differences of all draws lies in
     p           of the paired randomisation test, above 0 and at most 1
     """
 
@@ -57,17 +61,17 @@ class Difference(NamedTuple):
 
     @property
     def real(self) -> bool:
-        """Return whether a difference so large is rare where there is none: p is at
-        most 1 - LEVEL.
-        """
+        """Return whether so large a difference is rare without a cause: p is at most 1 - LEVEL."""
         return self.p <= 1.0 - LEVEL + TIE
 
 
 class DecisionPair(NamedTuple):
-    """What two models decided of the same K labels and n rows, as `ones_at` has it.
+    """The decisions of two models on the same K labels and n rows, in the form of `ones_at`.
 
-    hits       of each model where a label is true and predicted
-    predicted  of each where it is predicted; true: where it is true
+    hits       for each model, where a label is true and predicted
+    predicted  for each model, where a label is predicted
+    true       where a label is true
+    empty      what F is if nothing is true and nothing is predicted
     """
 
     hits: Sequence[csr_array]
@@ -77,8 +81,9 @@ class DecisionPair(NamedTuple):
 
 
 def ones_at(rows: I64, labels: I64, shape: tuple[int, int]) -> csr_array:
-    """Return a matrix of labels and rows with a one, float64, at each
-    of these places, none of them twice.
+    """Return a float64 matrix of labels and rows with a one at each of these places.
+
+    No place may occur twice.
     """
     return csr_array((np.ones(len(rows)), (labels, rows)), shape)
 
@@ -86,12 +91,12 @@ def ones_at(rows: I64, labels: I64, shape: tuple[int, int]) -> csr_array:
 def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
     """Return P@1, P@3, P@5 and nDCG@5 of each row in percent, float64[n] each.
 
-    They are those of `ranking_metrics`, whose figures are their means.
+    The figures of `ranking_metrics` are the means of these.
     """
     sums, _ = row_sums(ranked, truth.labels, truth.unknown, max(*KS, NDCG_K))
-    found = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
-    found[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
-    return found
+    figures = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
+    figures[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
+    return figures
 
 
 def compare_rows(
@@ -102,37 +107,40 @@ def compare_rows(
     seed: int,
     on_progress: Callable[[int], None],
 ) -> dict[str, Difference]:
-    """Return for each figure how two models differ: the means of a and b, and MACRO_F of decisions.
+    """Return the difference of two models in each figure: the means of a and b, and MACRO_F.
 
-    a, b         float64[n] a figure, of the same n rows
-    on_progress  is told how many draws are done
+    a, b         the figures of each model by name, float64[n] each, of the same n rows
+    decisions    what MACRO_F is computed from; None: it is left out
+    resamples    number of draws
+    on_progress  called with the number of draws that are done
 
     Deterministic by the seed. Cost: resamples * (n + pairs + labels).
     """
     names = list(a)
     n_rows = len(a[names[0]])
-    apart = np.stack([b[name] - a[name] for name in names], axis=1)
+    differences = np.stack([b[name] - a[name] for name in names], axis=1)
     random = np.random.default_rng(seed)
-    drawn = np.empty((resamples, len(names) + (decisions is not None)))
+    resampled = np.empty((resamples, len(names) + (decisions is not None)))
     for i in range(resamples):
         on_progress(i)
         weights = np.bincount(random.integers(0, n_rows, n_rows), minlength=n_rows).astype(
             np.float64
         )
-        drawn[i, : len(names)] = weights @ apart / n_rows
+        resampled[i, : len(names)] = weights @ differences / n_rows
         if decisions is not None:
-            drawn[i, -1] = np.diff(_macro_f(_counts(decisions, weights), decisions.empty))[0]
+            resampled[i, -1] = np.diff(_macro_f(_counts(decisions, weights), decisions.empty))[0]
     on_progress(resamples)
-    whole = [(float(a[name].mean()), float(b[name].mean())) for name in names]
-    exchanges = [_exchange_means(column) for column in apart.T]
+    overall = [(float(a[name].mean()), float(b[name].mean())) for name in names]
+    exchanges = [_exchange_means(column) for column in differences.T]
     if decisions is not None:
         names.append(MACRO_F)
         of_a, of_b = _macro_f(_counts(decisions, np.ones(n_rows)), decisions.empty).tolist()
-        whole.append((of_a, of_b))
-        drawn[:, -1] += of_b - of_a - drawn[:, -1].mean()
+        overall.append((of_a, of_b))
+        # centred on the difference on all rows: the module's text says why
+        resampled[:, -1] += of_b - of_a - resampled[:, -1].mean()
         exchanges.append(_exchange_decisions(decisions))
     tail = 100.0 * (1.0 - LEVEL) / 2.0
-    intervals = np.percentile(drawn, [tail, 100.0 - tail], axis=0).T
+    intervals = np.percentile(resampled, [tail, 100.0 - tail], axis=0).T
     return {
         name: Difference(
             a=of_a,
@@ -143,16 +151,17 @@ def compare_rows(
             p=randomisation_test(of_b - of_a, exchange, resamples, random),
         )
         for name, (of_a, of_b), (low, high), exchange in zip(
-            names, whole, intervals, exchanges, strict=True
+            names, overall, intervals, exchanges, strict=True
         )
     }
 
 
 class Exchange(NamedTuple):
-    """What exchanging the answers of two models on some rows does to a difference.
+    """The effect on a difference of exchanging the answers of two models on some rows.
 
     n_rows      rows on which their answers differ
-    difference  of a figure, in percent, when those of these rows are exchanged, bool[n_rows]
+    difference  function from bool[n_rows], the rows whose answers are exchanged, to the difference
+                of a figure, in percent
     """
 
     n_rows: int
@@ -162,10 +171,13 @@ class Exchange(NamedTuple):
 def randomisation_test(
     observed: float, exchange: Exchange, draws: int, random: np.random.Generator
 ) -> float:
-    """Return the two-sided p of a difference by the paired
-    randomisation test (see the module's text).
+    """Return the two-sided p of a difference by the paired randomisation test.
 
-    draws  so many exchanges are drawn, unless all of them are no more
+    The module's text describes the test.
+
+    observed  the difference on the rows
+    draws     number of exchanges that are drawn; if there are no more exchanges than this, all of
+              them are tried instead
     """
     n_rows = exchange.n_rows
     is_exact = n_rows < draws.bit_length()
@@ -177,31 +189,32 @@ def randomisation_test(
     return n_as_large / (1 << n_rows) if is_exact else (n_as_large + 1) / (draws + 1)
 
 
-def _exchange_means(apart: F64) -> Exchange:
-    """Return what exchanges do to the mean of the differences of rows, float64[n]."""
-    differing = apart[np.abs(apart) > TIE]
+def _exchange_means(differences: F64) -> Exchange:
+    """Return the effect of exchanges on the mean of the rows' differences, float64[n]."""
+    differing = differences[np.abs(differences) > TIE]
     return Exchange(
         len(differing),
-        lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(apart),
+        lambda swapped: float(np.where(swapped, -differing, differing).sum()) / len(differences),
     )
 
 
 def _exchange_decisions(pair: DecisionPair) -> Exchange:
-    """Return what exchanges do to the difference of macro-F."""
+    """Return the effect of exchanges on the difference in macro-F."""
     rows = np.flatnonzero(abs(pair.predicted[0] - pair.predicted[1]).sum(axis=0))
-    apart = [(parts[0] - parts[1])[:, rows] for parts in (pair.hits, pair.predicted)]
+    differences = [(parts[0] - parts[1])[:, rows] for parts in (pair.hits, pair.predicted)]
     counts = _counts(pair, np.ones(pair.true.shape[1]))
 
     def difference(swapped: Bools) -> float:
-        moved = np.stack([part @ swapped for part in apart], axis=1)
+        moved = np.stack([part @ swapped for part in differences], axis=1)
         return float(np.diff(_macro_f([counts[0] - moved, counts[1] + moved], pair.empty))[0])
 
     return Exchange(len(rows), difference)
 
 
 def _counts(pair: DecisionPair, weights: F64) -> list[F64]:
-    """Return the hits of each label, and how often it is true and
-    predicted, of both models, float64[K, 2].
+    """Return the counts that F of each label needs, for each of two models, float64[K, 2].
+
+    The columns are the hits, and the number of times the label is true plus those it is predicted.
 
     weights  float64[n], whole numbers: how often each row counts
     """
@@ -212,7 +225,7 @@ def _counts(pair: DecisionPair, weights: F64) -> list[F64]:
 
 
 def _macro_f(counts: Sequence[F64], empty: EmptyConvention) -> F64:
-    """Return macro-F of the counts of both models in percent, float64[2]."""
+    """Return macro-F of the counts of each of two models in percent, float64[2]."""
     return np.array(
         [100.0 * f_scores(of_model.astype(np.int64), empty).mean() for of_model in counts]
     )

@@ -1,10 +1,12 @@
-"""Whether scores are probabilities, what a threshold for all labels would give, and calibration:
-the probability that a label is true, fitted to held-out predictions, rising with its score.
+"""Reliability of scores, a threshold for all labels, and calibration of scores to probabilities.
+
+Calibration maps a score to the probability that its label is true. The map is fitted to held-out
+predictions and rises with the score.
 
 Source of calibration: Zadrozny and Elkan 2002, "Transforming classifier scores into accurate
 multiclass probability estimates", section 3: isotonic regression, by pool adjacent violators. Two
-deviations: the steps become a line through the middle of each block, and no piece is flat, so that
-no two scores become one.
+deviations: the steps are replaced by a line through the middle of each block, and no piece is flat,
+so that different scores stay different.
 """
 
 from typing import NamedTuple
@@ -15,51 +17,46 @@ from xylem.engine import calibrate_scores
 from xylem_store import F32, F64, I64, KNOTS_MAX, Bools, Calibration
 
 BLOCK_MIN = 50
-"""Predictions that a block of the fit has, at least: with fewer, its
-share of true ones is an accident.
-"""
+"""The fewest predictions of a block of the fit: with fewer, its share of true ones is chance."""
 
 SLOPE_MIN = 1e-3
-"""How far the map keeps from the constants 0 and 1: by this much of
-a score, and of what it lacks to 1.
-"""
+"""The map keeps a distance from 0 and 1: this share of the score, and of 1 - the score."""
 
 
 def fit_calibration(scores: F32, are_true: Bools) -> Calibration:
     """Return the map from scores to the share of true labels among predictions of such scores.
 
     scores, are_true  float32[n] in [0, 1], bool[n]; n >= 1
+
     Cost: a sort. Deterministic.
     """
     distinct, place = np.unique(scores, return_inverse=True)
     values = distinct.astype(np.float64)
     n = np.bincount(place).astype(np.float64)
     hits = np.bincount(place, are_true).astype(np.float64)
-    starts = _joined(pooled(hits, n), n)
+    starts = _join_small_blocks(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
     x = np.add.reduceat(n * values, starts) / n_block
     y = np.add.reduceat(hits, starts) / n_block
     y = np.clip(y, SLOPE_MIN * x, 1 - SLOPE_MIN * (1 - x))
     end = y[-1] + SLOPE_MIN * (1 - x[-1])
-    return _rising(np.concatenate([[0.0], x, [1.0]]), np.concatenate([[0.0], y, [end]]))
+    return _rising_knots(np.concatenate([[0.0], x, [1.0]]), np.concatenate([[0.0], y, [end]]))
 
 
 def apply_calibration(calibration: Calibration, scores: F32) -> F32:
-    """Return what becomes of scores, float32[n] in [0, 1], as
-    searches of a calibrated version have it.
-    """
-    found = np.empty(len(scores), np.float32)
-    calibrate_scores((calibration.x, calibration.y), scores, found)
-    return found
+    """Return scores, float32[n] in [0, 1], calibrated as searches of a calibrated version do."""
+    calibrated = np.empty(len(scores), np.float32)
+    calibrate_scores((calibration.x, calibration.y), scores, calibrated)
+    return calibrated
 
 
 def pooled(hits: F64, n: F64) -> I64:
-    """Return where the blocks of the isotonic fit to hits / n start,
-    weighed by n: int64[blocks], ascending.
+    """Return where the blocks of the isotonic fit to hits / n start: int64[blocks], ascending.
 
-    hits, n  float64[places]; n > 0
-    Means of blocks ascend strictly: places that would not join the block before (pool adjacent
-    violators).
+    hits, n  float64[places], n > 0; n are the weights of the places
+
+    Means of blocks ascend strictly: a place whose mean does not lie above that of the block before
+    joins this block (pool adjacent violators).
     """
     starts: list[int] = []
     block_hits: list[float] = []
@@ -76,58 +73,61 @@ def pooled(hits: F64, n: F64) -> I64:
     return np.array(starts, np.int64)
 
 
-def _joined(starts: I64, n: F64) -> I64:
-    """Return where blocks start once each has BLOCK_MIN predictions,
-    and there is room for their knots.
+def _join_small_blocks(starts: I64, n: F64) -> I64:
+    """Return where blocks start after small blocks were joined.
 
-    starts  int64[blocks]; n: how many predictions each place counts
-    A block that is too small joins the next one, the last the one before: means of neighbours still
-    ascend.
+    starts  int64[blocks]
+    n       number of predictions of each place
+
+    Each block has at least BLOCK_MIN predictions, which is doubled until there is room for the
+    blocks' knots. A block that is too small joins the next one, the last block the one before it:
+    the means of neighbours still ascend.
     """
     sizes = np.add.reduceat(n, starts)
     least = BLOCK_MIN
     while True:
-        taken = [0]
+        kept_blocks = [0]
         size = 0.0
-        for block, more in enumerate(sizes.tolist()):
+        for block, block_size in enumerate(sizes.tolist()):
             if size >= least:
-                taken.append(block)
+                kept_blocks.append(block)
                 size = 0.0
-            size += more
-        if size < least and len(taken) > 1:
-            taken.pop()
-        if len(taken) <= KNOTS_MAX - 2:
-            return starts[taken]
+            size += block_size
+        if size < least and len(kept_blocks) > 1:
+            kept_blocks.pop()
+        if len(kept_blocks) <= KNOTS_MAX - 2:
+            return starts[kept_blocks]
         least *= 2
 
 
-def _rising(x: F64, y: F64) -> Calibration:
-    """Return the knots as float32, without those that float32 does not tell from a neighbour.
+def _rising_knots(x: F64, y: F64) -> Calibration:
+    """Return the knots as float32, without those that are not above their neighbour in float32.
 
-    The first and the last stay: they are the ends of the scale.
+    The first and the last stay, because they are the ends of the scale.
     """
     knots = np.stack([x, y]).astype(np.float32)
     first = knots[:, 0]
     last = knots[:, -1]
-    kept = []
-    before = first
+    inner_knots = []
+    previous = first
     for knot in knots[:, 1:-1].T:
-        if (knot > before).all() and (knot < last).all():
-            kept.append(knot)
-            before = knot
-    found = np.ascontiguousarray(np.stack([first, *kept, last], axis=1))
-    return Calibration(found[0].copy(), found[1].copy())
+        if (knot > previous).all() and (knot < last).all():
+            inner_knots.append(knot)
+            previous = knot
+    distinct_knots = np.ascontiguousarray(np.stack([first, *inner_knots, last], axis=1))
+    return Calibration(distinct_knots[0].copy(), distinct_knots[1].copy())
 
 
 N_BINS = 15
 
 STEPS = 100
-"""Thresholds are tried at 1 / STEPS, 2 / STEPS and so on."""
+"""The thresholds that are tried are 1 / STEPS, 2 / STEPS and so on."""
 
 
 class ReliabilityBin(NamedTuple):
-    """Predictions with scores from `low` to `high`: their number,
-    mean score and share of true ones.
+    """The predictions with scores from `low` to `high`.
+
+    `n` is their number; the others are their mean score and their share of true ones.
     """
 
     low: float
@@ -138,12 +138,12 @@ class ReliabilityBin(NamedTuple):
 
 
 def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
-    """Return the bins of equal width that hold predictions, ascending: of N_BINS at most.
+    """Return the bins of equal width that have predictions, ascending; at most N_BINS.
 
     Source: Guo, Pleiss, Sun, Weinberger 2017, "On calibration of modern neural networks", section
     2: a reliability diagram.
 
-    scores, are_true  float32[n] in [0, 1], bool[n]: predictions and whether their label is true
+    scores, are_true  float32[n] in [0, 1], bool[n]: predictions, and whether their label is true
     """
     bins = np.minimum((scores * N_BINS).astype(np.int64), N_BINS - 1)
     n = np.bincount(bins, minlength=N_BINS)
@@ -158,18 +158,27 @@ def reliability(scores: F32, are_true: Bools) -> list[ReliabilityBin]:
 
 
 def calibration_error(bins: list[ReliabilityBin]) -> float | None:
-    """Return the expected calibration error, 0 to 1: how far
-    score and share of true ones are apart.
+    """Return the expected calibration error, from 0 to 1; None without any prediction.
 
-    Source: Guo et al. 2017, equation (3). None where there is no prediction.
+    It is the mean distance between the score and the share of true ones. Source: Guo et al. 2017,
+    equation (3).
     """
-    n = sum(each.n for each in bins)
-    return sum(each.n * abs(each.mean_score - each.share_true) for each in bins) / n if n else None
+    n = sum(reliability_bin.n for reliability_bin in bins)
+    return (
+        sum(
+            reliability_bin.n * abs(reliability_bin.mean_score - reliability_bin.share_true)
+            for reliability_bin in bins
+        )
+        / n
+        if n
+        else None
+    )
 
 
 class ThresholdPoint(NamedTuple):
-    """What one threshold for all labels gives, in percent; `precision`
-    is None where nothing is predicted.
+    """Precision and recall of one threshold for all labels, in percent.
+
+    `precision` is None if nothing is predicted.
     """
 
     threshold: float
@@ -186,16 +195,17 @@ class ThresholdSweep:
 
     def add(self, scores: F32, are_true: Bools) -> None:
         """Count predictions: float32[n] in [0, 1], bool[n]."""
-        # thresholds as float32: a score that is one of them reaches it
-        at = np.searchsorted(_thresholds(), scores, "right")
-        self._all += np.bincount(at, minlength=STEPS + 1)
-        self._hits += np.bincount(at[are_true], minlength=STEPS + 1)
+        # thresholds are float32 as scores are, so that a score equal to one reaches it
+        n_reached = np.searchsorted(_thresholds(), scores, "right")
+        self._all += np.bincount(n_reached, minlength=STEPS + 1)
+        self._hits += np.bincount(n_reached[are_true], minlength=STEPS + 1)
 
     def points(self, n_true: int) -> list[ThresholdPoint]:
-        """Return a point a threshold, ascending; n_true labels are true in all,
-        unknown ones too.
+        """Return a point for each threshold, ascending.
+
+        n_true  number of labels that are true in all rows, those too that the model does not know
         """
-        n, hits = self._reaching().tolist()
+        n, hits = self._counts_reaching().tolist()
         return [
             ThresholdPoint(
                 threshold, 100.0 * h / m if m else None, 100.0 * h / n_true if n_true else 0.0
@@ -204,14 +214,15 @@ class ThresholdSweep:
         ]
 
     def best(self, n_true: int) -> float:
-        """Return the threshold of the most micro-F, of equals the highest; n_true as
-        in `points`.
+        """Return the threshold with the most micro-F, the highest one among equals.
+
+        n_true  as in `points`
         """
-        n, hits = self._reaching()
+        n, hits = self._counts_reaching()
         f = 2.0 * hits / np.maximum(n + n_true, 1)
         return (STEPS - int(np.argmax(f[::-1]))) / STEPS
 
-    def _reaching(self) -> I64:
+    def _counts_reaching(self) -> I64:
         """Return the predictions, and the true ones, that reach each threshold, int64[2, STEPS]."""
         return np.cumsum(np.stack([self._all, self._hits])[:, ::-1], axis=1)[:, ::-1][:, 1:]
 

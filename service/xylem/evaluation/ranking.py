@@ -1,7 +1,6 @@
-"""Metrics: which predictions are true, of the first k of a ranking,
-propensity-scored, and F of predicted sets.
+"""Metrics of the first k labels of rankings, propensity-scored metrics, and F of predicted sets.
 
-Those of rankings are as the Extreme Classification Repository defines them.
+Metrics of rankings are defined as by the Extreme Classification Repository.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,9 @@ B = 1.5
 
 
 def constants_of(parameters: Mapping[str, object]) -> tuple[float, float]:
-    """Return a and b, with which a version was trained: the defaults where its trainer takes none.
+    """Return the constants a and b that a version was trained with.
+
+    They are A and B if its trainer takes none.
 
     parameters  of the trainer, as the version's manifest has them
     """
@@ -38,11 +39,11 @@ def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = 
 
     label_counts  [K], training rows of each label
     n_rows        training rows, at least 1
-    a, b          constants of the data set; the repository's defaults
+    a, b          constants of the data set; the defaults are the repository's
     """
     c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
-    found: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
-    return found
+    probabilities: F64 = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
+    return probabilities
 
 
 KS = (1, 3, 5)
@@ -50,8 +51,9 @@ RECALL_K = 5
 
 
 class PredictedRows(NamedTuple):
-    """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from
-    best to worst.
+    """Labels predicted for n rows: `ptr` int64[n + 1] and `labels` int32[..].
+
+    A ranking goes from best to worst.
     """
 
     ptr: I64
@@ -59,12 +61,12 @@ class PredictedRows(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What is true.
+    """The true labels of n rows.
 
     labels     those that the model knows
-    unknown    int32[n], how many more each row has that the model does not know: no prediction can
-               hit them
-    n_unknown  how many labels these are
+    unknown    int32[n], number of further labels of each row, which the model does not know: no
+               prediction can hit them
+    n_unknown  number of distinct labels that the model does not know
     """
 
     labels: LabelRows
@@ -76,8 +78,8 @@ class RowSums(NamedTuple):
     """Sums over the first 1 .. k labels of each row's ranking, float64[n, k] each.
 
     hits   true labels
-    gain   1 / log2(rank + 1) of true labels, ranks from 1
-    ideal  the same of a ranking that begins with all true labels of the row; at least 1
+    gain   1 / log2(rank + 1) of true labels, with ranks from 1
+    ideal  the gain of a ranking that begins with all true labels of the row; at least 1
     """
 
     hits: F64
@@ -88,20 +90,19 @@ class RowSums(NamedTuple):
 def mark_true(predicted: PredictedRows, truth: LabelRows) -> Bools:
     """Return for each prediction whether its label is true in its row, bool[..].
 
-    Raises ValueError when the numbers of rows differ. Cost: O(m log n), without a kernel to
-    compile.
+    Raises ValueError if the numbers of rows differ. Cost: O(m log n), without a kernel to compile.
     """
     n_rows = len(predicted.ptr) - 1
     if n_rows != truth.n_rows:
         raise ValueError(f"expected predictions for {truth.n_rows} rows, found {n_rows}")
-    # true labels ascend within a row, and so do these numbers over all rows
-    true = _places(truth.indptr, truth.indices, truth.n_labels)
-    if not len(true):
+    # true labels ascend within a row, so these places ascend over all rows
+    true_places = _places(truth.indptr, truth.indices, truth.n_labels)
+    if not len(true_places):
         return np.zeros(len(predicted.labels), np.bool_)
-    asked = _places(predicted.ptr, predicted.labels, truth.n_labels)
-    at = np.minimum(np.searchsorted(true, asked), len(true) - 1)
-    found: Bools = true[at] == asked
-    return found
+    predicted_places = _places(predicted.ptr, predicted.labels, truth.n_labels)
+    positions = np.minimum(np.searchsorted(true_places, predicted_places), len(true_places) - 1)
+    is_true: Bools = true_places[positions] == predicted_places
+    return is_true
 
 
 def ranks_of(ptr: I64) -> I64:
@@ -122,9 +123,9 @@ def _places(ptr: I64, labels: I32, n_labels: int) -> I64:
 def row_sums(
     ranked: PredictedRows, labels: LabelRows, unknown: I32, k: int
 ) -> tuple[RowSums, Bools]:
-    """Return the sums of each row, and which predictions are true.
+    """Return the sums of each row, and for each prediction whether it is true.
 
-    unknown  int32[n], true labels of each row that no prediction can hit
+    unknown  int32[n], number of true labels of each row that no prediction can hit
     """
     is_true = mark_true(ranked, labels)
     row = rows_of(ranked.ptr)
@@ -135,7 +136,9 @@ def row_sums(
     best = np.cumsum(gains)[np.minimum(np.arange(k), np.maximum(n_true, 1)[:, None] - 1)]
     cells = row[hit], rank[hit]
     sums = RowSums(
-        _running(cells, 1.0, best.shape), _running(cells, gains[rank[hit]], best.shape), best
+        _running_sums(cells, 1.0, best.shape),
+        _running_sums(cells, gains[rank[hit]], best.shape),
+        best,
     )
     return sums, is_true
 
@@ -147,7 +150,7 @@ def ranking_metrics(
 
     Source: the repository's page "Performance metrics", and the definitions of its evaluation
     scripts: P@k divides by k however few labels are predicted or true; nDCG@k by the gain of min(k,
-    true labels) hits; PSP@k and PSnDCG@k weigh a hit with 1 / propensity and are the ratio of the
+    true labels) hits; PSP@k and PSnDCG@k weight a hit with 1 / propensity and are the ratio of the
     mean to the mean of the best ranking. R@k divides by the number of true labels. A row without
     true labels scores 0 in each.
 
@@ -155,7 +158,7 @@ def ranking_metrics(
     propensities        float64[n_labels] in (0, 1]
     unknown_propensity  of labels that the model does not know
 
-    There is a row at least. Raises ValueError when the numbers of rows differ. Memory: O(n).
+    There must be at least one row. Raises ValueError if the numbers of rows differ. Memory: O(n).
     Deterministic.
     """
     labels, unknown, _ = truth
@@ -166,34 +169,36 @@ def ranking_metrics(
     hit = is_true & (rank < k_max)
     first = rows_of(ranked.ptr)[hit], rank[hit], weights[ranked.labels[hit]]
     best = _best_weights(labels, unknown, weights, 1.0 / unknown_propensity, k_max)
-    found: dict[str, float] = {}
-    found |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
-    found |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
+    figures: dict[str, float] = {}
+    figures |= {f"P@{k}": 100.0 * float(sums.hits[:, k - 1].mean()) / k for k in KS}
+    figures |= {f"nDCG@{k}": 100.0 * float((sums.gain / sums.ideal)[:, k - 1].mean()) for k in KS}
     for name, gains, ideal in (
         ("PSP", np.ones(k_max), 1.0),
         ("PSnDCG", _discounts(k_max), sums.ideal),
     ):
-        weighed, most = (
-            (_running((row, at), weight * gains[at], sums.hits.shape) / ideal).sum(axis=0)
-            for row, at, weight in (first, best)
+        weighed, ideal_sums = (
+            (_running_sums((row, ranks), weight * gains[ranks], sums.hits.shape) / ideal).sum(
+                axis=0
+            )
+            for row, ranks, weight in (first, best)
         )
-        ratios = np.divide(weighed, most, out=np.zeros(k_max), where=most > 0)
-        found |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
+        ratios = np.divide(weighed, ideal_sums, out=np.zeros(k_max), where=ideal_sums > 0)
+        figures |= {f"{name}@{k}": 100.0 * float(ratios[k - 1]) for k in KS}
     n_true = np.maximum(np.diff(labels.indptr) + unknown, 1)
-    found[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
-    return found
+    figures[f"R@{RECALL_K}"] = 100.0 * float((sums.hits[:, RECALL_K - 1] / n_true).mean())
+    return figures
 
 
 def _discounts(k: int) -> F64:
-    """Return what a hit at each of the first k ranks is worth, float64[k]."""
-    found: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
-    return found
+    """Return the gain of a hit at each of the first k ranks, float64[k]."""
+    discounts: F64 = 1.0 / np.log2(np.arange(k) + 2.0)
+    return discounts
 
 
-def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
-    """Return float64[n, k]: the sums of values along each row's ranks.
+def _running_sums(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]) -> F64:
+    """Return float64[n, k]: the cumulative sums of values along each row's ranks.
 
-    cells  row and rank of each value, no two alike
+    cells  row and rank of each value; no two are equal
     """
     table = np.zeros(shape)
     table[cells] = values
@@ -202,14 +207,12 @@ def _running(cells: tuple[I64, I64], values: F64 | float, shape: tuple[int, ...]
 
 
 def _best_weights(
-    labels: LabelRows, unknown: I32, weights: F64, of_unknown: float, k: int
+    labels: LabelRows, unknown: I32, weights: F64, unknown_weight: float, k: int
 ) -> tuple[I64, I64, F64]:
-    """Return row, rank and weight of the k true labels of each row
-    that weigh most, the heaviest first.
-    """
-    more = np.minimum(unknown, k)
-    row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), more)])
-    weight = np.concatenate([weights[labels.indices], np.full(more.sum(), of_unknown)])
+    """Return row, rank and weight of the k heaviest true labels of each row, the heaviest first."""
+    n_unknown = np.minimum(unknown, k)
+    row = np.concatenate([rows_of(labels.indptr), np.repeat(np.arange(labels.n_rows), n_unknown)])
+    weight = np.concatenate([weights[labels.indices], np.full(n_unknown.sum(), unknown_weight)])
     order = np.lexsort((-weight, row))
     row = row[order]
     weight = weight[order]
@@ -219,20 +222,21 @@ def _best_weights(
 
 
 EmptyConvention = Literal["one", "zero"]
-"""What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one"
-the convention of the papers on extreme F-measures.
+"""The value of F if nothing is true and nothing is predicted.
+
+"zero" is scikit-learn's default, "one" the convention of the papers on extreme F-measures.
 """
 
 CONVENTIONS: tuple[EmptyConvention, ...] = ("zero", "one")
 
 USUAL_EMPTY: EmptyConvention = "zero"
-"""The convention where none is named: a label that never occurs earns nothing."""
+"""The default convention: a label that never occurs earns nothing."""
 
 
 def empty_convention(text: object, name: str) -> EmptyConvention:
-    """Return the convention of empty labels that an option of this name says.
+    """Return the convention of empty labels that a text names. Raises BadParameter.
 
-    Raises BadParameter.
+    name  the option that the text is the value of, for the error
     """
     if text in CONVENTIONS:
         return text
@@ -240,7 +244,7 @@ def empty_convention(text: object, name: str) -> EmptyConvention:
 
 
 class FMeasures(NamedTuple):
-    """F-measures in percent, and the convention under which they hold."""
+    """F-measures in percent, and the convention of empty labels that they follow."""
 
     macro_f: float
     micro_f: float
@@ -249,17 +253,17 @@ class FMeasures(NamedTuple):
 
 
 def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -> FMeasures:
-    """Return macro-F (mean over labels), micro-F (of all
-    decisions) and instance-F (mean over rows).
+    """Return the F-measures of predicted sets of labels.
 
-    F is 2 hits / (true + predicted). `empty` says what it is where that is 0 / 0: of a label for
-    macro-F, of a row for instance-F, of everything for micro-F.
+    Macro-F is the mean over labels, micro-F is that of all decisions, instance-F the mean over
+    rows. F is 2 hits / (true + predicted). `empty` is the convention for 0 / 0: of a label in
+    macro-F, of a row in instance-F, of all decisions in micro-F.
 
     predicted  the labels of each row, without repeats, out of the K that the model knows
     truth      labels that the model does not know count as missed in micro-F and instance-F;
-               macro-F is the mean over K + n_unknown labels, theirs is 0
+               macro-F is the mean over K + n_unknown labels, where unknown ones have 0
 
-    There is a row and a label at least. Raises ValueError when the numbers of rows differ.
+    There must be at least one row and one label. Raises ValueError if the numbers of rows differ.
     Deterministic.
     """
     labels, unknown, n_unknown = truth
@@ -277,7 +281,7 @@ def f_measures(predicted: PredictedRows, truth: Truth, empty: EmptyConvention) -
 
 
 class LabelCounts(NamedTuple):
-    """What was decided of each label, int64[K] each.
+    """The decisions about each label, int64[K] each.
 
     support    rows in which it is true
     hits       rows in which it is true and predicted
@@ -294,7 +298,7 @@ class LabelCounts(NamedTuple):
 
 
 def count_labels(decided: PredictedRows, truth: LabelRows) -> LabelCounts:
-    """Return the counts of each label. Raises ValueError when the numbers of rows differ."""
+    """Return the counts of each label. Raises ValueError if the numbers of rows differ."""
     columns = truth.indices, decided.labels[mark_true(decided, truth)], decided.labels
     return LabelCounts(*(np.bincount(labels, minlength=truth.n_labels) for labels in columns))
 

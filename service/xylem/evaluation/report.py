@@ -1,4 +1,4 @@
-"""The report of an evaluation: all its figures, as `xylem evaluate --json` has them."""
+"""The report of an evaluation: all figures that `xylem evaluate --json` prints."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from xylem.evaluation.ranking import (
 from xylem_store import I64
 
 Report = dict[str, float | int | str | None]
-"""Figures by name; None for one that cannot be had."""
+"""Figures by name; None for a figure that cannot be computed."""
 
 
 def evaluation_report(
@@ -31,22 +31,22 @@ def evaluation_report(
 ) -> Report:
     """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
 
-    ranked        the first labels of each row (five at least, if so many exist)
-    decided       the labels of each row at the thresholds that are to be judged
+    ranked        the first labels of each row (at least five, if there are so many)
+    decided       the labels of each row at the thresholds that are measured
     truth         the true labels
-    label_counts  int64[K], training rows of each label, for the propensities; None where nobody
-                  knows (models of other libraries): then the propensity-scored figures are None
-    constants     of the propensities, a and b
+    label_counts  int64[K], training rows of each label, for the propensities; None if they are not
+                  known (models of other libraries): then the propensity-scored figures are None
+    constants     a and b of the propensities
 
-    Raises ValueError when the numbers of rows differ.
+    Raises ValueError if the numbers of rows differ.
     """
     is_known = label_counts is not None and n_training_rows > 0
     if label_counts is None or not is_known:
         label_counts = np.zeros(truth.labels.n_labels, np.int64)
         n_training_rows = 1
-    known = propensities(label_counts, n_training_rows, *constants)
-    of_unknown = float(propensities(0, n_training_rows, *constants))
-    ranking = ranking_metrics(ranked, truth, known, of_unknown)
+    label_propensities = propensities(label_counts, n_training_rows, *constants)
+    unknown_propensity = float(propensities(0, n_training_rows, *constants))
+    ranking = ranking_metrics(ranked, truth, label_propensities, unknown_propensity)
     scored: Report = {
         name: None if name.startswith("PS") and not is_known else value
         for name, value in ranking.items()

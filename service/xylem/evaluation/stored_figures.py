@@ -1,6 +1,4 @@
-"""What a version keeps of its figures on validation rows, so that
-two versions can be compared later.
-"""
+"""The figures on validation rows that a version stores, so that versions can be compared later."""
 
 from typing import Any
 
@@ -20,12 +18,12 @@ from xylem.evaluation.ranking import (
 from xylem_store import I64, NameTable, name_of
 
 STARTS = (0, 1, 10, 100, 1000)
-"""The training rows at which bands begin."""
+"""The lowest number of training rows of each band."""
 
 BANDS = ("0", "1-9", "10-99", "100-999", "1000+")
 
 Band = dict[str, str | int | float | None]
-"""A band's figures by name; None for a share of nothing."""
+"""The figures of a band by name; None for a share of nothing."""
 
 
 def frequency_bands(
@@ -37,15 +35,16 @@ def frequency_bands(
 ) -> list[Band] | None:
     """Return the figures of each band that has labels, the rarest first; shares in percent.
 
-    band     its numbers of training rows, one of BANDS
-    labels   how many there are; support: how often they are true
+    band     its range of training rows, one of BANDS
+    labels   number of its labels
+    support  how often they are true
     P@k      of the band's labels among the first k of all rows, the share that is true
-    R@5      of the band's true labels, the share among the first 5 of their row
-    macro_f  the mean of F of the band's labels, as decided
+    R@5      of the band's true labels, the share that is among the first 5 of their row
+    macro_f  the mean F of the band's labels, as decided
 
     ranked         the first 5 labels of each row, or more; without repeats
-    training_rows  int64[K], the training rows of each label; None, where nobody counted: there are
-                   no bands
+    training_rows  int64[K], the training rows of each label; None if they are not known: then there
+                   are no bands, and None is returned
     """
     if training_rows is None:
         return None
@@ -54,17 +53,18 @@ def frequency_bands(
     band_of = np.searchsorted(STARTS, training_rows, "right") - 1
     predicted_in = band_of[ranked.labels]
     f = counts.f(empty)
-    found = []
+    bands = []
     for band in np.unique(band_of).tolist():
         members = band_of == band
-        here = predicted_in == band
+        in_band = predicted_in == band
         support = int(counts.support[members].sum())
-        firsts = {k: is_true[here & (rank < k)] for k in KS}
+        firsts = {k: is_true[in_band & (rank < k)] for k in KS}
         shares = {
-            f"P@{k}": 100.0 * float(of.mean()) if len(of) else None for k, of in firsts.items()
+            f"P@{k}": 100.0 * float(are_true.mean()) if len(are_true) else None
+            for k, are_true in firsts.items()
         }
-        hits = int(is_true[here & (rank < RECALL_K)].sum())
-        found.append(
+        hits = int(is_true[in_band & (rank < RECALL_K)].sum())
+        bands.append(
             {
                 "band": BANDS[band],
                 "labels": int(members.sum()),
@@ -74,16 +74,14 @@ def frequency_bands(
                 "macro_f": 100.0 * float(f[members].mean()),
             }
         )
-    return found
+    return bands
 
 
 LABELS_MAX = 1000
-"""Labels whose figures are kept, at most: those that are true most often."""
+"""The figures of at most so many labels are stored: those that are true most often."""
 
 NAMES_BYTES_MAX = 100_000
-"""The names of these labels, in bytes of UTF-8, at most: with longer names fewer
-labels are kept.
-"""
+"""The limit for the names of these labels, in bytes of UTF-8: longer names mean fewer labels."""
 
 _DIGITS = 6
 
@@ -91,20 +89,22 @@ _DIGITS = 6
 def kept_figures(
     counts: LabelCounts, bins: list[ReliabilityBin], bands: list[Band] | None, names: NameTable
 ) -> dict[str, Any]:
-    """Return the figures that a version keeps, as JSON takes them.
+    """Return the figures that a version stores, as JSON takes them.
 
     bands              see `frequency_bands`
-    calibration_error  from 0 to 1, None without a prediction; reliability: the bins behind it
+    calibration_error  from 0 to 1, None without a prediction
+    reliability        the bins that calibration_error is computed from
     labels             {label, support, hits, predicted} of the labels that are true most often, at
-                       most LABELS_MAX; of equals the smaller id first
-    labels_true        how many labels are true in some row
+                       most LABELS_MAX; among equals the smaller id first
+    labels_true        number of labels that are true in some row
     """
     return {
         "bands": bands
         and [{key: _rounded(value) for key, value in band.items()} for band in bands],
         "calibration_error": _rounded(calibration_error(bins)),
         "reliability": [
-            {key: _rounded(value) for key, value in each._asdict().items()} for each in bins
+            {key: _rounded(value) for key, value in reliability_bin._asdict().items()}
+            for reliability_bin in bins
         ],
         "labels": _label_figures(counts, names),
         "labels_true": int((counts.support > 0).sum()),
@@ -114,7 +114,7 @@ def kept_figures(
 def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]]:
     """Return the figures of the labels with the most support."""
     order = np.argsort(-counts.support, kind="stable")[:LABELS_MAX]
-    found: list[dict[str, Any]] = []
+    figures: list[dict[str, Any]] = []
     room = NAMES_BYTES_MAX
     for label in order[counts.support[order] > 0].tolist():
         name = name_of(names, label)
@@ -122,8 +122,8 @@ def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]
         if room < 0:
             break
         support, hits, predicted = (int(column[label]) for column in counts)
-        found.append({"label": name, "support": support, "hits": hits, "predicted": predicted})
-    return found
+        figures.append({"label": name, "support": support, "hits": hits, "predicted": predicted})
+    return figures
 
 
 def _rounded(value: Any) -> Any:

@@ -1,16 +1,18 @@
-"""Criteria of decision trees: the entropies of their leaves, and what a node's split is worth.
+"""Criteria of decision trees: the entropies of their leaves, and measures of a node's split.
 
 Source: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (sections 3 and 4),
 for trees of two children a node; the objective of wider nodes is that of Jernite et al. 2017
 (equation 6), which for two children is the same. Pure functions of the labels that were counted at
 nodes.
 
-Conventions: n nodes, breadth-first from the root, `child_ptr` as in `xylem_store.ensemble.Tree`.
-The *share* of a label at a node is its count over the sum of the node's counts, so a row with
-several labels counts once for each of them. The *weight* of a leaf is its sum over that of all
-leaves: a row that reaches several leaves counts in each. A node without counts weighs nothing.
+Conventions: there are n nodes, breadth-first from the root, with `child_ptr` as in
+`xylem_store.ensemble.Tree`. The *share* of a label at a node is its count over the sum of the
+node's counts, so a row with several labels counts once for each of them. The *weight* of a leaf is
+its sum over that of all leaves: a row that reaches several leaves counts in each. A node without
+counts weighs nothing.
 
-Of a label tree: the labels below its nodes, what it has put together (Learned trees, table 4).
+`tree_labels` lists the labels below the nodes of a label tree, which shows what the tree has put
+together (Learned trees, table 4).
 """
 
 import heapq
@@ -23,16 +25,14 @@ from numpy.typing import NDArray
 from xylem_store import F64, I32, I64, TreeEnsemble, levels_of
 
 MODIFIED_GINI_C = 3.0
-"""The constant of the modified Gini entropy where a report names
-none; the paper asks for more than 2.
-"""
+"""The default constant of the modified Gini entropy; the paper requires more than 2."""
 
 
 WEIGHT_BYTES = 12
-"""A weight of a tree in equation 20: feature, child and value, as `xylem estimate` counts it."""
+"""Bytes of a tree's weight in equation 20, as `xylem estimate` counts: feature, child and value."""
 
 FLAT_WEIGHT_BYTES = 8
-"""A weight of flat one-vs-rest: feature and value."""
+"""Bytes of a weight of flat one-vs-rest: feature and value."""
 
 
 class NodeCounts(NamedTuple):
@@ -64,8 +64,8 @@ class Criteria(NamedTuple):
     shannon        sum over labels of share * ln(1 / share), in [0, ln K]
     gini           sum of share * (1 - share), in [0, 1 - 1/K]
     modified_gini  sum of sqrt(share * (C - share)), in [sqrt(C - 1), sqrt(K C - 1)]
-    error          1 - the greatest share: what answering with the commonest label gets wrong, of
-                   labels
+    error          1 - the greatest share: the share of labels that are wrong if the node answers
+                   with its commonest label
     """
 
     shannon: F64
@@ -75,18 +75,16 @@ class Criteria(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """What the split of each inner node is worth.
+    """Measures of the split of each inner node.
 
     node       int64[m]    the inner nodes, ascending
-    weight     float64[m]  the counts at their children
-    objective  float64[m]  J, in [0, 1]: (2 / M) * sum over children j and labels i of
-                           |share_i P_j - P(j, i)|; for two children
-                           2 * sum over i of |share_i P(h > 0) - P(h > 0, i)|
-    balance    float64[m]  beta: the share of the counts that went to the last child; in
-                           0.5 * (1 -+ sqrt(1 - J)) for two children
-    purity     float64[m]  alpha: the share of the counts that went elsewhere than most of their
-               label did; 0
-                           for a pure split
+    weight     float64[m]  the sum of the counts at their children
+    objective  float64[m]  J, in [0, 1]: (2 / M) * sum over children j and labels i of |share_i P_j
+               - P(j, i)|; for two children 2 * sum over i of |share_i P(h > 0) - P(h > 0, i)|
+    balance    float64[m]  beta: the share of the counts that went to the last child; in 0.5 * (1 -+
+               sqrt(1 - J)) for two children
+    purity     float64[m]  alpha: the share of the counts that went to another child than most of
+               their label did; 0 for a pure split
     """
 
     node: I64
@@ -101,21 +99,22 @@ def criteria_of(counts: NodeCounts, c: float = MODIFIED_GINI_C) -> Criteria:
     n = len(counts.ptr) - 1
     node = counts.node
     share = counts.value / counts.total[node]
-    most = np.zeros(n)
-    np.maximum.at(most, node, share)
+    greatest = np.zeros(n)
+    np.maximum.at(greatest, node, share)
     return Criteria(
         shannon=_sums(node, -share * np.log(share), n),
         gini=_sums(node, share * (1 - share), n),
         modified_gini=_sums(node, np.sqrt(share * (c - share)), n),
-        error=np.where(np.diff(counts.ptr) > 0, 1 - most, 0.0),
+        error=np.where(np.diff(counts.ptr) > 0, 1 - greatest, 0.0),
     )
 
 
 def leaf_criteria(counts: NodeCounts) -> dict[str, float]:
-    """Return the criteria of a set of leaves by name: the sums of weight
-    * criterion; all 0 without counts.
+    """Return the criteria of a set of leaves by name: sums of weight * criterion; 0 without counts.
 
-    counts  of the leaves alone. The error is at most the Shannon entropy * log2(e).
+    counts  of the leaves alone
+
+    The error is at most the Shannon entropy * log2(e).
     """
     total = counts.total
     weight = total / max(total.sum(), np.finfo(np.float64).tiny)
@@ -133,22 +132,22 @@ def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
     node = leaves.node[keep]
     label = leaves.label[keep]
     count = leaves.value[keep]
-    found = [(node, label, count)]
+    entries = [(node, label, count)]
     while len(node):
         up = parent[node] >= 0
         node = parent[node[up]]
         label = label[up]
         count = count[up]
-        found.append((node, label, count))
-    nodes, labels, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        entries.append((node, label, count))
+    nodes, labels, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
     return counts_of(n, nodes, labels, values)
 
 
 def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     """Return NodeCounts of (node, label, count) in any order; repeats are added."""
     n_labels = int(label.max(initial=-1)) + 1
-    cells, at = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
-    sums = _sums(at, count, len(cells))
+    cells, cell_of_entry = np.unique(node * np.int64(max(1, n_labels)) + label, return_inverse=True)
+    sums = _sums(cell_of_entry, count, len(cells))
     owner = cells // max(1, n_labels)
     ptr = np.searchsorted(owner, np.arange(n_nodes + 1)).astype(np.int64)
     return NodeCounts(ptr, (cells % max(1, n_labels)).astype(np.int32), sums)
@@ -157,11 +156,13 @@ def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
 def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[Any]]:
     """Return the criteria while the tree is grown again from its root, the heaviest leaf first.
 
-    splits  int64[..]: 0, 1, 2 ...; each of Criteria, float64[..]: the sum over the leaves so far of
-            weight * criterion
+    The keys are "splits", int64[..]: 0, 1, 2 ...; and each of Criteria, float64[..]: the sum over
+    the leaves so far of weight * criterion.
 
-    Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights:
-    the smaller node. counts are those of every node. Cost: O(entries + n log n).
+    counts  of every node
+
+    Source: section 4.1, where "the leaf node with the highest weight" is split next; among equal
+    weights it is the smaller node. Cost: O(entries + n log n).
     """
     alone = np.stack(list(criteria_of(counts))) * counts.total
     points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
@@ -174,13 +175,13 @@ def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[
 def errors_by_splits(child_ptr: I32, counts: NodeCounts, test: NodeCounts) -> F64:
     """Return the test error while the tree is grown again, at the splits of `criteria_by_splits`.
 
-    A leaf answers with the commonest of its training labels (of equals the smallest); the error is
-    the share of the test rows' labels that it gets wrong. A leaf that no training row reached gets
-    all wrong.
+    A leaf answers with the commonest of its training labels (the smallest among equals); the error
+    is the share of the test rows' labels that it gets wrong. For a leaf that no training row
+    reached, all labels are wrong.
     """
     answer = np.full(len(counts.ptr) - 1, -1)
     order = np.lexsort((-counts.label, counts.value, counts.node))
-    answer[counts.node[order]] = counts.label[order]  # the last entry of a node stays
+    answer[counts.node[order]] = counts.label[order]  # of a node's entries the last one is kept
     right = _sums(
         test.node, np.where(answer[test.node] == test.label, test.value, 0.0), len(answer)
     )
@@ -189,10 +190,12 @@ def errors_by_splits(child_ptr: I32, counts: NodeCounts, test: NodeCounts) -> F6
 
 
 def _means_by_splits(child_ptr: I32, size: F64, weight: F64, sums: F64) -> F64:
-    """Return float64[m, splits + 1]: sums over weights of the
-    leaves while the largest is split next.
+    """Return sums over weights of the leaves while the largest leaf is split next.
 
-    size, weight  float64[n] of each node; sums float64[m, n]
+    The result is float64[m, splits + 1].
+
+    size, weight  float64[n] of each node
+    sums          float64[m, n]
     """
     n_children = np.diff(child_ptr)
     total = weight[0]
@@ -214,7 +217,9 @@ def _means_by_splits(child_ptr: I32, size: F64, weight: F64, sums: F64) -> F64:
 def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     """Return objective, balance and purity of every inner node whose children have counts.
 
-    counts are those of every node; only children's are looked at. Cost: O(entries log entries).
+    counts  of every node; only those of children are used
+
+    Cost: O(entries log entries).
     """
     n = len(child_ptr) - 1
     parent = parents_of(child_ptr).astype(np.int64)
@@ -227,19 +232,19 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
     count = count[below]
     node = parent[child]
     weight = _sums(node, count, n)
-    labels = counts_of(n, node, label, count)  # of the children together
+    labels = counts_of(n, node, label, count)  # the sums over a node's children
     n_labels = int(label.max(initial=-1)) + 1
     cell = labels.node * max(1, n_labels) + labels.label
-    at = np.searchsorted(cell, node * max(1, n_labels) + label)
-    share = labels.value[at] / weight[node]
+    position = np.searchsorted(cell, node * max(1, n_labels) + label)
+    share = labels.value[position] / weight[node]
     to_child = counts.total / np.where(weight[parent] > 0, weight[parent], 1)
-    here = np.abs(share * to_child[child] - count / weight[node])
-    # the labels that no row took to the child: share_i * P_j each
+    entry_gap = np.abs(share * to_child[child] - count / weight[node])
+    # labels without a count at a child add share_i * P_j each
     missing = to_child * (1 - _sums(child, share, n))
-    gap = _sums(node, here, n) + _sums(parent[1:], missing[1:], n)
-    most = np.zeros(len(labels.value))
-    np.maximum.at(most, at, count)
-    kept = _sums(labels.node, most, n)
+    gap = _sums(node, entry_gap, n) + _sums(parent[1:], missing[1:], n)
+    largest = np.zeros(len(labels.value))
+    np.maximum.at(largest, position, count)
+    majority = _sums(labels.node, largest, n)
     inner = np.flatnonzero(weight > 0)
     arity = np.diff(child_ptr)[inner]
     return Splits(
@@ -247,7 +252,7 @@ def splits_of(child_ptr: I32, counts: NodeCounts) -> Splits:
         weight=weight[inner],
         objective=np.clip(2 / arity * gap[inner], 0.0, 1.0),
         balance=to_child[child_ptr[inner + 1] - 1],
-        purity=np.maximum(1 - kept[inner] / weight[inner], 0.0),
+        purity=np.maximum(1 - majority[inner] / weight[inner], 0.0),
     )
 
 
@@ -258,10 +263,9 @@ def depths(child_ptr: I32, n_roots: int = 1) -> I64:
 
 
 def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) -> F64:
-    """Return float64[d, 2], for the inner nodes of each depth from 1:
-    sums of weight * share, and of weight.
+    """Return sums of weight * share, and of weight, over the inner nodes of each depth from 1.
 
-    A node's share is `used` of it over that of its parent.
+    The sums are float64[d, 2]. A node's share is `used` of it over that of its parent.
     """
     inner = np.flatnonzero(np.diff(child_ptr))[1:]
     depth = depths(child_ptr)[inner] - 1
@@ -275,23 +279,23 @@ def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) ->
 def splits_by_depth(child_ptr: I32, counts: NodeCounts) -> list[dict[str, float]]:
     """Return a line for each depth with inner nodes: their number, and means weighted by counts.
 
-    `smaller_side` is the mean of min(beta, 1 - beta): 0.5 when all splits are balanced (two
+    `smaller_side` is the mean of min(beta, 1 - beta): 0.5 if all splits are balanced (two
     children).
     """
     splits = splits_of(child_ptr, counts)
     depth = depths(child_ptr)
     lines = []
     for d in range(int(depth[splits.node].max(initial=-1)) + 1):
-        here = depth[splits.node] == d
-        weight = splits.weight[here] / splits.weight[here].sum()
-        smaller = np.minimum(splits.balance[here], 1 - splits.balance[here])
+        at_depth = depth[splits.node] == d
+        weight = splits.weight[at_depth] / splits.weight[at_depth].sum()
+        smaller = np.minimum(splits.balance[at_depth], 1 - splits.balance[at_depth])
         lines.append(
             {
                 "depth": d,
-                "nodes": int(np.count_nonzero(here)),
-                "objective": float(weight @ splits.objective[here]),
+                "nodes": int(np.count_nonzero(at_depth)),
+                "objective": float(weight @ splits.objective[at_depth]),
                 "smaller_side": float(weight @ smaller),
-                "purity": float(weight @ splits.purity[here]),
+                "purity": float(weight @ splits.purity[at_depth]),
             }
         )
     return lines
@@ -312,10 +316,11 @@ def parents_of(child_ptr: I32) -> I32:
 class TreeNodeLabels(NamedTuple):
     """A node, and the labels below it.
 
-    place     the positions of the nodes from the root's child down to it, from 1; () is the root
-    n_labels  labels below it
-    n_rows    rows of training that these have, a row once for each of its labels
-    labels    int64[<= n]  the labels with most rows, those first
+    place     the positions of the nodes from the root's child down to it, counted from 1; () is the
+              root
+    n_labels  number of labels below it
+    n_rows    number of training rows with these labels; a row counts once for each of its labels
+    labels    int64[<= n]  the labels with the most rows, in descending order
     """
 
     place: tuple[int, ...]
@@ -327,15 +332,14 @@ class TreeNodeLabels(NamedTuple):
 def tree_labels(
     ensemble: TreeEnsemble, counts: I64, *, tree: int, depth: int, n_labels: int
 ) -> list[TreeNodeLabels]:
-    """Return the nodes of a label tree down to a depth that have nodes
-    below them, parents before children.
+    """Return the inner nodes of a label tree down to a depth, parents before children.
 
     counts    int64[K]  rows of each label
     tree      its number, from 0
     depth     0: the root alone
-    n_labels  of each node, at most
+    n_labels  the number of labels listed for each node, at most
 
-    Cost: a sort of the labels, and for each level their ways up to it.
+    Cost: a sort of the labels, and for each level the ways of the labels up to it.
     """
     leaves = ensemble.label_leaf[tree]
     by_rows = np.argsort(-counts, kind="stable")
@@ -345,11 +349,11 @@ def tree_labels(
         if len(place) == depth:
             return
         first, end = ensemble.child_ptr[node : node + 2].tolist()
-        at = leaves[below]
-        while (at >= end).any():  # nodes of deeper levels have greater numbers
-            at = np.where(at >= end, ensemble.parent[at], at)
-        for child in np.unique(at).tolist():
+        ancestor = leaves[below]
+        while (ancestor >= end).any():  # nodes of deeper levels have greater numbers
+            ancestor = np.where(ancestor >= end, ensemble.parent[ancestor], ancestor)
+        for child in np.unique(ancestor).tolist():
             if ensemble.node_chunk[child] >= 0:
-                yield from walk(child, (*place, child - first + 1), below[at == child])
+                yield from walk(child, (*place, child - first + 1), below[ancestor == child])
 
     return list(walk(tree, (), by_rows[leaves[by_rows] >= 0]))

@@ -1,6 +1,6 @@
 """Optional parts: each is for few users, or needs an optional dependency.
 
-Nothing else imports them.
+Only the command line imports them, when a command needs them.
 """
 
 from xylem_store import face_of

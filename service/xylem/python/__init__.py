@@ -1,10 +1,8 @@
-"""Models in this process: they are trained, loaded and combined here, and answer
-without a server.
-"""
+"""Train, load and combine models in this process, and predict with them without a server."""
 
 from xylem_store import CONFIG, face_of
 
-# as its variable or .numba_config.yaml says; the command removes the variable
+# set by the environment variable or .numba_config.yaml; only the command line removes the variable
 if CONFIG.DISABLE_JIT:
     raise ImportError("xylem: NUMBA_DISABLE_JIT: expected numba to compile kernels, found it set")
 

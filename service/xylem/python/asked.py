@@ -1,4 +1,4 @@
-"""What a model of this process answers: labels of instances, their scores, and why."""
+"""Predict with a model in this process: labels of instances, their scores and explanations."""
 
 import json
 from collections.abc import Mapping
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from xylem.serving import ServedVersion
 
 TUNED = "tuned"
-"""The threshold that stands for each label's own."""
+"""The value of `threshold` that means: for each label its tuned threshold."""
 
 TOP_R = 5
-"""So many labels are returned where nothing is said."""
+"""The default of `top_r`, the most labels that are returned for an instance."""
 
 
 class ScoredLabel(NamedTuple):
@@ -57,11 +57,11 @@ class ScoredLabel(NamedTuple):
     score: float
 
 
-class AskedModel:
-    """A model that answers in this process; any number of threads may ask it. It never changes.
+class PredictingModel:
+    """A model that predicts in this process. It never changes, and threads may share it.
 
-    It is pickled as its arrays, held against their digests when it is restored; a copy is the model
-    itself.
+    It is pickled as its arrays; when they are unpickled, they are compared with their digests.
+    `copy.deepcopy` returns the model itself.
     """
 
     def __init__(
@@ -69,33 +69,34 @@ class AskedModel:
         opened: Opened,
         home: Path | None = None,
         tuned: Tuned | None = None,
-        found: Mapping[str, Any] | None = None,
+        extra_report: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take an opened version with its store, or a model that was trained here: it has none.
+        """Make a model from an opened version.
 
-        tuned  its thresholds, if they are at hand
-        found  what its report has beside what the version keeps
+        home          the store of the version; None for a model that was made in this process
+        tuned         its tuned thresholds; None: those in the store, if there are any
+        extra_report  fields of its report that are not stored in the version
         """
         self._opened = opened
         self._home = home
         self._tuned = tuned
-        self._found = dict(found or {})
+        self._extra_report = dict(extra_report or {})
         self._featurizer = featurizer_of(opened)
         self._predictor = make_predictor(opened)
         self._served: ServedVersion | None = None
 
     def __repr__(self) -> str:
-        """Return what it is in a line."""
+        """Return a description in one line: the trainer and the number of labels."""
         return f"<xylem.Model {self.trainer}, {self.n_labels} labels>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what restores it in any process: nothing that leads to this one's memory."""
-        return self._restored, (pack(self._opened), self._home, self._tuned, self._found)
+        """Return a function and arguments that restore the model in any process."""
+        return self._restored, (pack(self._opened), self._home, self._tuned, self._extra_report)
 
     @classmethod
-    def _restored(cls, packed: Packed, *more: Any) -> Self:
-        """Return a model that was pickled. Raises StoreError for one that is damaged."""
-        return cls(unpack(packed), *more)
+    def _restored(cls, packed: Packed, *arguments: Any) -> Self:
+        """Restore a model that was pickled. Raises StoreError for a damaged one."""
+        return cls(unpack(packed), *arguments)
 
     def __deepcopy__(self, memo: object) -> Self:
         """Return the model itself."""
@@ -108,20 +109,21 @@ class AskedModel:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return the trainer's parameters, those left out with the values that they had."""
+        """Return all parameters of the trainer, also those that had their defaults."""
         return dict(self._opened.manifest.trainer.parameters)
 
     @property
     def n_labels(self) -> int:
-        """Return how many labels it knows."""
+        """Return the number of labels of the model."""
         return self._opened.manifest.n_labels
 
     @property
     def report(self) -> dict[str, Any]:
-        """Return what was found when it was made or tuned: `warnings`,
-        `combined`, `trials`, `thresholds`.
+        """Return the report of training, combining or tuning.
+
+        Its keys are `warnings`, `combined`, `trials` and `thresholds`, those that apply.
         """
-        return {**read_report(self._opened.arrays), **self._found}
+        return {**read_report(self._opened.arrays), **self._extra_report}
 
     def predict(
         self,
@@ -136,35 +138,44 @@ class AskedModel:
     ) -> list[list[ScoredLabel]]:
         """Return for each instance its labels with their scores, the best first, at most top_r.
 
-        top_r        5 if left out; top_k is another name for it
-        threshold    only labels with at least this score, from 0 to 1; "tuned": each label its own,
-                     as `tune_thresholds` found them; of a loaded version as `xylem thresholds` and
-                     feedback left them when first asked for
-        threads      the number of cores if left out
-        text_column  of a frame
-        chunk_characters  longer texts are divided into chunks of at most so many characters,
-                          between words;
-                     a label's score is the mean of its scores in the chunks
+        instances         as in the class: a list, a matrix, a series or a frame
+        top_r             5 if left out; top_k is another name for it
+        threshold         only labels with at least this score, from 0 to 1, are returned; "tuned":
+                          each label has its own, found by `tune_thresholds`. For a loaded version
+                          they are those that `xylem thresholds` and feedback have stored when
+                          they are first used
+        threads           the number of cores if left out
+        text_column       the column of a frame with the texts, or several columns
+        chunk_characters  texts longer than this are divided between words into chunks of at most
+                          this many characters; the score of a label is the mean of its scores in
+                          the chunks
 
-        Raises `xylem.errors.NotTuned` for a model without tuned thresholds.
+        Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
         """
         instances, _ = columns_from_memory(instances, None, text_column, None)
-        found = self._search(instances, _top(top_r, top_k), threshold, threads, chunk_characters)
-        names = {label: name_of(self._opened.labels, label) for label in set(found.labels.tolist())}
+        predictions = self._search(
+            instances, _top(top_r, top_k), threshold, threads, chunk_characters
+        )
+        names = {
+            label: name_of(self._opened.labels, label) for label in set(predictions.labels.tolist())
+        }
         pairs = [
             ScoredLabel(names[label], score)
-            for label, score in zip(found.labels.tolist(), found.scores.tolist(), strict=True)
+            for label, score in zip(
+                predictions.labels.tolist(), predictions.scores.tolist(), strict=True
+            )
         ]
-        return [pairs[first:last] for first, last in pairwise(found.ptr.tolist())]
+        return [pairs[first:last] for first, last in pairwise(predictions.ptr.tolist())]
 
     def score(
         self, instances: Any, labels: Any = None, *, text_column: TextColumn = None
     ) -> list[list[ScoredLabel]]:
-        """Return the exact probabilities of labels, found or not: for
-        each instance those of its labels.
+        """Return for each instance the exact probabilities of the labels that are listed for it.
 
-        labels  a list of names for each instance; left out: of a model of next words, the words of
-                each text and its end
+        The probability of a label does not depend on whether `predict` would return the label.
+
+        labels  a list of names for each instance. It may be left out for a model of next words:
+                then they are the words of each text, and its end
 
         Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
         """
@@ -176,18 +187,18 @@ class AskedModel:
                     "labels: expected those to score, for this model predicts no words, found none"
                 )
             windows = [self._featurizer.windows_of([text]) for text in checked.rows]
-            return [self._scored(rows, truth.indptr, truth.indices) for rows, truth in windows]
+            return [self._score_rows(rows, truth.indptr, truth.indices) for rows, truth in windows]
         rows = label_lists(labels, checked.n_rows)
         ptr = offsets(map(len, rows))
         ids = find_all(self._opened.labels, [name for row in rows for name in row])
         if len(ids) and ids.min() < 0:
             place = int(np.argmin(ids))
             row = int(np.searchsorted(ptr, place, "right")) - 1
-            found = rows[row][place - ptr[row]]
+            unknown_label = rows[row][place - ptr[row]]
             raise UnknownLabel(
-                f"labels: row {row}: expected a label of the model, found {found!r:.80}"
+                f"labels: row {row}: expected a label of the model, found {unknown_label!r:.80}"
             )
-        pairs = self._scored(self._rows(checked), ptr, ids.astype(np.int32))
+        pairs = self._score_rows(self._rows(checked), ptr, ids.astype(np.int32))
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
 
     def explain(
@@ -197,11 +208,10 @@ class AskedModel:
         *,
         top_k: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the labels of one instance, each with its paths in the
-        trees and the features that counted.
+        """Return the labels of one instance, each with its paths and the features that counted.
 
-        The keys are those of a predict request with `explain`: `label`, `id`, `score`,
-        `explanation`. `top_r` and `top_k` are as for `predict`.
+        The keys are those of the answer to a predict request with `explain`: `label`, `id`,
+        `score`, `explanation`. `top_r` and `top_k` are as in `predict`.
         """
         from xylem.base import Limits
         from xylem.serving import PREDICT, Body, open_version
@@ -210,14 +220,16 @@ class AskedModel:
         checked = self._instances(instance if has_row else [instance])
         if checked.n_rows != 1:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
-        one: dict[str, Any]
+        encoded_instance: dict[str, Any]
         if checked.matrix is None:
-            one = {checked.kind: checked.rows[0]}
+            encoded_instance = {checked.kind: checked.rows[0]}
         else:
-            one = {name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")}
+            encoded_instance = {
+                name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")
+            }
         limits = Limits()
         body = json.dumps(
-            {"instances": [one], "top_r": _top(top_r, top_k), "explain": True}
+            {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
         ).encode()
         if self._served is None:
             self._served = open_version(self._opened)
@@ -234,62 +246,63 @@ class AskedModel:
         threads: int | None,
         chunk_characters: int | None = None,
     ) -> Predictions:
-        """Return what `predict` does as arrays, of instances that are no frame.
+        """Return the predictions of `predict` as arrays; instances may not be a frame.
 
-        Raises what it does.
+        Raises the errors of `predict`.
         """
         if type(top_r) is not int or top_r < 1:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
-        least = self._threshold(threshold)
-        at = (
-            least
-            if least is None or isinstance(least, float)
-            else self._predictor.node_thresholds(least)
+        label_thresholds = self._threshold(threshold)
+        node_thresholds = (
+            label_thresholds
+            if label_thresholds is None or isinstance(label_thresholds, float)
+            else self._predictor.node_thresholds(label_thresholds)
         )
         n_labels = self._opened.manifest.n_labels
         checked = self._instances(instances)
-        options = PredictOptions(top_r=min(top_r, n_labels), threshold=at)
+        options = PredictOptions(top_r=min(top_r, n_labels), threshold=node_thresholds)
         ptr = None
         if chunk_characters is not None:
-            most = check_chunk_characters(chunk_characters, "chunk_characters")
+            n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
             if checked.kind != "text":
                 raise BadParameter(
                     f"chunk_characters: expected texts to divide, found {checked.kind}"
                 )
-            chunks, ptr = divide(checked.rows, most)
+            chunks, ptr = divide(checked.rows, n_characters_max)
             checked = checked._replace(rows=chunks)
         rows = self._rows(checked)
 
-        def search(rows: SparseRows, wanted: PredictOptions) -> Predictions:
-            return self._predictor.predict(rows, wanted, threads_for(threads, rows.n_rows))
+        def search(rows: SparseRows, search_options: PredictOptions) -> Predictions:
+            return self._predictor.predict(rows, search_options, threads_for(threads, rows.n_rows))
 
         if ptr is None:
             return search(rows, options)
-        return search_chunks(search, rows, ptr, options, n_labels, least)
+        return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
 
-    def _scored(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
-        found = self._predictor.score_labels(rows, ptr, labels)
+    def _score_rows(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
+        """Return the scores of labels: of row i those in labels[ptr[i]:ptr[i + 1]]."""
+        predictions = self._predictor.score_labels(rows, ptr, labels)
         names = (name_of(self._opened.labels, label) for label in labels.tolist())
-        return list(map(ScoredLabel, names, found.scores.tolist()))
+        return list(map(ScoredLabel, names, predictions.scores.tolist()))
 
     def _threshold(self, threshold: object) -> float | F32 | None:
-        """Return a threshold, or each label's, float32[K].
+        """Return the threshold: None, a number, or one for each label, float32[K].
 
         Raises BadInput and DatabaseUnavailable.
         """
         if threshold == TUNED:
-            if (found := self._thresholds()) is None:
-                shown = (
+            if (thresholds := self._thresholds()) is None:
+                model_name = (
                     "a model that was trained here"
                     if self._home is None
                     else self._opened.manifest.shown
                 )
                 raise NotTuned(
-                    f"threshold: expected tuned thresholds, found none of {shown}: call "
+                    f"threshold: expected tuned thresholds, found none of {model_name}: call "
                     "tune_thresholds, "
                     "or ask for a number"
                 )
-            return found
+            return thresholds
         if threshold is None:
             return None
         if isinstance(threshold, int | float) and 0 <= threshold <= 1:
@@ -298,7 +311,10 @@ class AskedModel:
         raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
 
     def _thresholds(self) -> F32 | None:
-        """Return each label's threshold, float32[K], read once; None without any."""
+        """Return the tuned threshold of each label, float32[K], or None if they are not tuned.
+
+        They are read from the store once.
+        """
         if self._tuned is None and self._home is not None:
             with opened_database(self._home) as database:
                 manifest = self._opened.manifest
@@ -312,7 +328,10 @@ class AskedModel:
         return instances_from_memory(instances, self._opened.manifest.n_features)
 
     def _refuse_matrix(self, instances: Any) -> None:
-        """Raise BadData for a matrix whose columns are not the model's features."""
+        """Raise BadData for a matrix whose columns are not the model's features.
+
+        Other instances are not checked here.
+        """
         if not is_matrix(instances):
             return
         kind = self._featurizer.kind
@@ -323,11 +342,12 @@ class AskedModel:
                 f"instances: expected {expected}, which this model makes its own features "
                 "of, found a matrix"
             )
-        if (found := np.shape(instances)[-1]) != n_features:
+        if (n_columns := np.shape(instances)[-1]) != n_features:
             expected = f"{n_features} columns, as this model was trained on"
-            raise BadData(f"matrix: expected {expected}, found {found}")
+            raise BadData(f"matrix: expected {expected}, found {n_columns}")
 
     def _rows(self, checked: InMemoryInstances) -> SparseRows:
+        """Return the rows of features of instances."""
         if checked.kind == "text":
             return self._featurizer.transform_texts(checked.rows)
         if checked.kind == "features":
@@ -337,13 +357,15 @@ class AskedModel:
 
 
 def threads_for(threads: int | None, n_rows: int) -> int:
-    """Return how many threads rows are given: as many as there are processors where
-    it is not said.
+    """Return the number of threads for n_rows rows, at most one for each row.
+
+    threads  the number that the caller wants; None: the number of processors
     """
     return max(1, min(threads or n_processors(), n_rows))
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:
+    """Return the one of top_r and top_k that is not None, or the default."""
     if top_r is not None and top_k is not None:
         raise TypeError("expected top_r or top_k, which are the same, found both")
-    return next((most for most in (top_r, top_k) if most is not None), TOP_R)
+    return next((limit for limit in (top_r, top_k) if limit is not None), TOP_R)

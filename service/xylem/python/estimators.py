@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn over the service's trainers: `pip install 'xylem-serve[sklearn]'`."""
+"""Estimators of scikit-learn for the trainers of xylem: `pip install 'xylem-serve[sklearn]'`."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ if TYPE_CHECKING:
 
 
 AUTO = "auto"
-THRESHOLD = 0.5  # the threshold where none can be chosen
+THRESHOLD = 0.5  # the threshold if there are too few rows to choose one
 ROWS_MIN = 50
 HELD_OUT_PARTS = 5
-"""One of so many parts of the rows is held out to choose the
-threshold on, if there are ROWS_MIN rows.
+"""One of five parts of the rows is held out to choose the threshold, if there are at least
+ROWS_MIN rows.
 """
 
 
 class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A label tree, for many labels a row or one of many classes.
+    """A label tree, for rows with any number of labels, or with one of many classes.
 
     trees, leaf_size, arity, clustering, cost  as for `xylem train label-tree`; None: its default
-    threshold     `predict` returns the labels of at least this score, from 0 to 1. "auto": one for
-                  all, with the best micro-F on a fifth of the rows, which a second training holds
-                  out. So `fit` takes nearly twice as long. With fewer than 50 rows it is 0.5. With
-                  one class a row there is no threshold
-    top_r         the largest number of labels that a row gets
+    threshold     `predict` returns the labels with at least this score, from 0 to 1. "auto": the
+                  threshold, one for all labels, that has the best micro-F on a fifth of the rows;
+                  a second model is trained without them, so that `fit` takes nearly twice as long.
+                  With fewer than 50 rows it is 0.5. With one class for each row there is no
+                  threshold
+    top_r         the most labels that are predicted for a row
     random_state  the seed, an integer
-    n_jobs        threads; None or -1: as many as there are cores
+    n_jobs        the number of threads; None or -1: the number of cores
 
-    With many labels, predictions are sparse if `y` was sparse in `fit`: use that above some
-    thousand labels. After `fit`: `classes_`, the class of each column; `n_features_in_`;
+    With many labels, predictions are sparse if `y` was sparse in `fit`: use a sparse `y` for more
+    than some thousand labels. `fit` sets `classes_`, the class of each column; `n_features_in_`;
     `threshold_`. `fit` takes no sample weights.
     """
 
@@ -65,7 +66,8 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Train on a matrix of features, sparse or dense, and the rows' labels.
 
-        y  an indicator matrix, n rows and a column for each label, sparse or dense; or n classes
+        y  an indicator matrix with n rows and a column for each label, sparse or dense; or n
+           classes
         """
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -88,61 +90,73 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.threshold_ = (
                 self._threshold(matrix, labels) if self.threshold == AUTO else self.threshold
             )
-        self._model = self._trained(matrix, labels)
+        self._model = self._train(matrix, labels)
         return self
 
-    def _trained(self, matrix: csr_matrix, labels: csr_matrix) -> Model:
+    def _train(self, matrix: csr_matrix, labels: csr_matrix) -> Model:
+        """Train a label tree with the parameters that are not None."""
         from xylem.python.making import train
 
         names = ("trees", "leaf_size", "arity", "clustering", "cost")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        parameters = {
+            name: getattr(self, name) for name in names if getattr(self, name) is not None
+        }
         seed = int(self.random_state)
         threads = self._threads()
-        return train(matrix, labels, seed=seed, threads=threads, progress=False, **given)
+        return train(matrix, labels, seed=seed, threads=threads, progress=False, **parameters)
 
     def _threshold(self, matrix: csr_matrix, labels: csr_matrix) -> float:
-        """Return the threshold of the most micro-F on rows that are held out of a training."""
+        """Return the threshold with the best micro-F on rows that a trial model is not trained on.
+
+        Returns THRESHOLD if there are too few rows, or if either part of them has no labels.
+        """
         n_rows = matrix.shape[0]
         order = np.random.default_rng(int(self.random_state)).permutation(n_rows)
-        held = np.sort(order[: n_rows // HELD_OUT_PARTS])
-        rest = np.sort(order[n_rows // HELD_OUT_PARTS :])
-        if n_rows < ROWS_MIN or not labels[held].nnz or not labels[rest].nnz:
+        held_out_rows = np.sort(order[: n_rows // HELD_OUT_PARTS])
+        training_rows = np.sort(order[n_rows // HELD_OUT_PARTS :])
+        if n_rows < ROWS_MIN or not labels[held_out_rows].nnz or not labels[training_rows].nnz:
             return THRESHOLD
-        trial = self._trained(matrix[rest], labels[rest])
-        return trial._best_threshold(matrix[held], labels[held], self.top_r, self._threads())
+        trial = self._train(matrix[training_rows], labels[training_rows])
+        return trial._best_threshold(
+            matrix[held_out_rows], labels[held_out_rows], self.top_r, self._threads()
+        )
 
     def predict(self, X: Any) -> Any:
-        """Return an indicator matrix of the labels that reach
-        `threshold`, or the best class of each row.
+        """Return an indicator matrix of the labels with at least the score `threshold_`.
+
+        With classes, return the best class of each row.
         """
         check_is_fitted(self)
         if not self._is_multilabel:
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
         scores = self._scores(X, self.threshold_)
-        found = csr_matrix(
+        indicator = csr_matrix(
             (np.ones(len(scores.data), np.int64), scores.indices, scores.indptr), scores.shape
         )
-        return found if self._is_sparse else found.toarray()
+        return indicator if self._is_sparse else indicator.toarray()
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the scores: the best `top_r` labels a row, others 0; of classes all,
-        their sum 1.
+        """Return the scores of the best `top_r` labels of each row; other labels have 0.
+
+        With classes, return the scores of all classes, scaled so that their sum is 1.
         """
         check_is_fitted(self)
-        found = self._scores(X, None)
+        scores = self._scores(X, None)
         if self._is_multilabel:
-            return found if self._is_sparse else found.toarray()
-        dense = found.toarray().astype(np.float64)
+            return scores if self._is_sparse else scores.toarray()
+        dense = scores.toarray().astype(np.float64)
         sums = dense.sum(axis=1, keepdims=True)
         return np.where(sums > 0, dense / np.where(sums > 0, sums, 1), 1 / len(self.classes_))
 
     def _scores(self, X: Any, threshold: float | None) -> Any:
-        """Return the scores of the labels that are found, float32[n, len(classes_)], sparse."""
+        """Return the scores of the predicted labels, float32[n, len(classes_)], sparse."""
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         n_labels = len(self.classes_)
         top_r = self.top_r if self._is_multilabel else n_labels
-        found = self._model._search(csr_matrix(X), top_r, threshold, self._threads())
-        return csr_matrix((found.scores, found.labels, found.ptr), shape=(X.shape[0], n_labels))
+        predictions = self._model._search(csr_matrix(X), top_r, threshold, self._threads())
+        return csr_matrix(
+            (predictions.scores, predictions.labels, predictions.ptr), shape=(X.shape[0], n_labels)
+        )
 
     def _threads(self) -> int | None:
         return self.n_jobs if self.n_jobs is not None and self.n_jobs > 0 else None

@@ -1,6 +1,4 @@
-"""Instances and labels that a caller of Python has at hand, columns of frames too, as
-a data set.
-"""
+"""Turn instances and labels in memory, columns of frames too, into a data set."""
 
 import hashlib
 import math
@@ -17,10 +15,10 @@ from xylem.engine import rows_of_csr
 from xylem_store import NameTable
 
 SOURCE = "python"
-"""What the origin of a version says instead of a file's name."""
+"""The source of the data in a version's origin; for a file it is the file's name."""
 
 TextColumn = str | Sequence[str] | None
-"""The column of a frame that has the texts, or several, which are joined."""
+"""The column of a frame with the texts, or several, which are joined; None without a frame."""
 
 Kind = Literal["text", "features", "matrix"]
 
@@ -36,28 +34,29 @@ class InMemoryInstances(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Return how many there are."""
+        """Return the number of instances."""
         return len(self.rows) if self.matrix is None else self.matrix.n_rows
 
 
 class _FromMemory(DataFile):
-    """What collects rows names the place of a fault by it: a row, from 0."""
+    """The source of rows in memory, for `RowCollector`: its errors name the row, from 0."""
 
     def __init__(self) -> None:
         super().__init__(Path(SOURCE))
 
-    def fault(self, line: int | None, what: str) -> BadData:
-        """Return the error that names the row."""
-        return BadData(what if line is None else f"row {line}: {what}")
+    def fault(self, line: int | None, message: str) -> BadData:
+        """Return an error that names the row."""
+        return BadData(message if line is None else f"row {line}: {message}")
 
 
 def instances_from_memory(instances: object, n_features: int | None = None) -> InMemoryInstances:
-    """Return the instances that a caller gave: strings, mappings, or a matrix, a row each.
+    """Check instances: strings, mappings, or a matrix with a row for each instance.
 
-    Any iterable of strings or mappings is taken, a column of a data frame too, any matrix that has
-    `tocsr`, as scipy's have, and an array of numbers, float[n, features]. `n_features`: a model's,
-    which a matrix may not exceed. Raises BadData for what is none of them, BadInstance for a matrix
-    with wrong values.
+    instances   an iterable of strings or of mappings, as a column of a data frame; a matrix with
+                `tocsr`, as those of scipy have; or an array of numbers, float[n, features]
+    n_features  the number of features of a model, which a matrix may not exceed; None: any number
+
+    Raises BadData for other instances, BadInstance for a matrix with wrong values.
     """
     if is_matrix(instances):
         return InMemoryInstances("matrix", [], _matrix(instances, n_features))
@@ -77,11 +76,11 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
             try:
                 row.encode()
             except UnicodeEncodeError:
-                wanted = "text that UTF-8 has bytes for"
-                raise BadData(f"row {i}: expected {wanted}, found a lone surrogate") from None
+                row_kind = "text that UTF-8 has bytes for"
+                raise BadData(f"row {i}: expected {row_kind}, found a lone surrogate") from None
         else:
-            wanted = "a mapping as the rows before" if kind == "features" else "a string"
-            raise BadData(f"row {i}: expected {wanted}, found {_shown(row)}")
+            row_kind = "a mapping as the rows before" if kind == "features" else "a string"
+            raise BadData(f"row {i}: expected {row_kind}, found {_describe(row)}")
     return InMemoryInstances(kind, rows, None)
 
 
@@ -90,54 +89,55 @@ def dataset_from_memory(
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
-    labels  a list of names for each instance, of whole numbers too, or an indicator matrix, sparse
-            or an array: each column with a value in a row is a label of that row; its name is the
-            column's number, or the model's name of that id. Columns beyond the model's are labels
-            that it does not know
-    model   the names of an existing model, with n_features
+    labels      a list of names or whole numbers for each instance; or an indicator matrix, sparse
+                or an array, in which a value in a row and a column gives the row that label. The
+                label's name is the number of the column, or the model's name of that id. Columns
+                beyond the model's are labels that it does not know
+    model       the label names of an existing model
+    n_features  the number of features of that model
 
-    Raises BadData, naming the row from 0, and BadInstance.
+    Raises BadData, which names the row, from 0, and BadInstance.
     """
     checked = instances_from_memory(instances, n_features)
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
-    said: Any
+    checked_labels: Any
     unknown = np.zeros(checked.n_rows, np.int32)
     unknown_names = list[str]()
     if is_matrix(labels):
-        said = true = _indicated(labels, checked.n_rows)
-        names = [str(i) for i in range(true.n_labels)] if model is None else None
+        checked_labels = row_labels = _indicator_labels(labels, checked.n_rows)
+        names = [str(i) for i in range(row_labels.n_labels)] if model is None else None
         if model is not None:
-            true, unknown, unknown_names = first_labels(true, model.n_names)
+            row_labels, unknown, unknown_names = first_labels(row_labels, model.n_names)
     else:
-        said = label_lists(labels, checked.n_rows)
+        checked_labels = label_lists(labels, checked.n_rows)
         collector = RowCollector(_FromMemory())
-        for number, row in enumerate(said):
+        for number, row in enumerate(checked_labels):
             if checked.kind == "features":
                 collector.add_named(number, checked.rows[number], row)
             else:  # rows of a matrix have no text
                 collector.add_text(number, checked.rows[number] if checked.rows else "", row)
-        found = collector.finish(model)
-        true = found.labels
-        unknown = found.unknown_labels
-        names = found.label_names
-        unknown_names = list(found.unknown_names)
+        collected_rows = collector.finish(model)
+        row_labels = collected_rows.labels
+        unknown = collected_rows.unknown_labels
+        names = collected_rows.label_names
+        unknown_names = list(collected_rows.unknown_names)
     return Dataset(
         source=SOURCE,
-        sha256=_digest(checked, said),
+        sha256=_digest(checked, checked_labels),
         n_rows=checked.n_rows,
         rows=checked.matrix,
         texts=checked.rows if checked.kind == "text" else None,
-        named=checked.rows if checked.kind == "features" else None,
-        labels=true,
+        named_rows=checked.rows if checked.kind == "features" else None,
+        labels=row_labels,
         unknown_labels=unknown,
         label_names=names,
         unknown_names=unknown_names,
     )
 
 
-def _indicated(labels: object, n_rows: int) -> LabelRows:
-    """Return the labels that an indicator matrix says. Raises BadData and BadInstance."""
+def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
+    """Return the labels in an indicator matrix. Raises BadData and BadInstance."""
     matrix = _matrix(labels, None)
     if matrix.n_rows != n_rows:
         raise BadData(
@@ -154,8 +154,9 @@ def _indicated(labels: object, n_rows: int) -> LabelRows:
 
 
 def label_lists(labels: object, n_rows: int) -> list[list[str]]:
-    """Return the names of the labels of each of so many rows; a
-    whole number is a name. Raises BadData.
+    """Return the label names of each of `n_rows` rows; whole numbers become names.
+
+    Raises BadData.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         expected = "a list of labels for each instance, or an indicator matrix"
@@ -163,12 +164,12 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
     rows: list[list[str]] = []
     for i, row in enumerate(labels):
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
-            raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(row)}")
+            raise BadData(f"labels: row {i}: expected a list of strings, found {_describe(row)}")
         names = list(row)
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
                 raise BadData(
-                    f"labels: row {i}: expected a list of strings, found {_shown(name)} in it"
+                    f"labels: row {i}: expected a list of strings, found {_describe(name)} in it"
                 )
         rows.append([str(name) for name in names])
     if len(rows) != n_rows:
@@ -177,14 +178,17 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
 
 
 def is_matrix(value: Any) -> bool:
-    """Tell whether something is a matrix: a sparse one, or an array of numbers."""
+    """Return whether a value is a matrix: a sparse one, or an array of numbers."""
     return (
         hasattr(value, "tocsr") or getattr(getattr(value, "dtype", None), "kind", None) in _NUMBERS
     )
 
 
 def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
-    """Return a matrix as rows, checked and copied. Raises BadData and BadInstance."""
+    """Check and copy a matrix. Raises BadData and BadInstance.
+
+    n_columns  the number of columns, which the matrix may not exceed; None: that of the matrix
+    """
     if not hasattr(matrix, "tocsr"):
         matrix = np.asarray(matrix)
         if matrix.ndim != 2:
@@ -202,7 +206,7 @@ def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
 
 
 def _digest(checked: InMemoryInstances, labels: object) -> str:
-    """Return a digest of instances and labels: the same rows, the same digest."""
+    """Return a digest of instances and labels; equal rows have equal digests."""
     digest = hashlib.sha256()
     for part in (checked.matrix, labels):
         if isinstance(part, SparseRows | LabelRows):
@@ -211,14 +215,14 @@ def _digest(checked: InMemoryInstances, labels: object) -> str:
     lists: Sequence[Any] = labels if isinstance(labels, list) else ()
     for rows in (checked.rows, lists):
         for row in rows:
-            digest.update(repr(row).encode() + b"\n")  # which escapes what is no UTF-8
+            digest.update(repr(row).encode() + b"\n")  # `repr` escapes lone surrogates
     return digest.hexdigest()
 
 
-def _shown(value: object) -> str:
-    """Return a value as a message says it."""
+def _describe(value: object) -> str:
+    """Describe a value for a message: its type, the value, and whether it is a missing one."""
     is_nan = isinstance(value, float) and math.isnan(value)
-    # pandas has one of its own
+    # the missing value of pandas is of a class of its own
     is_missing = value is None or is_nan or type(value).__name__ == "NAType"
     return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"
 
@@ -226,16 +230,17 @@ def _shown(value: object) -> str:
 def columns_from_memory(
     instances: Any, labels: Any, text_column: TextColumn, label_column: str | None
 ) -> tuple[Any, Any]:
-    """Return instances and labels as `dataset_from_memory` takes them: columns and series as lists.
+    """Return instances and labels for `dataset_from_memory`: columns and series become lists.
 
-    instances     a frame, with text_column, or whatever else `instances_from_memory` takes
-    labels        None with label_column: then they are that column of the frame
-    text_column   the column of a frame that has the texts, or several, joined by line ends as those
-                  of tables
-    label_column  the column of a frame that has a list of names in each row
+    instances     a frame, with text_column, or anything else that `instances_from_memory` takes
+    labels        the labels; None with label_column
+    text_column   the column of a frame with the texts, or several, which are joined by line ends,
+                  as those of a table
+    label_column  the column of a frame with a list of label names in each row
 
-    Raises BadParameter for columns that are named without a frame or not at all, or labels given
-    twice; BadData for a frame without them.
+    Raises BadParameter if columns are named but there is no frame, if there is a frame but no
+    text_column, or if there are both labels and label_column; BadData if the frame does not have
+    the columns.
     """
     if not _is_frame(instances):
         for name, value in (("text_column", text_column), ("label_column", label_column)):
@@ -243,7 +248,7 @@ def columns_from_memory(
                 raise BadParameter(
                     f"{name}: expected a frame with columns, found {type(instances).__name__}"
                 )
-        return _listed(instances), _labels(labels)
+        return _as_list(instances), _labels(labels)
     if text_column is None or isinstance(text_column, str):
         texts = _column(instances, "text_column", text_column)
     else:
@@ -252,7 +257,7 @@ def columns_from_memory(
         for number, cells in enumerate(zip(*columns, strict=True)):
             for cell in cells:
                 if not isinstance(cell, str):
-                    raise BadData(f"row {number}: expected a string, found {_shown(cell)}")
+                    raise BadData(f"row {number}: expected a string, found {_describe(cell)}")
             texts.append("\n".join(cells))
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
@@ -262,50 +267,53 @@ def columns_from_memory(
 
 
 def _labels(labels: Any) -> Any:
-    """Return labels that stand beside the instances.
+    """Return labels, a series as a list.
 
-    Raises BadData for a frame: a column of it is meant.
+    Raises BadData for a frame: only a column of it can be meant.
     """
     if _is_frame(labels):
         raise BadData(
             f"labels: expected a list, or a column of a frame, found {type(labels).__name__}"
         )
-    return _listed(labels)
+    return _as_list(labels)
 
 
 def _is_frame(value: Any) -> bool:
-    """Tell whether something has named columns. Only attributes are asked for, no values."""
+    """Return whether a value has named columns. Its class is inspected, no data are read."""
     if isinstance(value, Mapping) or hasattr(value, "tocsr"):
         return False
     return hasattr(type(value), "column_names") or hasattr(type(value), "columns")
 
 
 def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
-    """Return a column of a frame.
+    """Return the values of a column of a frame.
 
-    Raises BadParameter, and BadData with the columns that there are.
+    parameter  the parameter that names the column, for messages
+
+    Raises BadParameter if no column is named, and BadData if the frame does not have it; both list
+    the columns of the frame.
     """
     kind = type(frame).__name__
     if not hasattr(frame, "__getitem__") or hasattr(frame, "collect"):
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
-    # those of pyarrow's `columns` are values
+    # in pyarrow, `columns` has the values, not the names
     names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
-    shown = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    listing = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
+    suffix = f" and {len(names) - 10} more" if len(names) > 10 else ""
     if name is None:
         raise BadParameter(
             f"{parameter}: expected the name of a column, for {kind} is a frame, found none: "
-            f"there are {shown}{more}"
+            f"there are {listing}{suffix}"
         )
     if names.count(name) != 1:
         raise BadData(
-            f"{parameter}: expected one column {name[:80]!r}, found columns {shown}{more}"
+            f"{parameter}: expected one column {name[:80]!r}, found columns {listing}{suffix}"
         )
-    return list(_listed(frame[name]))
+    return list(_as_list(frame[name]))
 
 
-def _listed(values: Any) -> Any:
-    """Return a series as a list of Python's values; all else as it is."""
+def _as_list(values: Any) -> Any:
+    """Return a series as a list of Python's values, and any other value unchanged."""
     for method in ("to_list", "to_pylist"):
         if hasattr(values, method):
             return getattr(values, method)()

@@ -1,4 +1,4 @@
-"""Models of this process, made of what a caller has at hand or opened in a store."""
+"""Make models in this process: train, tune or combine them, or load them from a store."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
@@ -44,20 +44,22 @@ def train(
 ) -> Model:
     """Train a model; nothing is written.
 
-    instances     a list of texts, of mappings from feature names to numbers, or a matrix, sparse or
-                  an array, a row each; or a frame of pandas, polars or pyarrow, or a Hugging Face
-                  data set, with text_column
-    labels        a list of names for each instance, whole numbers too, or an indicator matrix,
-                  sparse or an array, with a column for each label
-    trainer       as for `xylem train`; docs/trainers/ says which there are
+    instances     a list of texts; a list of mappings from feature names to numbers; a matrix,
+                  sparse or an array, with a row for each instance; or a frame of pandas, polars or
+                  pyarrow, or a Hugging Face data set, with text_column
+    labels        a list of names or whole numbers for each instance, or an indicator matrix, sparse
+                  or an array, with a column for each label
+    trainer       a trainer of `xylem train`; docs/trainers/ describes them
     weights       the type of stored weights: float32, bfloat16 or int8
     threads       the number of cores if left out
-    text_column   the column of a frame that has the texts, or a list of columns, which are joined
-    label_column  the column of a frame that has a list of names in each row, in place of labels
-    progress      whether a bar is shown, on a terminal and in a notebook
-    parameters    of the trainer by name, of the features as `features_NAME` (for `features.NAME`)
+    text_column   the column of a frame with the texts, or a list of columns, which are joined
+    label_column  the column of a frame with a list of label names in each row, in place of labels
+    progress      whether a progress bar is shown, on a terminal and in a notebook
+    parameters    those of the trainer by their names, those of the features as `features_NAME` (for
+                  `features.NAME`)
 
-    Raises `xylem.errors.BadInput` for what cannot be trained on; it names the row, from 0.
+    Raises `xylem.errors.BadInput` for instances or labels that cannot be used; it names the row,
+    from 0.
     """
     request = TrainRequest(
         trainer,
@@ -85,39 +87,42 @@ def tune(
     progress: bool = True,
     **options: Any,
 ) -> Model:
-    """Search for the trainer and parameters that are best on held-out
-    rows; return that model of all rows.
+    """Search for the best trainer and parameters; return a model trained with them on all rows.
 
-    valid    instances and labels to measure on; left out: a fifth of the rows is held out, or with
-             `folds` each of so many parts once
+    valid    instances and labels on which trials are measured. Left out: a fifth of the rows is
+             held out, or with `folds` each of that many parts in turn
     options  those of `xylem tune`: trainers ("label-tree", "plt"), metric ("P@5"), minutes (10),
-             trials (1000), folds (1), study (a file), seed (0); all others are parameters that are
-             not searched, named as for `train`
+             trials (1000), folds (1), study (a file), seed (0); all others are parameters of
+             trainers, named as in `train`, that are fixed and not searched
 
-    `report["trials"]` of the model has what was tried, the best first. These figures are too good,
-    because they are the best of many trials. Needs the extra tune. Raises `xylem.errors.BadInput`.
+    The other arguments are as in `train`. `report["trials"]` of the model lists the trials, the
+    best first. Their figures are too optimistic, because they are the best of many trials. Needs
+    the extra tune. Raises `xylem.errors.BadInput`.
     """
-    searched = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
+    search_options = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
     for name, kind in (("trainers", tuple), ("study", Path)):
-        if name in searched:
-            searched[name] = kind(searched[name])
-    given = _parameters(options).items()
-    fixed = [f"{name}={value if isinstance(value, str) else dumps(value)}" for name, value in given]
-    request = SearchRequest(Path(), **searched, fixed=fixed, threads=_cores(threads))
+        if name in search_options:
+            search_options[name] = kind(search_options[name])
+    fixed_parameters = _parameters(options).items()
+    fixed = [
+        f"{name}={value if isinstance(value, str) else dumps(value)}"
+        for name, value in fixed_parameters
+    ]
+    request = SearchRequest(Path(), **search_options, fixed=fixed, threads=_cores(threads))
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
-    held = None
+    validation = None
     if valid is not None:
         n_features = None if dataset.rows is None else dataset.rows.n_features
         rows = columns_from_memory(*valid, text_column, label_column)
-        held = dataset_from_memory(*rows, build_names(dataset.names), n_features)
+        validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
     with shown_progress(progress) as show:
-        found = search(request, show, (dataset, held))
-        draft = train_dataset(dataset, request.training(found[0]), show)
+        trials = search(request, show, (dataset, validation))
+        draft = train_dataset(dataset, request.training(trials[0]), show)
     return Model(
         model_of(draft),
-        found={"metric": request.metric, "trials": [each._asdict() for each in found]},
+        extra_report={"metric": request.metric, "trials": [trial._asdict() for trial in trials]},
     )
 
 
@@ -135,55 +140,62 @@ def combine(
     progress: bool = True,
     **options: Any,
 ) -> Model:
-    """Combine models, and the names of a vocabulary, into one that ranks what they propose.
+    """Combine models, and the names of a vocabulary, into a model that ranks their proposals.
 
-    members     1 to 8 models of any trainers: what `train` and `load` return
-    vocabulary  a file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv; None: no
-                names
-    instances, labels  30 rows or more that no member was trained on, as `train` takes them
-    language    of the names that count; all if left out
-    by          what labels are: "uri", "notation", or a language, in which they are the names
-    rerank      instances and labels that the first member was trained on: near ones rank
-                candidates, if that gains
+    members     1 to 8 models of any trainers, from `train` or `load`
+    vocabulary  a file of concepts with their names: SKOS (.ttl, .rdf, .nt), .tsv or .csv; None:
+                labels are proposed by the members only
+    instances, labels  30 rows or more that no member was trained on, as in `train`
+    language    the language of the names that are used; all languages if left out
+    by          what the labels of the members are: "uri", "notation", or a language, if they are
+                the names in that language
+    rerank      instances and labels that the first member was trained on; the instances that are
+                near to a text help to rank its candidates, if that improves the ranking
     options     those of `xylem combine`: candidates (50), beam_width (3), ranker ("auto"), seed (0)
 
-    `report["combined"]` of the model has the figures by folds of the rows, beside those of each
-    member. Raises `xylem.errors.BadInput` for what cannot be combined. Needs the extra sklearn.
+    `report["combined"]` of the model has its figures by cross-validation on the rows, and those of
+    each member. Needs the extra sklearn. Raises `xylem.errors.BadInput` for models or rows that
+    cannot be combined.
     """
-    if wrong := [name for name in options if name not in COMBINE_OPTIONS]:
-        raise BadParameter(f"{wrong[0]}: {unknown(wrong[0], COMBINE_OPTIONS, 'name')}")
-    request = CombineRequest([], Path(), language=language, by=by, **options)
+    if unknown_options := [name for name in options if name not in COMBINE_OPTIONS]:
+        raise BadParameter(
+            f"{unknown_options[0]}: {unknown(unknown_options[0], COMBINE_OPTIONS, 'name')}"
+        )
+    request = CombineRequest([], Path(), language=language, key_kind=by, **options)
     concepts = None
     if vocabulary is not None:
         concepts = read_concepts(Path(vocabulary), language, by)
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
-    near = None if rerank is None else dataset_from_memory(*rerank)
+    rerank_rows = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     check_members(parts, language, concepts is not None)
     with shown_progress(progress) as show:
-        draft, _ = combine_dataset(parts, concepts, dataset, near, request, show)
+        draft, _ = combine_dataset(parts, concepts, dataset, rerank_rows, request, show)
         return Model(model_of(draft))
 
 
 def load(store: str | PathLike[str], name: str) -> Model:
-    """Return a version of a store: `NAME`, which is its `latest`, or
-    `NAME@VERSION`, a number or an alias.
+    """Load a version from a store.
+
+    name  `NAME`, whose version `latest` is loaded, or `NAME@VERSION`, where VERSION is a number or
+          an alias
 
     Raises `xylem.errors.StoreError`.
     """
-    model, at, version = name.partition("@")
+    model, separator, version = name.partition("@")
     return Model(
-        store_of(Path(store)).open(model, version if at else "latest"), Path(store).absolute()
+        store_of(Path(store)).open(model, version if separator else "latest"),
+        Path(store).absolute(),
     )
 
 
-def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters by the names that the command line has for them."""
+def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with the names of the command line: `features_x` becomes `features.x`."""
     return {
         f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
-        for name, value in given.items()
+        for name, value in keywords.items()
     }
 
 

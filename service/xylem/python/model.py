@@ -1,4 +1,4 @@
-"""A model of this process, measured, tuned and published."""
+"""The model that users of Python have: it predicts, is evaluated, tuned, and saved in a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_processors, ready_database, shown_progress
 from xylem.evaluation import LEAST_THRESHOLD, empty_convention
-from xylem.python.asked import AskedModel, threads_for
+from xylem.python.asked import PredictingModel, threads_for
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase
@@ -32,31 +32,38 @@ from xylem.workflows import (
 from xylem_store import Model as Opened
 from xylem_store import draft_of, model_of, parent_of
 
-_ROWS = Path("rows")  # what faults call rows that are no file's
+_ROWS = Path("rows")  # in errors, the name of rows that are in memory and not in a file
 
 
 class Resampling(TypedDict, total=False):
-    """How often rows are drawn anew, and exchanged, 100 to 100,000, and from which seed."""
+    """Options of the resampling tests in `Model.compare`.
+
+    resamples  how often rows are resampled, and exchanged between the models: 100 to 100,000
+    seed       the seed of the random numbers
+    """
 
     resamples: int
     seed: int
 
 
 class ThresholdOptions(TypedDict, total=False):
-    """How thresholds are found: the least probability of an estimate, and the start
-    values of OFO.
+    """Options of `Model.tune_thresholds`.
+
+    kappa  the least probability of an estimate
+    start  the start values of OFO
     """
 
     kappa: float | Literal["auto"] | None
     start: tuple[float, float] | None
 
 
-class Model(AskedModel):
-    """A model that answers in this process: what `train` and `load` return. Threads may share it.
+class Model(PredictingModel):
+    """A model that predicts in this process; `train` and `load` return it.
 
-    It never changes. Instances are what it was trained on: a list of texts, of mappings from
-    feature names to numbers, or a matrix, a row each; a series, or a frame with `text_column`, as
-    `train` takes them. What cannot be used is refused with a `xylem.errors.BadInput`.
+    It never changes, and threads may share it. Instances are of the kind that it was trained on: a
+    list of texts, a list of mappings from feature names to numbers, or a matrix with a row for each
+    instance; or a series, or a frame with `text_column`, as in `train`. Instances or labels that
+    cannot be used raise `xylem.errors.BadInput`.
     """
 
     def evaluate(
@@ -70,22 +77,23 @@ class Model(AskedModel):
         empty_labels: str = "zero",
         progress: bool = True,
     ) -> dict[str, Any]:
-        """Return what `xylem evaluate --json` prints, in percent.
+        """Evaluate the model on labelled rows; return the figures of `xylem evaluate --json`.
 
-        F-measures are at tuned thresholds, if there are any, else at 0.5. `unknown_labels` is how
-        many labels the model does not know, and `unknown_label_names` are the first of them.
+        They are in percent. F-measures are computed at the tuned thresholds, or at 0.5 if there are
+        none. `unknown_labels` is the number of labels that the model does not know, and
+        `unknown_label_names` has the first of them.
 
-        Instances, labels and columns are as for `train`. `empty_labels` is the F of a label never
-        true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
+        Instances, labels and columns are as in `train`. `empty_labels` is the F of a label that is
+        never true and never predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
         labelled = self._labelled(*rows)
-        at = self._thresholds()
+        thresholds = self._thresholds()
         n_threads = threads_for(threads, labelled.rows.n_rows)
         with shown_progress(progress) as show:
             return evaluate_rows(
-                self._opened, labelled, n_threads, show, thresholds=at, empty=empty
+                self._opened, labelled, n_threads, show, thresholds=thresholds, empty=empty
             ).report
 
     def compare(
@@ -101,18 +109,19 @@ class Model(AskedModel):
         progress: bool = True,
         **resampling: Unpack[Resampling],
     ) -> dict[str, Any]:
-        """Compare with another model on the same rows; return what `xylem
-        compare --json` prints, in percent.
+        """Compare with another model on the same rows.
 
-        `metrics` has for each figure this model's as `a`, the other's as `b`, and whether the
-        difference is `real`: `p` of a paired randomisation test is at most 0.05. Macro-F is there
-        if both are tuned.
+        Returns the figures of `xylem compare --json`, in percent. `metrics` has for each metric
+        `a`, the figure of this model, `b`, that of the other, and `real`, whether they really
+        differ: `p` of a paired randomisation test is at most 0.05. Macro-F is included if both
+        models are tuned. Instances, labels, columns and `empty_labels` are as in `evaluate`, the
+        options of `resampling` as in `Resampling`.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=threads or n_processors(), **resampling)
         rows = columns_from_memory(instances, labels, text_column, label_column)
-        named = (("a", self), ("b", other))
-        sides = [Contender(model._as_member(name), model._thresholds()) for name, model in named]
+        models = (("a", self), ("b", other))
+        sides = [Contender(model._as_member(name), model._thresholds()) for name, model in models]
         with shown_progress(progress) as show:
             return compare(
                 sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
@@ -128,13 +137,12 @@ class Model(AskedModel):
         label_column: str | None = None,
         progress: bool = True,
     ) -> Model:
-        """Return this model with scores that are probabilities: a label
-        of score 0.7 is true 7 times in 10.
+        """Return this model with calibrated scores: a label of score 0.7 is true 7 times in 10.
 
-        Instances, labels and columns are as for `train`: 100 rows or more that it was not trained
-        on. The ranking of labels stays as it is; tuned thresholds are dropped: they belong to the
-        old scores. Raises `xylem.errors.BadParameter` for a model whose probabilities sum to 1 over
-        the labels.
+        Instances, labels and columns are as in `train`: 100 rows or more that the model was not
+        trained on. The ranking of labels does not change. Tuned thresholds are dropped, because
+        they belong to the old scores. Raises `xylem.errors.BadParameter` for a model whose
+        probabilities sum to 1 over the labels.
         """
         refuse_link(self._opened)
         labelled = self._labelled(
@@ -158,13 +166,12 @@ class Model(AskedModel):
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
-        """Return this model with a threshold for each label, tuned
-        for macro-F, for `threshold="tuned"`.
+        """Return this model with a threshold for each label that is tuned for macro-F.
 
-        Instances, labels and columns are as for `train`: rows that it was not trained on. `method`
-        and the options are those of `xylem thresholds`. `report["thresholds"]` has the figures on
-        the rows. `save` keeps the thresholds with the version; those of a loaded version are kept
-        in its store at once.
+        They are used with `threshold="tuned"`. Instances, labels and columns are as in `train`:
+        rows that the model was not trained on. `method` and the options are those of `xylem
+        thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version the
+        thresholds are stored at once, in the version's store; for other models `save` stores them.
         """
         n_threads = threads or n_processors()
         request = request_of([method], _ROWS, None, empty_labels, threads=n_threads, **options)
@@ -176,30 +183,30 @@ class Model(AskedModel):
         if self._home is not None:
             with ready_database(self._home) as database:
                 keep(self._opened, database, outcomes)
-        found = {**self._found, "thresholds": facts_of(outcomes[0])}
-        return Model(self._opened, self._home, outcomes[0].tuned, found)
+        extra_report = {**self._extra_report, "thresholds": facts_of(outcomes[0])}
+        return Model(self._opened, self._home, outcomes[0].tuned, extra_report)
 
     def _best_threshold(
         self, instances: Any, labels: Any, top_r: int, threads: int | None
     ) -> float:
-        """Return the threshold for all labels that has the most micro-F on labelled rows, matrices.
+        """Return the threshold, one for all labels, with the best micro-F on labelled rows.
 
-        top_r  at most so many labels a row are predicted
+        instances, labels  matrices
+        top_r              the most labels that are predicted for a row
         """
-        found = self._search(instances, top_r, LEAST_THRESHOLD, threads)
-        return best_threshold(self._labelled(instances, labels), found)
+        predictions = self._search(instances, top_r, LEAST_THRESHOLD, threads)
+        return best_threshold(self._labelled(instances, labels), predictions)
 
     def _as_member(self, name: str) -> Opened:
-        """Return the version to be combined or compared; one without a name gets this."""
+        """Return the version to be combined or compared; one without a store gets this name."""
         if self._home is not None:
             return self._opened
         return replace(self._opened, manifest=replace(self._opened.manifest, model=name))
 
     def save(self, store: str | PathLike[str], name: str) -> int:
-        """Publish a trained model in a store as the next version of
-        `name`; return the version's number.
+        """Publish a trained model in a store as the next version of `name`; return its number.
 
-        It becomes the model's `latest`, with its tuned thresholds. Raises
+        The version becomes `latest`, and gets the tuned thresholds of this model. Raises
         `xylem.errors.StoreError`.
         """
         if self._home is not None:
@@ -211,12 +218,14 @@ class Model(AskedModel):
         home.prepare()
         if self._tuned is None:
             return home.publish(name, draft_of(self._opened)).version
-        with ready_database(home.root) as database:  # before anything is published
+        # the database is opened first: if that fails, no version without thresholds is published
+        with ready_database(home.root) as database:
             published = home.publish(name, draft_of(self._opened))
             ThresholdDatabase(database).save(name, published.version, self._tuned, published.digest)
         return published.version
 
     def _labelled(self, instances: Any, labels: Any) -> Labelled:
+        """Return the rows of instances with their labels, as this model's features and ids."""
         self._refuse_matrix(instances)
         n_features = self._opened.manifest.n_features
         dataset = dataset_from_memory(instances, labels, self._opened.labels, n_features)

@@ -1,4 +1,4 @@
-"""The server: its parts joined to an application, and the processes that serve it."""
+"""The server: it builds the application, and runs the processes that serve it."""
 
 from xylem_store import face_of
 

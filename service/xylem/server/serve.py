@@ -1,8 +1,9 @@
 """Run the service: one process, or several that share a socket and are restarted when they die.
 
-SIGTERM: `/readyz` says no, for a while requests are still accepted, then those in flight are
-completed, then the process ends with status 0. SIGHUP: every process looks at the store at once.
-SIGINT: as SIGTERM, at once.
+SIGTERM: `/readyz` answers that the service is not ready; requests are still accepted for a while;
+then those in flight are completed, and the process ends with status 0.
+SIGHUP: every process looks at the store at once.
+SIGINT: like SIGTERM, but stops accepting requests at once.
 """
 
 import asyncio
@@ -36,50 +37,49 @@ from xylem.base import (
     listen,
     log,
     raise_limit,
-    shown_url,
+    redacted_url,
     url_of,
     write_in_background,
 )
 from xylem.serving import store_of
 
 RESTART_SECONDS = 1.0
-"""A worker that died is started again after this pause, so that one that cannot live
-costs little.
-"""
+"""The pause before a dead worker is started again, so that one that cannot run costs little."""
 
 SWITCH_SECONDS = 0.0001
-"""How long a thread may keep the interpreter from others: the event loop waits for it at each read
-and write while batches are answered or feedback is written. Python's default, fifty times as long,
-is a good part of a block's whole time. Who lets the interpreter go sooner than this, for a few
-microseconds, is not made to wait until another has it: the writer of feedback does that at each
-statement, about every 0.1 ms.
+"""How long a thread may keep the interpreter from other threads.
+
+While batches are answered or feedback is written, the event loop waits this long at each read and
+write. Python's default is fifty times as long, a good part of a block's total time. A thread that
+releases the interpreter sooner than this, for a few microseconds, is not made to wait until another
+thread has had it: the writer of feedback does so at each statement, about every 0.1 ms.
 """
 
-# given to workers to end beyond what the settings give to requests; then they are killed
+# workers are killed if they have not ended this long after the time that requests are given
 GRACE_SECONDS = 5.0
 UNSENT_BYTES_MAX = 128 << 10
-"""Bytes of an answer that the system takes before it can send them; the rest is held, and counted,
-here. By default it takes megabytes, which a memory limit of a control group counts too.
+"""The most bytes of an answer that the system buffers before it can send them.
+
+All further bytes are kept, and counted, in this process. By default the system buffers megabytes,
+which count towards the memory limit of a control group too.
 """
 
 _OPENING_SECONDS = 30
-"""For so long jobs wait for the models to be opened: their process
-would compete with that for processors.
-"""
+"""How long jobs wait for the models to be opened, so that they do not compete for processors."""
 
-_TICKS_A_SECOND = 10  # of uvicorn's
+_TICKS_A_SECOND = 10  # uvicorn calls on_tick this often
 
 
 def run(settings: Settings) -> None:
-    """Serve as the settings say until told to stop.
+    """Serve with these settings until told to stop.
 
-    Raises Unavailable for a port in use, BadParameter for variables of OpenTelemetry that are not
-    understood.
+    Raises Unavailable for a port in use, BadParameter for environment variables of OpenTelemetry
+    that are not valid.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop handles it
     configure(settings.log_level)
     write_in_background()
-    are_on(settings)  # what is wrong with traces is told once, and not by each worker that it ends
+    are_on(settings)  # raises for wrong settings of traces: here once, not in each worker
     raise_limit(settings.limits.requests_max)
     listener = listen(settings.host, settings.port)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
@@ -109,11 +109,11 @@ def run(settings: Settings) -> None:
 
 
 def follow_remote(settings: Settings) -> RemoteFollower | None:
-    """Bring the store up to date with the object store, if there is one, and begin to follow it.
+    """Bring the store up to date with the object store, and begin to follow it. None without one.
 
-    What is in the store already is served also when the object store does not answer. Raises
-    Unavailable when nothing is: a replica that is started again later is better than one that knows
-    no model.
+    Models that are in the store already are served even if the object store does not answer. Raises
+    Unavailable if there are none: a replica that is started again later is better than one that
+    serves no model.
     """
     if settings.store_remote is None:
         return None
@@ -125,19 +125,20 @@ def follow_remote(settings: Settings) -> RemoteFollower | None:
         RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep
     )
     if not follower.look() and not store.models():
-        url = shown_url(settings.store_remote)
+        url = redacted_url(settings.store_remote)
         raise Unavailable(f"{url}: expected to fetch models, found none: see the log")
     follower.start()
     return follower
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which says that it is not ready before it stops to accept.
+    """uvicorn's server, which reports that it is not ready before it stops accepting connections.
 
-    parent       the process without which this one stops too; None: it is on its own
-    opened       None for a worker that accepts connections at once; else it accepts them when it
-                 has opened the models and this connection has ended
-    opening      what this process closes when it has opened the models: others wait for it
+    parent       the process that this one stops with; None: it runs on its own
+    opened       None for a worker that accepts connections at once; another worker accepts them
+                 when it has opened the models and this connection has ended
+    opening      a connection that this process closes when it has opened the models, because others
+                 wait for it; None: nobody waits
     jobs         the workers of jobs, if this process looks after them
     """
 
@@ -157,7 +158,7 @@ class _Server(uvicorn.Server):
         self._parent = parent
         self._jobs = jobs
         self._stop_at = math.inf
-        self._is_out = False
+        self._is_out_of_descriptors = False
         sys.setswitchinterval(SWITCH_SECONDS)
         super().__init__(
             uvicorn.Config(
@@ -181,15 +182,15 @@ class _Server(uvicorn.Server):
         )
         logger = logging.getLogger("uvicorn.error")
         logger.setLevel(logging.WARNING)
-        # a request that is given up at the end is nothing to tell of
+        # requests are cancelled at the end of a shutdown: not worth an error in the log
         logger.addFilter(
             lambda r: not (r.exc_info and isinstance(r.exc_info[1], asyncio.CancelledError))
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to stop; at the second signal, or SIGINT, stop accepting at once."""
+        """Begin to stop. A second signal, or SIGINT, stops accepting at once."""
         if sig == signal.SIGINT and self._parent is not None:
-            return  # the terminal sends it to the whole group; the parent says what to do
+            return  # the terminal sends it to the whole group; the parent decides
         if sig == signal.SIGTERM and not self._app.state.draining.is_set():
             self._drain()
         else:
@@ -198,7 +199,7 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to stop accepting now. Called ten times a second."""
+        """Return whether to stop accepting connections now. Called ten times a second."""
         if self._parent not in (None, os.getppid()) and not self._app.state.draining.is_set():
             log(logging.ERROR, "parent_died", pid=os.getpid())
             self._drain()
@@ -207,9 +208,10 @@ class _Server(uvicorn.Server):
             self._opening = None
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
-            was_out = self._is_out
-            self._is_out = are_used_up()
-            if self._is_out and not was_out:  # the loop closes connections without a word
+            was_out_of_descriptors = self._is_out_of_descriptors
+            self._is_out_of_descriptors = are_used_up()
+            # log it, because the event loop closes connections silently
+            if self._is_out_of_descriptors and not was_out_of_descriptors:
                 detail = (
                     "expected a file descriptor for the next connection, found none: "
                     "raise ulimit -n"
@@ -220,16 +222,17 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _may_work(self, seconds: int) -> bool:
-        """Return whether jobs may be worked on after so many seconds: the models are
-        opened first.
+        """Return whether jobs may run, so many seconds after the start.
+
+        They wait until the models are open, but no longer than _OPENING_SECONDS.
         """
         is_settled = self._app.state.services.ready or seconds >= _OPENING_SECONDS
         return is_settled and not self._app.state.draining.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, at a second SIGINT without waiting for what is in flight, and let the app end."""
+        """Stop, and end the application. A second SIGINT does not wait for requests in flight."""
         await super().shutdown(sockets)
-        # then uvicorn leaves the app where it is, and logs how its task is cancelled
+        # otherwise uvicorn would not end the app, and would log that its task is cancelled
         if self.force_exit:
             await self.lifespan.shutdown()
 
@@ -241,7 +244,7 @@ class _Server(uvicorn.Server):
 
 
 class _Supervisor:
-    """Starts workers on one socket, hands signals on, and starts a worker again when it dies."""
+    """Starts workers on one socket, passes signals on, and starts a worker again when it dies."""
 
     def __init__(self, settings: Settings, listener: socket.socket, jobs: JobWorkers) -> None:
         self._settings = settings
@@ -250,7 +253,7 @@ class _Supervisor:
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: dict[int, BaseProcess] = {}
         self._name = secrets.token_hex(16)
-        # It ends when the first worker has opened its models, or has died.
+        # The pipe ends when the first worker has opened its models, or has died.
         self._opened, self._opening = multiprocessing.Pipe(duplex=False)
 
     def run(self) -> None:
@@ -259,7 +262,7 @@ class _Supervisor:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno())
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)  # its number is written to the descriptor
+            signal.signal(number, lambda *_: None)  # the wake-up descriptor gets its number
         arrived = b""
         while not {signal.SIGTERM, signal.SIGINT} & set(arrived):
             if signal.SIGHUP in arrived:
@@ -272,9 +275,8 @@ class _Supervisor:
                 if place not in self._workers:
                     try:
                         self._workers[place] = self._start(place)
-                    except (
-                        OSError
-                    ) as error:  # no process or memory is to be had now: the others serve on
+                    # no process or memory is available now: other workers serve on
+                    except OSError as error:
                         log(logging.ERROR, "worker_failed", detail=error.strerror)
             self._jobs.tend()
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
@@ -282,14 +284,15 @@ class _Supervisor:
         self._stop()
 
     def _start(self, number: int) -> BaseProcess:
-        """Return a new worker of that number, from which SIGHUP is kept
-        until its event loop listens to it.
+        """Return a new worker with that number, in which SIGHUP is blocked until it is handled.
 
-        The first one accepts at once: somebody must say that the service lives, and is not ready.
-        While another one lives, which answers, it accepts nothing before its models are open, and
-        those of the first: when one worker says that the service is ready, each of them is. A
-        handler does not outlive the worker's exec, which would leave the signal's default: to end
-        it. A blocked signal stays blocked, and waits.
+        The first worker accepts connections at once, because somebody must answer that the service
+        lives, and is not ready. If another worker lives, and answers, a new one accepts nothing
+        before its own models and those of the first worker are open: so when one worker says that
+        the service is ready, each of them is.
+
+        SIGHUP is blocked, not handled: a handler does not outlive the worker's exec, after which
+        the default action would end the worker. A blocked signal stays blocked, and waits.
         """
         place = WorkerPlace(self._name, number, self._settings.workers)
         follows = bool(self._workers)
@@ -302,12 +305,12 @@ class _Supervisor:
             worker.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-        self._opening.close()  # the pipe ends with the first worker's copy
+        self._opening.close()  # the first worker has the only other copy
         log(logging.INFO, "worker_started", pid=worker.pid)
         return worker
 
     def _stop(self) -> None:
-        """End the workers, by force those that do not."""
+        """End the workers; kill those that do not end in time."""
         self._jobs.stop()
         self._send(signal.SIGTERM)
         seconds = self._settings.drain_seconds + self._settings.shutdown_seconds + GRACE_SECONDS
@@ -334,8 +337,8 @@ def _work(
     opening: Connection | None,
     place: WorkerPlace,
 ) -> None:
-    """Serve in a worker process, started with SIGHUP blocked."""
-    signal.signal(signal.SIGHUP, lambda *_: None)  # to ignore it would forget one that waits
+    """Serve in a worker process, which is started with SIGHUP blocked."""
+    signal.signal(signal.SIGHUP, lambda *_: None)  # SIG_IGN would drop a signal that waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure(settings.log_level)
     write_in_background()

@@ -1,4 +1,4 @@
-"""The application without HTTP: a request becomes rows, and rows become an answer."""
+"""The application without HTTP: it turns a request into rows, and rows into an answer."""
 
 from xylem_store import face_of
 

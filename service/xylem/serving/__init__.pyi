@@ -80,10 +80,10 @@ from .feedback.schema import RowsQuery as RowsQuery
 from .label_info import LabelInfoOptions as LabelInfoOptions
 from .label_info import LabelInfos as LabelInfos
 from .label_info import LiveLabelInfo as LiveLabelInfo
+from .label_info import label_description as label_description
 from .label_info import label_info_options as label_info_options
-from .label_info import labels_named as labels_named
+from .label_info import labels_with_name_part as labels_with_name_part
 from .label_info import languages_of as languages_of
-from .label_info import told_of_label as told_of_label
 from .learning import OnlineLearning as OnlineLearning
 from .live.denied import denied_by as denied_by
 from .live.denied import with_denied as with_denied

@@ -1,6 +1,4 @@
-"""What a request says of labels, as searches take it: weights, and masks of those
-that it allows.
-"""
+"""Prepare a request's choice of labels for the search: weights, and masks of allowed labels."""
 
 import threading
 from collections import OrderedDict
@@ -18,22 +16,24 @@ from xylem_store import Model
 
 
 class LabelWeights:
-    """The weights of the labels of a version; inverse propensities are prepared once."""
+    """Prepares label weights for one version; inverse propensities are prepared once."""
 
     def __init__(self, predictor: Searcher, model: Model) -> None:
         self._predictor = predictor
         self._model = model
 
-    def prepare(self, asked: Literal["propensity"] | dict[str, float]) -> NodeWeights:
-        """Return weights for the engine; labels that are not named weigh 1. O(nodes).
+    def prepare(self, label_weights: Literal["propensity"] | dict[str, float]) -> NodeWeights:
+        """Return label weights for the engine; labels that are not named have weight 1. O(nodes).
 
-        Raises UnknownLabel, and UnsupportedOption for propensities of labels that were never
-        counted.
+        Raises UnknownLabel, and UnsupportedOption for propensities if the version does not know how
+        often its labels occur.
         """
-        if isinstance(asked, str):
+        if isinstance(label_weights, str):
             return self._inverse_propensities
         weights = np.ones(self._predictor.n_labels, np.float32)
-        weights[label_ids(self._model.labels, list(asked), "label_weights")] = list(asked.values())
+        weights[label_ids(self._model.labels, list(label_weights), "label_weights")] = list(
+            label_weights.values()
+        )
         return self._predictor.node_weights(weights)
 
     @cached_property
@@ -47,58 +47,62 @@ class LabelWeights:
             )
             raise UnsupportedOption(fault + "that was imported").at("label_weights")
         constants = constants_of(manifest.trainer.parameters)
-        found = 1.0 / propensities(counts, manifest.data.rows, *constants)
-        return self._predictor.node_weights(found.astype(np.float32))
+        weights = 1.0 / propensities(counts, manifest.data.rows, *constants)
+        return self._predictor.node_weights(weights.astype(np.float32))
 
 
 KEPT_BYTES_MAX = 16 << 20
-"""Of the masks of a version that are kept, and of the names that they are known by."""
+"""The most bytes of cached masks of a version, with the names they are cached under."""
 
 _Lists: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 
 class LabelMasks:
-    """The masks of a version, for all aliases that deny the same labels. Thread-safe."""
+    """Makes and caches the masks of allowed labels of one version. Thread-safe.
+
+    Aliases that deny the same labels may share it.
+    """
 
     def __init__(self, predictor: Searcher, among: NDArray[np.uint8] | None = None) -> None:
-        """Take what makes masks; `among` says which labels may be
-        allowed at all, uint8[K]. None: all may.
+        """Take the engine that makes masks.
+
+        among  uint8[K], 0 for labels that no request may allow; None: all may be allowed
         """
         self._predictor = predictor
         self._among = among
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
+        self._cached: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
         self._n_bytes = 0
 
     def mask_of(
         self, allow: Sequence[str] | None, deny: Sequence[str] | None
     ) -> NDArray[np.uint8] | None:
-        """Return the mask of the labels that are allowed (None: all)
-        and not denied; None: it is of all.
+        """Return the mask of the labels that are allowed (None: all) and not denied.
 
-        Nobody writes to it. Raises UnknownLabel. O(nodes), for lists that are kept O(names).
+        None stands for a mask of all labels. The mask is shared: nobody may write to it. Raises
+        UnknownLabel. O(nodes); O(names) for lists whose mask is cached.
         """
         lists = _lists_of(allow, deny)
         with self._lock:
-            kept = self._kept.get(lists)
-            if kept is not None:
-                self._kept.move_to_end(lists)
-                return kept
+            cached = self._cached.get(lists)
+            if cached is not None:
+                self._cached.move_to_end(lists)
+                return cached
         mask = self._predictor.label_mask(*lists, self._among)
         if mask is None:
             return None
         with self._lock:
-            if lists not in self._kept:
-                self._kept[lists] = mask
+            if lists not in self._cached:
+                self._cached[lists] = mask
                 self._n_bytes += _bytes_of(lists, mask)
-            while self._n_bytes > KEPT_BYTES_MAX:  # those that were asked for longest ago go
-                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
+            while self._n_bytes > KEPT_BYTES_MAX:  # drop the least recently used
+                self._n_bytes -= _bytes_of(*self._cached.popitem(last=False))
         return mask
 
     def keeps(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> bool:
-        """Return whether the mask of these lists is kept now."""
+        """Return whether the mask of these lists is cached now."""
         with self._lock:
-            return _lists_of(allow, deny) in self._kept
+            return _lists_of(allow, deny) in self._cached
 
 
 def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists:

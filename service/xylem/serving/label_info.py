@@ -1,6 +1,4 @@
-"""Label info as it is served: one version's labels found in its
-model's vocabulary, and what answers say.
-"""
+"""Serve label info: find a version's labels in its model's vocabulary, and describe them."""
 
 import logging
 import threading
@@ -10,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadInput, UnsupportedOption, log, told_of
+from xylem.base import BadInput, UnsupportedOption, log, public_message_of
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
@@ -29,10 +27,10 @@ from xylem_store import (
 
 
 class LabelFacts(NamedTuple):
-    """The label info of a version.
+    """The label info of one version.
 
-    subjects  int32[K]  the subject of each label, -1 where none is
-    allowed   uint8[K]  0 for labels that are deprecated; None: no label is
+    subjects  int32[K]: the subject of each label in `info`, -1 for a label without one
+    allowed   uint8[K]: 0 for deprecated labels; None if no label is deprecated
     """
 
     info: LabelInfo
@@ -40,9 +38,7 @@ class LabelFacts(NamedTuple):
     allowed: NDArray[np.uint8] | None = None
 
     def name(self, label: int, language: str) -> str | None:
-        """Return a label's name in a language; else the one of no
-        language; None where it has neither.
-        """
+        """Return a label's name in a language, else its name without a language, else None."""
         return self.text(label, NAME + language) or self.text(label, NAME + UNDETERMINED)
 
     def names(self, label: int) -> dict[str, str]:
@@ -51,21 +47,25 @@ class LabelFacts(NamedTuple):
         return {} if subject < 0 else self.info.names(subject)
 
     def text(self, label: int, column: str) -> str | None:
-        """Return what a label has in a column."""
+        """Return the text of a label in a column; None if it has none."""
         subject = int(self.subjects[label])
         return None if subject < 0 else self.info.text(column, subject)
 
     def broader(self, label: int) -> list[str]:
-        """Return the URIs of the subjects above a label's."""
+        """Return the URIs of the subjects directly above a label's subject."""
         subject = int(self.subjects[label])
         above = [] if subject < 0 else self.info.above(subject)
-        return [uri for at in above if (uri := self.info.text(URI, at)) is not None]
+        return [
+            uri
+            for broader_subject in above
+            if (uri := self.info.text(URI, broader_subject)) is not None
+        ]
 
 
 class LiveLabelInfo:
-    """What there is of one version's labels at present; `current` is replaced in one assignment.
+    """The current label info of one version; readers see `current` replaced by one assignment.
 
-    labels   the version's
+    labels   the names of the version's labels
     current  None: the model has no label info
     """
 
@@ -76,15 +76,15 @@ class LiveLabelInfo:
         self._by_uri: tuple[LabelFacts | None, dict[str, int]] = None, {}
 
     def label_of_uri(self, uri: str) -> int | None:
-        """Return the label that has a URI. The first call makes a table, 1 us a label."""
+        """Return the label that has a URI. The first call builds a table, at 1 us a label."""
         facts = self.current
         if self._by_uri[0] is not facts and facts is not None:
             uris = ((facts.text(label, URI), label) for label in range(len(facts.subjects)))
-            self._by_uri = facts, {found: label for found, label in uris if found}
+            self._by_uri = facts, {subject_uri: label for subject_uri, label in uris if subject_uri}
         return None if facts is None else self._by_uri[1].get(uri)
 
     def follow(self, info: LabelInfo | None) -> None:
-        """Serve this label info from now on. About 0.1 microseconds a label."""
+        """Serve other label info from now on; None: none. Takes about 0.1 microseconds a label."""
         if info is None:
             self.current = None
             return
@@ -97,10 +97,7 @@ class LiveLabelInfo:
 
 
 class LabelInfos:
-    """The label info of the models of a store, mapped once for all their versions.
-
-    For several threads.
-    """
+    """The label info of all models of a store, each mapped once for all versions. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -109,9 +106,7 @@ class LabelInfos:
         self._live: weakref.WeakSet[LiveLabelInfo] = weakref.WeakSet()
 
     def follow(self, live: LiveLabelInfo) -> LiveLabelInfo:
-        """Keep what is served of a version up to date from now on;
-        return it. Blocking. Never raises.
-        """
+        """Keep the label info of a version up to date, and return it. Blocking. Never raises."""
         with self._lock:
             if live.model not in self._infos:
                 self._read(live.model)
@@ -120,20 +115,20 @@ class LabelInfos:
         return live
 
     def refresh(self) -> dict[str, str]:
-        """Look whether label info was replaced, and serve what there is now. Reads the disk.
+        """Look whether label info was replaced, and serve what the store has now. Reads the disk.
 
-        Returns, by model, why some cannot be used: what it had before is served on.
+        Returns, by model, why some label info cannot be used; the previous one is served on.
         """
         faults = {}
         with self._lock:
             served = list(self._live)
             for model in sorted({live.model for live in served}):
-                before = self._infos.get(model)
+                previous_info = self._infos.get(model)
                 fault = self._read(model)
                 if fault is not None:
                     faults[model] = fault
                 info = self._infos.get(model)
-                if info is not before:
+                if info is not previous_info:
                     log(logging.INFO, "label_info_replaced", model=model)
                     for live in served:
                         if live.model == model:
@@ -143,36 +138,33 @@ class LabelInfos:
         return faults
 
     def _read(self, model: str) -> str | None:
-        """Read the label info of a model if it is another than
-        before; return why it cannot be used.
-        """
-        before = self._infos.get(model)
+        """Read the label info of a model if it changed; return the reason if it cannot be used."""
+        previous_info = self._infos.get(model)
         try:
             head = self._store.label_info_head(model)
-            if before is None or head != before.head:
+            if previous_info is None or head != previous_info.head:
                 self._infos[model] = None if head is None else self._store.label_info(model)
         except (StoreError, OSError) as error:
             log(logging.ERROR, "label_info_failed", model=model, detail=str(error), error=error)
-            return told_of(error)
+            return public_message_of(error)
         return None
 
 
 class LabelInfoOptions(NamedTuple):
-    """What a request wants to know of labels.
+    """The label info that a request asks for.
 
-    facts      what is known of them
-    language   their names in this language; None: not asked for
-    all_of_it  their names in all languages, and the subjects above them
+    facts      the label info of the version
+    language   names in this language; None: not asked for
+    in_full  names in all languages, and the subjects above
     """
 
     facts: LabelFacts
     language: str | None
-    all_of_it: bool
+    in_full: bool
 
 
 def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOptions | None:
-    """Return what a request wants to know of a version's labels,
-    of what is known now; None: nothing.
+    """Return the label info that a request asks for, as it is now; None if it asks for none.
 
     Raises UnsupportedOption for a model without label info, and for a language that it does not
     have.
@@ -191,58 +183,61 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
 
 
 def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> None:
-    """Raise `error` unless there are names in a language."""
+    """Raise `error` if the label info has no names in a language."""
     languages = facts.info.head.languages
     if language.lower() not in languages:
-        known = ", ".join(languages) or "none: its subjects have no names"
-        raise error(f"expected a language of the label info ({known}), found {language[:40]!r}").at(
-            "language"
-        )
+        available = ", ".join(languages) or "none: its subjects have no names"
+        raise error(
+            f"expected a language of the label info ({available}), found {language[:40]!r}"
+        ).at("language")
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
-    """Return the languages of a version's names, and the one where a request does not say any."""
+    """Return the languages of a version's label names, and the default language of requests."""
     if facts is None:
         return (), UNDETERMINED
     return facts.info.head.languages, facts.info.head.language or UNDETERMINED
 
 
-def members_of(asked: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
-    """Return the members of a NamedLabel for each of some labels:
-    JSON without the braces around it.
+def members_of(options: LabelInfoOptions, labels: NDArray[np.int32]) -> list[bytes]:
+    """Return the label info of each label as JSON members: an object without its braces."""
+    members_by_label = {
+        label: dump(label_description(options, label))[1:-1] for label in set(labels.tolist())
+    }
+    return [members_by_label[label] for label in labels.tolist()]
+
+
+def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
+    """Return the label info of one label, ready for JSON."""
+    facts = options.facts
+    members: dict[str, Any] = {
+        "uri": facts.text(label, URI),
+        "notation": facts.text(label, NOTATION),
+    }
+    if options.language is not None:
+        members["name"] = facts.name(label, options.language)
+    if options.in_full:
+        members["names"], members["broader"] = facts.names(label), facts.broader(label)
+    return members
+
+
+def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
+    """Return bool[K]: the labels with `part` in a name, in capitals or not.
+
+    Searched are the names in the languages that the options ask for, and the other names (synonyms)
+    in these languages, which answers do not have.
     """
-    known = {label: dump(told_of_label(asked, label))[1:-1] for label in set(labels.tolist())}
-    return [known[label] for label in labels.tolist()]
-
-
-def told_of_label(asked: LabelInfoOptions, label: int) -> dict[str, Any]:
-    """Return what a request wants to know of a label, as JSON has it."""
-    facts = asked.facts
-    told: dict[str, Any] = {"uri": facts.text(label, URI), "notation": facts.text(label, NOTATION)}
-    if asked.language is not None:
-        told["name"] = facts.name(label, asked.language)
-    if asked.all_of_it:
-        told["names"], told["broader"] = facts.names(label), facts.broader(label)
-    return told
-
-
-def labels_named(asked: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
-    """Return bool[K]: the labels with a part in a name that the
-    request is told, in capitals or not.
-
-    Other names in these languages, of which it is not told, are searched too.
-    """
-    facts = asked.facts
-    info = asked.facts.info
-    found = np.zeros(info.head.n_subjects, np.bool_)
-    for language in info.head.languages if asked.all_of_it else (asked.language,):
+    facts = options.facts
+    info = options.facts.info
+    matches = np.zeros(info.head.n_subjects, np.bool_)
+    for language in info.head.languages if options.in_full else (options.language,):
         for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
             if column in info.head.columns:
-                found |= names_with(info.texts(column), info.utf8, part)
-    # told where the language has none
-    if UNDETERMINED in info.head.languages and not asked.all_of_it:
-        offsets = info.texts(f"{NAME}{asked.language}")
+                matches |= names_with(info.texts(column), info.utf8, part)
+    # a label without a name in the language is described by its name without a language
+    if UNDETERMINED in info.head.languages and not options.in_full:
+        offsets = info.texts(f"{NAME}{options.language}")
         undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)
-        found |= undetermined & (offsets[1:] == offsets[:-1])
-    fits: NDArray[np.bool_] = np.append(found, False)[facts.subjects]
-    return fits
+        matches |= undetermined & (offsets[1:] == offsets[:-1])
+    is_match: NDArray[np.bool_] = np.append(matches, False)[facts.subjects]
+    return is_match

@@ -1,6 +1,4 @@
-"""What the service needs for thresholds that learn: a database,
-who writes to it and who follows it.
-"""
+"""The parts that online learning of thresholds needs: the database, its writer and its follower."""
 
 from xylem.base import Database, Settings
 from xylem.thresholds import (
@@ -18,12 +16,15 @@ _TOKEN_KEY = "token-key"
 
 
 class OnlineLearning:
-    """The parts, and the key that signs prediction ids; `tokens` is None until it is known."""
+    """Writes feedback to the database, and follows the thresholds in it.
+
+    tokens   signs and reads prediction ids; None until the key is known
+    """
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings; nothing is opened yet.
 
-        Raises BadParameter for a database that cannot be.
+        Raises BadParameter for a database that cannot exist.
         """
         self.database = Database.of(settings)
         self.days_max = settings.feedback_days_max
@@ -48,14 +49,14 @@ class OnlineLearning:
         self.rows.start()
 
     def close(self) -> None:
-        """Write what waits, stop following, close the database. Blocking."""
+        """Write the feedback that waits, stop following, close the database. Blocking."""
         self.writer.close()
         self.follower.close()
         self.rows.close()
         self.database.close()
 
     def catch_up(self, live: ServedThresholds) -> None:
-        """Bring thresholds up to what the database has now.
+        """Update the thresholds of a version to those in the database.
 
         Blocking. Raises DatabaseUnavailable.
         """

@@ -1,9 +1,8 @@
-"""Bytes of a request -> typed values. Strict: a field that is unknown or
-of another type is refused by name.
+"""Parse the bytes of requests into typed values. Unknown fields and wrong types are refused.
 
-JSON is read as RFC 8259 has it: NaN, infinities, numbers beyond a double and lone surrogates are
-not JSON. Of a key that stands twice the last one counts. `true` is not an integer, and neither are
-"1" and 1.0. The models in `xylem.serving.schemas` say which fields there are, and what they may be.
+JSON is read as RFC 8259 defines it: NaN, infinities, numbers beyond a double and lone surrogates
+are not JSON. If a key occurs twice, the last one counts. `true` is not an integer, and neither are
+"1" and 1.0. The models in `xylem.serving.schemas` define the fields and their values.
 """
 
 from collections.abc import Collection
@@ -33,26 +32,27 @@ from xylem_store import DENIED_MAX
 M = TypeVar("M", bound=BaseModel)
 
 PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
-"""Options that a batch does not have."""
+"""Options of predict that a batch does not have."""
 
 LONG_BYTES = 64 << 10
-"""Bytes of a body beyond which the event loop does not read it."""
+"""Bodies of more bytes are not read on the event loop."""
 
-_EACH_MAX = 8
-_OTHERS_MAX = 1000
-"""An instance or event has fewer arrays and objects, and so has all
-else of a body, and fields of its own.
+_INSTANCE_CONTAINERS_MAX = 8
+_OTHER_CONTAINERS_MAX = 1000
+"""The most arrays and objects of one instance or event, and of all else in a body together.
+
+The latter is also the most fields of the outer object.
 """
 
-_DEPTH_MAX = 16  # arrays and objects within each other: no body needs half as many
-_WHAT = (
+_DEPTH_MAX = 16  # the deepest nesting of arrays and objects; no body needs half as much
+_SIZE_NOUNS = (
     "arrays and objects",
     "arrays and objects within each other",
     "items in an array or an object",
     "fields in the outer object",
     "bytes in a string",
 )
-"""What is counted in a body: the fields of JsonSize, in words."""
+"""The sizes that are limited, in words: one for each field of JsonSize."""
 
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
@@ -60,17 +60,17 @@ _LINES: dict[str | None, type[AnyLine]] = {TEXT: TextLine, SPARSE: SparseLine, N
 
 
 def parse_body(body: bytes, model: type[M], limits: Limits) -> M:
-    """Return what `body` says.
+    """Parse the JSON of a body into a model.
 
-    Raises MalformedJson, BadRequest or LimitExceeded, naming the field.
+    Raises MalformedJson, BadRequest or LimitExceeded, which name the field.
     """
     return validated(parse_json(body, limits), model, limits)
 
 
 def validated(value: Any, model: type[M], limits: Limits) -> M:
-    """Return what a JSON value says.
+    """Turn a JSON value into a model.
 
-    Raises BadRequest or LimitExceeded, naming the field by its path.
+    Raises BadRequest or LimitExceeded, which name the field by its path.
     """
     try:
         return model.model_validate(value, context=limits)
@@ -79,10 +79,11 @@ def validated(value: Any, model: type[M], limits: Limits) -> M:
 
 
 def parse_line(line: bytes, limits: Limits) -> AnyLine:
-    """Return what a line of a batch says; `labels` in it are ignored. Raises as `parse_body`."""
+    """Parse a line of a batch; its field `labels` is ignored. Raises as `parse_body`."""
     value = parse_json(line, limits)
     try:
-        model = _LINES.get(kind_of(value))  # the union's own way to it costs a quarter of the whole
+        # the union would find the model too, but costs a quarter of the time to parse a line
+        model = _LINES.get(kind_of(value))
         return (
             model.model_validate(value, context=limits) if model else _LINE.validate_python(value)
         )
@@ -91,8 +92,7 @@ def parse_line(line: bytes, limits: Limits) -> AnyLine:
 
 
 def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
-    """Return the events of a feedback request, not validated yet: of
-    {"events": [...]}, or the one it is.
+    """Return the events of {"events": [...]}, or the one event that a body is; not validated yet.
 
     Raises MalformedJson, BadRequest or LimitExceeded.
     """
@@ -103,7 +103,7 @@ def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
 
 
 def parse_options(query_string: bytes, limits: Limits) -> Options:
-    """Return the options that a batch's query string says.
+    """Parse the query string of a batch into options.
 
     Raises as `parse_query`, and UnsupportedOption.
     """
@@ -117,36 +117,34 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
 
 
 def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) -> PredictRequest:
-    """Return the request that `body` is, with `language` and `label_info` of a query string.
+    """Parse a body of predict, with `language` and `label_info` from the query string.
 
-    Whatever else the query string says is passed over. Raises as `parse_body`, and BadRequest for
-    an option that both say, and for one that only the body may say.
+    Other parameters of the query string are ignored. Raises as `parse_body`, and BadRequest for an
+    option in both places, and for an option in the query string that belongs into the body.
     """
     query = parse_body(body, PredictRequest, limits)
-    told = _only(query_string, InfoQuery)
-    if told != _only(query_string, PredictRequest):
+    info_query_string = _only(query_string, InfoQuery)
+    if info_query_string != _only(query_string, PredictRequest):
         raise BadRequest(
             "expected language and label_info in the query string, other options in the body"
         )
-    asked = parse_query(told, InfoQuery, limits)
-    for key in asked.model_fields_set & query.model_fields_set:
+    info_query = parse_query(info_query_string, InfoQuery, limits)
+    for key in info_query.model_fields_set & query.model_fields_set:
         raise BadRequest("expected it in the body or in the query string, found it in both").at(key)
-    return query.model_copy(update=asked.model_dump(exclude_unset=True))
+    return query.model_copy(update=info_query.model_dump(exclude_unset=True))
 
 
 def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
-    """Return the parts of a query string that say fields of a model, also those that
-    say no value.
-    """
+    """Return the parts of a query string that name fields of a model, with or without a value."""
     names = {name.encode() for name in model.model_fields}
     parts = query_string.split(b"&")
     return b"&".join(part for part in parts if unquote_to_bytes(part.partition(b"=")[0]) in names)
 
 
 def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
-    """Return what a query string says: `top_r=5&allow_labels=a&allow_labels=b`.
+    """Parse a query string into a model: `top_r=5&allow_labels=a&allow_labels=b`.
 
-    A value is written as in JSON, strings without quotes. Raises as `parse_body`.
+    A value is written as in JSON, but strings without quotes. Raises as `parse_body`.
     """
     fields_max = 2 * limits.label_list_max + len(model.model_fields)
     texts = split_fields(query_string, "a query string", fields_max, _LISTS)
@@ -155,13 +153,14 @@ def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
 
 
 def split_fields(
-    encoded: bytes, what: str, fields_max: int, lists: Collection[str] = ()
+    encoded: bytes, source: str, fields_max: int, lists: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the fields of a form or a query string: a text each,
-    of those in `lists` a list of texts.
+    """Return the fields of a form or a query string; those in `lists` as lists of texts.
 
-    Raises BadRequest, which calls it `what`: for more than `fields_max`, and for a field that
-    stands twice.
+    source   "a form" or "a query string", for the error
+
+    Raises BadRequest for more than `fields_max` fields, and for a field that occurs twice, unless
+    it is in `lists`.
     """
     try:
         pairs = parse_qsl(
@@ -171,7 +170,7 @@ def split_fields(
             max_num_fields=fields_max,
         )
     except ValueError as error:
-        expected = f"expected {what} of at most {fields_max} fields, in UTF-8 and percent-encoded"
+        expected = f"expected {source} of at most {fields_max} fields, in UTF-8 and percent-encoded"
         raise BadRequest(f"{expected}, found another: {error}") from None
     fields: dict[str, Any] = {}
     for name, text in pairs:
@@ -185,11 +184,11 @@ def split_fields(
 
 
 def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
-    """Return the JSON value that `body` is. Raises MalformedJson.
+    """Parse JSON. Raises MalformedJson.
 
-    Raises LimitExceeded where a long one holds more than any body may: arrays and objects, items of
-    one (items_max if that is more), fields of the outer object, bytes of a string. Nothing is made
-    before.
+    A long body is measured before anything is built. Raises LimitExceeded if it holds more than any
+    body may: arrays and objects, items of one of them (items_max if that is more), fields of the
+    outer object, bytes of a string.
     """
     is_long = len(body) > LONG_BYTES
     if is_long:
@@ -201,17 +200,19 @@ def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
 
 
 def _check_size(body: bytes, limits: Limits, items_max: int) -> None:
-    of_request = limits.instances_max, limits.events_max
-    most = JsonSize(
-        containers=_OTHERS_MAX + _EACH_MAX * max(of_request),
+    request_limits = limits.instances_max, limits.events_max
+    size_limits = JsonSize(
+        containers=_OTHER_CONTAINERS_MAX + _INSTANCE_CONTAINERS_MAX * max(request_limits),
         depth=_DEPTH_MAX,
-        items=max(items_max, DENIED_MAX, limits.features_max, limits.label_list_max, *of_request),
-        outer_fields=_OTHERS_MAX,
+        items=max(
+            items_max, DENIED_MAX, limits.features_max, limits.label_list_max, *request_limits
+        ),
+        outer_fields=_OTHER_CONTAINERS_MAX,
         string_bytes=max(limits.text_bytes_max, limits.name_bytes_max, limits.event_id_bytes_max),
     )
-    for found, allowed, what in zip(size_of(body), most, _WHAT, strict=True):
-        if found > allowed:
-            raise LimitExceeded(f"expected at most {allowed} {what}, found {found}")
+    for size, size_max, noun in zip(size_of(body), size_limits, _SIZE_NOUNS, strict=True):
+        if size > size_max:
+            raise LimitExceeded(f"expected at most {size_max} {noun}, found {size}")
 
 
 def _query_value(text: str) -> Any:

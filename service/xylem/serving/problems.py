@@ -1,4 +1,4 @@
-"""Errors -> what clients are told: one table from an error's code to its status and title.
+"""The status and title of each error code, and what clients see of an error.
 
 `docs/errors.md` lists the table; a test compares the two.
 """
@@ -6,12 +6,12 @@
 import logging
 from typing import Any, NamedTuple
 
-from xylem.base import BadFields, BadInput, XylemError, log, told_of
+from xylem.base import BadFields, BadInput, XylemError, log, public_message_of
 from xylem_store import StoreError
 
 
 class ProblemType(NamedTuple):
-    """What a code means."""
+    """The meaning of an error code: its HTTP status and its title."""
 
     status: int
     title: str
@@ -82,13 +82,14 @@ PROBLEMS: dict[str, ProblemType] = {
     "error": ProblemType(500, "The service failed"),
     "internal-error": ProblemType(500, "The service failed"),
 }
-"""Each code's status and title. A code never changes its meaning; a new fault gets a new code."""
+"""The status and title of each code.
+
+A code never changes its meaning; a new fault gets a new code.
+"""
 
 
 def code_of(error: Exception) -> str:
-    """Return the code of an error: its own, else that of the nearest
-    class above it that the table knows.
-    """
+    """Return the code of an error: its own, or that of its nearest base class in the table."""
     for part in (error, *type(error).__mro__):
         code = vars(part).get("code")
         if code in PROBLEMS:
@@ -97,10 +98,8 @@ def code_of(error: Exception) -> str:
 
 
 def describe_error(error: Exception) -> dict[str, Any]:
-    """Return what an error object says: its code, its detail and, where known, the
-    field at fault.
-    """
-    described: dict[str, Any] = {"code": code_of(error), "detail": told_of(error)}
+    """Return an error as JSON: its code, its detail and, if known, the fields at fault."""
+    described: dict[str, Any] = {"code": code_of(error), "detail": public_message_of(error)}
     if isinstance(error, BadFields):
         described["errors"] = [
             {"path": fault.path or "", "detail": str(fault)} for fault in error.faults
@@ -111,6 +110,6 @@ def describe_error(error: Exception) -> dict[str, Any]:
 
 
 def log_untold(error: Exception, **fields: Any) -> None:
-    """Log the message of an error of which clients are told less."""
-    if isinstance(error, XylemError | StoreError) and error.told is not None:
+    """Log the full message of an error if clients see only a part of it."""
+    if isinstance(error, XylemError | StoreError) and error.public_message is not None:
         log(logging.ERROR, "request_failed", detail=str(error), **fields)

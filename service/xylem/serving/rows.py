@@ -1,7 +1,6 @@
-"""What a request says -> what the engine takes: instances to sparse
-rows, options to the engine's options.
+"""Convert requests for the engine: instances to sparse rows, options to the engine's options.
 
-A long text may be divided into chunks, a row for each (`xylem.engine.chunks`).
+A long text may be divided into chunks, with a row for each (`xylem.engine.chunks`).
 """
 
 from array import array
@@ -30,7 +29,8 @@ Rows = TypeVar("Rows")
 def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
     """Return a row for each instance, in their order.
 
-    Raises BadInstance for one that the model does not take, naming it as `instances[3].indices`.
+    Raises BadInstance if the model does not take one, with its path, such as
+    `instances[3].indices`.
     """
     try:
         return transform(instances, featurizer)
@@ -48,9 +48,7 @@ def rows_and_faults(
     featurizer: Featurizer,
     make: Callable[[Sequence[AnyInstance], Featurizer], Rows],
 ) -> tuple[Rows, Sequence[BadInput | None]]:
-    """Return what `make` makes of the instances that the model takes, and for each
-    why it does not.
-    """
+    """Return what `make` makes of the valid instances, and for each instance its error or None."""
     try:
         return make(instances, featurizer), [None] * len(instances)
     except BadInput:
@@ -59,7 +57,7 @@ def rows_and_faults(
             try:
                 transform([instance], featurizer)
             except BadInput as error:
-                faults[i] = error.kept().without("instances[0]")
+                faults[i] = error.without_frames().without("instances[0]")
         good = [
             instance for instance, fault in zip(instances, faults, strict=True) if fault is None
         ]
@@ -76,9 +74,11 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
     raw = [instance for instance in instances if isinstance(instance, SparseInstance)]
     if len(raw) == len(instances):
         return _transform_raw(raw, featurizer)
-    named = [instance.features for instance in instances if isinstance(instance, NamedInstance)]
-    if len(named) == len(instances):
-        return featurizer.transform_named(named)
+    named_features = [
+        instance.features for instance in instances if isinstance(instance, NamedInstance)
+    ]
+    if len(named_features) == len(instances):
+        return featurizer.transform_named(named_features)
     kinds = (TextInstance, SparseInstance, NamedInstance)
     parts = [
         [i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds
@@ -89,24 +89,25 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
 
 
 def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int]:
-    """Return the rows of texts and named features of which the model knows nothing."""
-    if len(instances) == 1 and len(rows.indices):  # as in most requests
+    """Return the rows of texts and named features in which the model knows no feature."""
+    if len(instances) == 1 and len(rows.indices):  # the usual request: save the time
         return []
     empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
     return [row for row in empty if not isinstance(instances[row], SparseInstance)]
 
 
 def n_items_of(instance: AnyInstance, items_a_character: int) -> int:
-    """Return the characters of an instance, each counted as so many items, or its features."""
+    """Return the size of an instance in items: its features, or its characters.
+
+    Each character counts as `items_a_character` items.
+    """
     if isinstance(instance, TextInstance):
         return len(instance.text) * items_a_character
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
 
 def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
-    """Return the rows of instances whose elements the parser has
-    checked to be integers and numbers.
-    """
+    """Return the rows of sparse instances. Their parser has checked the types of all elements."""
     ends = array("q", [0])
     indices = array("q")
     values = array("f")
@@ -126,13 +127,16 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
 
 
 def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) -> PredictOptions:
-    """Return the engine's options; `stop` is the flag that ends a search early.
+    """Return the engine's options.
 
-    Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
+    stop   the flag that ends a search early
+
+    Raises UnknownLabel, UnsupportedOption, and NotTuned if tuned thresholds are asked for and there
+    are none.
     """
     threshold = options.threshold
     mask = None if served.denied is None else served.denied.mask
-    # those denied are denied anyway
+    # this mask excludes the labels in `served.denied` too
     if options.allow_labels is not None or options.deny_labels is not None:
         mask = served.masks.mask_of(options.allow_labels, options.deny_labels)
     return PredictOptions(
@@ -150,9 +154,9 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
 
 
 def present_thresholds(served: ServedVersion) -> NodeThresholds:
-    """Return the thresholds in force.
+    """Return the thresholds in force, as the engine takes them.
 
-    Raises NotTuned, and DatabaseUnavailable before they could be read.
+    Raises NotTuned, and DatabaseUnavailable until they could be read.
     """
     live = served.thresholds
     prepared: NodeThresholds | None = live.prepared
@@ -171,18 +175,18 @@ def present_thresholds(served: ServedVersion) -> NodeThresholds:
 
 
 def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:
-    """Return the options, tuned thresholds replaced by those that are in force now."""
+    """Return the options, with tuned thresholds replaced by those in force now."""
     if isinstance(options.threshold, np.ndarray):
         return options._replace(threshold=present_thresholds(served))
     return options
 
 
 class ChunkedRows(NamedTuple):
-    """Rows of instances, some of which are divided.
+    """The rows of instances, some of which may be divided into chunks.
 
     rows      a row for each chunk
-    ptr       int64[n + 1]: instance i has the rows ptr[i] to ptr[i + 1]; None: each has one
-    unknown   the instances of which the model knows nothing
+    ptr       int64[n + 1]: instance i has the rows ptr[i] to ptr[i + 1]; None: one row each
+    unknown   the instances in which the model knows no feature
     """
 
     rows: SparseRows
@@ -191,31 +195,33 @@ class ChunkedRows(NamedTuple):
 
 
 def to_chunked_rows(
-    instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None
+    instances: Sequence[AnyInstance], featurizer: Featurizer, characters_max: int | None
 ) -> ChunkedRows:
-    """Return the rows of instances, texts in chunks of at most so many characters; None: undivided.
+    """Return the rows of instances, texts in chunks of at most `characters_max`; None: undivided.
 
-    Raises BadInstance as `xylem.serving.rows.to_rows`.
+    Raises BadInstance as `to_rows`.
     """
     try:
-        return divided(instances, featurizer, most)
+        return divide_texts(instances, featurizer, characters_max)
     except BadInput:
-        to_rows(instances, featurizer)  # which names the instance
+        to_rows(instances, featurizer)  # raises an error that names the instance
         raise
 
 
-def divided(
-    instances: Sequence[AnyInstance], featurizer: Featurizer, most: int | None
+def divide_texts(
+    instances: Sequence[AnyInstance], featurizer: Featurizer, characters_max: int | None
 ) -> ChunkedRows:
-    """Do as `to_chunked_rows`, but for an error, which need not name the instance."""
-    if most is None:
+    """Do the same as `to_chunked_rows`, but an error need not name the instance."""
+    if characters_max is None:
         rows = transform(instances, featurizer)
         return ChunkedRows(rows, None, unknown_rows(instances, rows))
     chunks: list[AnyInstance] = []
     ptr = np.zeros(len(instances) + 1, np.int64)
     for i, instance in enumerate(instances):
-        if isinstance(instance, TextInstance) and len(instance.text) > most:
-            chunks += [TextInstance(text=chunk) for chunk in chunks_of(instance.text, most)]
+        if isinstance(instance, TextInstance) and len(instance.text) > characters_max:
+            chunks += [
+                TextInstance(text=chunk) for chunk in chunks_of(instance.text, characters_max)
+            ]
         else:
             chunks.append(instance)
         ptr[i + 1] = len(chunks)
@@ -232,7 +238,7 @@ def search_chunked(
     options: PredictOptions,
     served: ServedVersion,
 ) -> Predictions:
-    """Return the answers to instances, by a search of rows."""
+    """Search rows, and return one prediction for each instance."""
     if chunked.ptr is None:
         return search(chunked.rows, options)
     threshold = options.threshold

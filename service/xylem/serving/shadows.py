@@ -1,8 +1,8 @@
-"""Shadows: copies of answered requests, answered once more by
-another version, compared and counted.
+"""Shadows: another version answers copies of requests; both answers are compared and counted.
 
-What a shadow answers is never returned, moves no thresholds, and fails no request. It has one
-thread, a share of its time, and a bounded queue: what finds no place in it is dropped, and counted.
+The answer of a shadow is never returned, moves no thresholds, and fails no request. Shadows have
+one thread, a share of its time, and a bounded queue; requests that find no place in the queue are
+dropped and counted.
 """
 
 import asyncio
@@ -25,11 +25,17 @@ from xylem.serving.live.served import ServedVersion
 from xylem_store import StoreError
 
 TOPS = (1, 5)
-"""How many of the first labels are compared."""
+"""The numbers of first labels that are compared."""
 
 
 class ShadowCopy(NamedTuple):
-    """A request in a dialect, its answer, the version that gave it, and the shadow."""
+    """A copy of a request.
+
+    dialect   the dialect of the request
+    answer    the answer that was returned
+    answered  the version that gave this answer
+    shadow    the version that answers again
+    """
 
     dialect: SearchDialect
     body: Body
@@ -39,12 +45,13 @@ class ShadowCopy(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Return how much memory it holds."""
+        """Return how many bytes of memory it holds."""
         return len(self.body.message) + sum(map(len, self.answer.parts))
 
     def answer_again(self, limits: Limits, stop: NDArray[np.uint8]) -> Reply:
-        """Return the shadow's answer; once `stop` is set, what is sure. Raises as an
-        answer does.
+        """Return the shadow's answer; when `stop` is set, only what is certain by then.
+
+        Raises as `SearchDialect.answer_fully`.
         """
         query = self.dialect.read(self.body, limits)
         return self.dialect.answer_fully(query.compared(), self.shadow, stop)
@@ -53,35 +60,37 @@ class ShadowCopy(NamedTuple):
 def compare(
     returned: Sequence[Sequence[str]], shadow: Sequence[Sequence[str]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return how many of the first labels were compared, for each of TOPS, and how many both have.
+    """Return, for each of TOPS, how many first labels were compared and how many were the same.
 
-    Of a row at most so many as the longer of its two lists has: a label that only one gives is no
-    agreement.
+    For each row, as many labels are compared as the longer of its two lists has: a label that only
+    one version gives counts as a disagreement.
     """
     compared = [0] * len(TOPS)
     agreed = [0] * len(TOPS)
-    for mine, other in zip_longest(returned, shadow, fillvalue=()):
+    for returned_row, shadow_row in zip_longest(returned, shadow, fillvalue=()):
         for i, top in enumerate(TOPS):
-            compared[i] += min(top, max(len(mine), len(other)))
-            agreed[i] += len(set(mine[:top]) & set(other[:top]))
+            compared[i] += min(top, max(len(returned_row), len(shadow_row)))
+            agreed[i] += len(set(returned_row[:top]) & set(shadow_row[:top]))
     return tuple(compared), tuple(agreed)
 
 
 SECONDS_MAX = 1.0
-"""A search of a shadow that has taken longer is ended when the next request is offered."""
+"""A shadow's search that has taken longer is stopped when the next request is offered."""
 
 BYTES_MAX = 16 << 20
-"""Of the bodies and answers that wait."""
+"""The most bytes of bodies and answers that wait."""
 
 Result = Literal["answered", "failed", "slow", "dropped"]
 
 
 class ShadowOutcome(NamedTuple):
-    """What became of a copy of a request.
+    """The outcome of a copy of a request.
 
-    version   the shadow's; `answered` is the version whose answer was returned
-    seconds   that the shadow took, 0 if it was not asked
-    compared  labels, for each of TOPS; of them `agreed` were the same
+    version   the shadow's version
+    answered  the version whose answer was returned
+    seconds   the time that the shadow took; 0 if it did not answer
+    compared  how many labels were compared, for each of TOPS
+    agreed    how many of these were the same
     """
 
     model: str
@@ -94,9 +103,9 @@ class ShadowOutcome(NamedTuple):
 
 
 class Shadows:
-    """Answers copies of requests in a thread, which begins with the first of them.
+    """Answers copies of requests in a thread, which starts with the first copy.
 
-    record  is told what becomes of each, by any thread
+    record  receives the outcome of each copy; called by any thread
     """
 
     def __init__(self, limits: Limits, record: Callable[[ShadowOutcome], None]) -> None:
@@ -111,11 +120,11 @@ class Shadows:
         self._thread: threading.Thread | None = None
 
     def offer(self, copy: ShadowCopy) -> None:
-        """Have a shadow answer a request too, once its answer is on its way. Event loop only."""
+        """Have a shadow answer a request again, after its answer was sent. Event loop only."""
         asyncio.get_running_loop().call_soon(self._put, copy)
 
     def close(self) -> None:
-        """Let the thread end; what waits is dropped."""
+        """Stop the thread; copies that wait are dropped."""
         self._closing.set()
         self._stop.fill(1)
         with contextlib.suppress(queue.Full):
@@ -132,14 +141,14 @@ class Shadows:
         if not has_room:
             self._record(_outcome(copy, "dropped"))
             return
-        self._waiting.put_nowait(copy)  # there is room: only the event loop puts
+        self._waiting.put_nowait(copy)  # never full here: only the event loop puts copies
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, name="xylem-shadow", daemon=True)
             self._thread.start()
 
     def _work(self) -> None:
-        """Answer what waits, and rest after each so that the share of time is kept."""
-        rest = 1 / self._limits.shadow_time_share - 1
+        """Answer the copies that wait, and pause after each to keep to the share of time."""
+        pause_ratio = 1 / self._limits.shadow_time_share - 1
         while not self._closing.is_set():
             copy = self._waiting.get()
             if copy is None:
@@ -150,27 +159,28 @@ class Shadows:
             self._late_at = float("inf")
             with self._lock:
                 self._n_bytes -= copy.n_bytes
-            self._closing.wait(rest * (time.monotonic() - began))
+            self._closing.wait(pause_ratio * (time.monotonic() - began))
 
     def _answer(self, copy: ShadowCopy) -> ShadowOutcome:
-        """Return what becomes of a copy. Never raises."""
+        """Answer a copy and compare; return the outcome. Never raises."""
         began = time.perf_counter()
         try:
             self._stop.fill(0)
-            again = copy.answer_again(self._limits, self._stop)
+            second_reply = copy.answer_again(self._limits, self._stop)
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
             firsts: list[list[list[str]]] = []
-            for reply, served in ((copy.answer, copy.answered), (again, copy.shadow)):
+            for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
                 json = b"".join(reply.parts)
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
-            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))  # of tensors
+            # tensors need not have labels: then there is nothing to compare
+            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (
             XylemError,
             StoreError,
-        ):  # it takes other instances, has no thresholds, knows a label not
+        ):  # the shadow takes other instances, has no thresholds, or lacks a label
             pass
         except Exception as error:
             name = copy.shadow.name
@@ -180,7 +190,7 @@ class Shadows:
 
 
 def _outcome(copy: ShadowCopy, result: Result, seconds: float = 0.0) -> ShadowOutcome:
-    """Return what became of a copy, without labels compared."""
+    """Return the outcome of a copy, with no labels compared."""
     return ShadowOutcome(
         copy.shadow.name, copy.shadow.version, copy.answered.version, result, seconds
     )

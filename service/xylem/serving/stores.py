@@ -1,4 +1,4 @@
-"""The stores of the service: an alias moves only to a version that this release can serve."""
+"""The stores of the service. Their aliases move only to versions that this release can serve."""
 
 from pathlib import Path
 
@@ -6,19 +6,20 @@ from xylem.base import XylemError
 from xylem_store import NOBODY, Cause, Corrupt, Model, Store, StoreError
 
 
-def store_of(root: Path, by: Cause = NOBODY) -> Store:
-    """Return the store of a directory, which opens a version as
-    servers do before an alias names it.
+def store_of(root: Path, cause: Cause = NOBODY) -> Store:
+    """Return the store of a directory, which tries to open a version before an alias may name it.
+
+    cause   who or what changes the store, for its log
     """
-    return Store(root, by=by, check=check_served)
+    return Store(root, cause=cause, check=check_served)
 
 
 def check_served(model: Model) -> None:
-    """Open a version as servers do, and let go of it; its digests and invariants have been checked.
+    """Open a version as servers do, and close it. Its digests and invariants have been checked.
 
-    Raises StoreError, and XylemError where a library is missing that the version needs.
+    Raises StoreError, and XylemError if the version needs a library that is missing.
     """
-    from xylem.serving.live.opening import open_version  # commands that move no alias do without
+    from xylem.serving.live.opening import open_version  # slow; only needed to move an alias
 
     try:
         open_version(model)

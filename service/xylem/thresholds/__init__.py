@@ -1,4 +1,4 @@
-"""Thresholds that maximise the macro-F-measure: tuned on a file, then moved by feedback."""
+"""Thresholds that maximise the macro-F-measure: tuned on a file, then updated by feedback."""
 
 from xylem_store import face_of
 

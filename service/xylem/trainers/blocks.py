@@ -1,8 +1,9 @@
-"""Label trees of rows that never meet: they stay in blocks, of which steps get what they solve.
+"""Training of label trees on rows that are never in memory together.
 
-A step holds a block, or the rows that reach a group of subtrees. A node that more rows reach is
-solved block after block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data
-cannot fit in memory", algorithm 2, by dual coordinate descent.
+The rows are stored in blocks. A step of the training holds one block, or the rows that reach a
+group of subtrees. A node that is reached by more rows than a step may hold is trained block after
+block. Source: Yu, Hsieh, Chang, Lin 2012, "Large linear classification when data cannot fit in
+memory", algorithm 2, by dual coordinate descent.
 """
 
 import os
@@ -19,8 +20,8 @@ from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
     SOLVERS,
     Solve,
-    Solving,
-    SomeTiles,
+    SolverOptions,
+    TileRange,
     aligned,
     chunk_of,
     every_child,
@@ -28,29 +29,30 @@ from xylem.trainers.classifiers import (
     merge_chunks,
     solved_of,
 )
-from xylem.trainers.held_blocks import Blocks, dealt
+from xylem.trainers.held_blocks import Blocks, deal_blocks
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile
 from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import HeldRows, JoinedRows, Tools, TrainingSet, derived_seed
-from xylem.trainers.weighing import weighed
+from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 PASSES_MAX = 20
-"""Passes over all blocks: late ones change little
+"""Most passes over all blocks; later passes change little
 (docs/adr/0020-steps-and-who-runs-them.md has figures).
 """
 
 
 class _Work(NamedTuple):
-    """What a step solves.
+    """The work of one step.
 
-    nodes  those of a group of subtrees; or one whose rows are more than a step holds
-    tile   which tile of such a node, else -1
-    parts  where the rows that reach them are: of such a node in blocks dealt at random, none at the
-           root, which all rows reach
+    nodes  the nodes of a group of subtrees; or a single large node, reached by more rows than a
+           step may hold
+    tile   the tile of the large node that is trained; -1 for a group
+    parts  handles of the rows that reach the nodes. For a large node they are blocks dealt at
+           random; the list is empty at the root, which all rows reach
     """
 
     nodes: list[int]
@@ -58,12 +60,12 @@ class _Work(NamedTuple):
     parts: list[HeldRows]
 
 
-def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
-    """Return the nodes that too many rows reach, and the others in
-    groups whose rows a step can hold.
+def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
+    """Return the large nodes, and the other inner nodes in groups.
 
-    A group has the nodes of subtrees whose leaves stand side by side. A row counts for each of its
-    labels.
+    A large node is reached by more rows than a step may hold; a step can hold the rows of a group.
+    A group has the nodes of subtrees whose leaves are consecutive. A row counts once for each of
+    its labels.
     """
     rows = blocks.census.label_rows[shape.labels]
     nonzeros = blocks.census.label_nonzeros[shape.labels]
@@ -90,50 +92,50 @@ def _planned(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
 
 
 def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
-    """Take the rows of a block that reach each group of leaves; they keep all their labels.
+    """Return, for each group of leaves, the rows of a block that reach it, with all their labels.
 
-    place  int32[K]   the place of each label among the leaves
-    group  int64[K']  the group of each leaf, -1: none
+    place  int32[K]   position of each label among the leaves
+    group  int64[K']  group of each leaf; -1: none
     """
     data = block.get()
-    of_label = group[place[data.labels.indices]]
-    found = np.unique((of_label * data.n_rows + _row_of_each(data.labels))[of_label >= 0])
-    ends = np.searchsorted(found, np.arange(n_groups + 1) * data.n_rows).tolist()
-    return [data.take(found[first:last] % data.n_rows) for first, last in pairwise(ends)]
+    label_group = group[place[data.labels.indices]]
+    keys = np.unique((label_group * data.n_rows + _row_of_each(data.labels))[label_group >= 0])
+    ends = np.searchsorted(keys, np.arange(n_groups + 1) * data.n_rows).tolist()
+    return [data.take(keys[first:last] % data.n_rows) for first, last in pairwise(ends)]
 
 
 def _row_of_each(labels: LabelRows) -> I32:
-    """Return the row that each label stands in."""
+    """Return the row of each entry of `labels.indices`."""
     return np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))
 
 
 @dataclass(frozen=True)
 class _SolveWork:
-    """Solves groups of subtrees, and tiles block after block.
+    """A step that trains a group of subtrees at once, or a tile of a large node block by block.
 
-    Its workspace: for each feature a number, 0.
+    Its workspace is int32[n_features], zero between calls.
     """
 
     blocks: list[HeldRows]
     shape: Shape
     place: I32
     scale: F32 | None
-    solving: Solving
+    solving: SolverOptions
     seed: int
     n_root: int
     n_features: int
 
     def workspace(self) -> I32:
-        """Return the rank of each feature, 0: none has one."""
+        """Return int32[n_features], zero: space for the rank of each feature."""
         return np.zeros(self.n_features, np.int32)
 
     def run(self, work: _Work, rank: I32, stop: U8) -> list[Chunk]:
-        """Return the classifiers of an item."""
+        """Return the classifiers of a group by node, or of the one tile."""
         if work.tile >= 0:
             with TemporaryFile(buffering=0) as duals:
                 return [self._solve_top(work, duals.fileno(), rank, stop)]
         data = JoinedRows(tuple(work.parts)).get()
-        rows = weighed(data.rows, self.scale)
+        rows = scale_features(data.rows, self.scale)
         members = members_of(*rows_by_label(data.labels), self.shape.labels)
         del data
         trained = every_child(self.shape, work.nodes)
@@ -147,28 +149,30 @@ class _SolveWork:
             trained=trained,
         )
         workspace = np.zeros(rows.n_rows, np.int32), rank
-        pieces = [SomeTiles(node, 0, solve.n_tiles(node)) for node in work.nodes]
+        pieces = [TileRange(node, 0, solve.n_tiles(node)) for node in work.nodes]
         return [chunk_of(solve.run(piece, workspace, stop)) for piece in pieces]
 
     def _rows_in(self, labels: LabelRows, node: int, bounds: I64) -> tuple[I32, U16]:
-        """Return the rows of a block that reach a node, and the
-        set of children each is positive for.
+        """Return the rows of a block that reach a node, and the set of children (bits) of each.
+
+        The bits are of the children in `bounds` for which the row is positive.
         """
         leaf = self.place[labels.indices]
         row = _row_of_each(labels)
-        here = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
-        of_node, at = np.unique(row[here], return_inverse=True)
-        child = np.searchsorted(bounds, leaf[here], "right") - 1
+        is_below = (leaf >= self.shape.first[node]) & (leaf < self.shape.last[node])
+        node_rows, position = np.unique(row[is_below], return_inverse=True)
+        child = np.searchsorted(bounds, leaf[is_below], "right") - 1
         in_tile = (child >= 0) & (child < len(bounds) - 1)
-        positive = np.zeros(len(of_node), np.uint16)
-        np.bitwise_or.at(positive, at[in_tile], (1 << child[in_tile]).astype(np.uint16))
-        return of_node, positive
+        positive = np.zeros(len(node_rows), np.uint16)
+        np.bitwise_or.at(positive, position[in_tile], (1 << child[in_tile]).astype(np.uint16))
+        return node_rows, positive
 
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
-        """Return the classifiers of a tile; one stays as it is once it
-        was done in every block of a pass.
+        """Return the classifiers of a tile of a large node, trained block after block.
 
-        duals  the file of the dual variables of the node's rows: LANES of each
+        A classifier is not changed any more after a pass in which it was done in every block.
+
+        duals  file descriptor of the dual variables: LANES float32 for each row of the node
         """
         (node,) = work.nodes
         blocks = work.parts or self.blocks
@@ -178,8 +182,8 @@ class _SolveWork:
         n_rows = []
         n_positive = np.zeros(n_children, np.int64)
         for block in blocks:
-            of_node, positive = self._rows_in(block.get().labels, node, bounds)
-            n_rows.append(len(of_node))
+            node_rows, positive = self._rows_in(block.get().labels, node, bounds)
+            n_rows.append(len(node_rows))
             n_positive += np.count_nonzero(
                 positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1
             )
@@ -189,36 +193,38 @@ class _SolveWork:
         live = (1 << n_children) - 1
         for epoch in range(min(PASSES_MAX, solving.epochs_max)):
             words = self.seed, node, work.tile, epoch
-            undone = 0
+            unfinished = 0
             moves = live >> np.arange(LANES) & 1 > 0
             for number in (
                 np.random.default_rng(derived_seed(*words)).permutation(len(blocks)).tolist()
             ):
                 data = blocks[number].get()
-                of_node, positive = self._rows_in(data.labels, node, bounds)
-                rows = weighed(data.rows, self.scale)
-                n = len(of_node)
-                problem = localise(rows, of_node, rank, *NO_ROOM)
-                of_block = np.append(problem.used, self.n_features)
+                node_rows, positive = self._rows_in(data.labels, node, bounds)
+                rows = scale_features(data.rows, self.scale)
+                n = len(node_rows)
+                problem = localise(rows, node_rows, rank, *NO_ROOM)
+                block_features = np.append(problem.used, self.n_features)
                 spaces = (
-                    aligned(len(of_block)),
+                    aligned(len(block_features)),
                     aligned(n),
                     np.empty(n, np.int32),
                     np.empty(n, np.uint16),
                 )
                 tile = Tile(positive, *spaces)
-                tile.weights[:] = weights[of_block]
-                at = int(ends[number]) * LANES * tile.alpha.itemsize
-                os.preadv(duals, [tile.alpha.data], at)
-                before = tile.alpha.copy()
-                how = (solving.eps, 1, derived_seed(*words, number), stop)
-                undone |= max(
-                    0, -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *how))
+                tile.weights[:] = weights[block_features]
+                offset = int(ends[number]) * LANES * tile.alpha.itemsize
+                os.preadv(duals, [tile.alpha.data], offset)
+                old_alpha = tile.alpha.copy()
+                solver_options = (solving.eps, 1, derived_seed(*words, number), stop)
+                unfinished |= max(
+                    0,
+                    -int(SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)),
                 )
-                weights[of_block] = np.where(moves, tile.weights, weights[of_block])
-                os.pwrite(duals, np.where(moves, tile.alpha, before).data, at)
-                del data, rows, problem, tile, before  # before the next block comes
-            live &= undone
+                weights[block_features] = np.where(moves, tile.weights, weights[block_features])
+                os.pwrite(duals, np.where(moves, tile.alpha, old_alpha).data, offset)
+                # frees the memory before the next block is loaded
+                del data, rows, problem, tile, old_alpha
+            live &= unfinished
             if stop[0] or not live:
                 break
         used = np.arange(self.n_features)
@@ -230,25 +236,23 @@ class _SolveWork:
 def _count_features(
     work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int
 ) -> list[int]:
-    """Count the features that rows of nodes have: those of a group
-    of subtrees, or one in all blocks.
-    """
+    """Return, for each node of a work, the number of features that its rows have."""
     if work.tile < 0:
         data = JoinedRows(tuple(work.parts)).get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
         return [count_used(node, data.rows, shape, members) for node in work.nodes]
-    seen, (node,) = np.zeros(n_features, np.uint8), work.nodes
+    is_used, (node,) = np.zeros(n_features, np.uint8), work.nodes
     for block in work.parts or blocks:
         data = block.get()
         members = members_of(*rows_by_label(data.labels), shape.labels)
-        of_node = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
-        seen[data.rows.take(np.unique(of_node)).indices] = 1
-    return [int(seen.sum())]
+        node_rows = members.rows[members.ptr[shape.first[node]] : members.ptr[shape.last[node]]]
+        is_used[data.rows.take(np.unique(node_rows)).indices] = 1
+    return [int(is_used.sum())]
 
 
 def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
-    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
-    works, _, mixed = _divided(blocks, shape, tools)
+    """Return int64[nodes]: the number of features in the rows of each inner node; 0 at leaves."""
+    works, _, mixed = _divide_tree(blocks, shape, tools)
     used = np.zeros(len(shape.first), np.int64)
 
     def done(work: _Work, counts: list[int]) -> None:
@@ -260,73 +264,81 @@ def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
 
 
 def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
-    """Return what a step of `train_blocks` takes; n_rows are those of the block that has most."""
+    """Return the memory in bytes that a step of `train_blocks` takes.
+
+    n_rows  rows of the block that has most
+    """
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
-def _divided(blocks: Blocks, shape: Shape, tools: Tools) -> tuple[list[_Work], I32, list[HeldRows]]:
-    """Divide a tree into works, the largest first, and give each its rows.
+def _divide_tree(
+    blocks: Blocks, shape: Shape, tools: Tools
+) -> tuple[list[_Work], I32, list[HeldRows]]:
+    """Divide a tree into works, and find the rows of each.
 
-    Returns them; int32[K], the place of each label among the leaves; and the rows dealt anew, where
-    a node's are more than a step holds.
+    Returns (the works, those of large nodes first; int32[K], the position of each label among the
+    leaves; the blocks of all rows dealt at random, empty if there is no large node).
     """
-    tops, groups = _planned(blocks, shape)
+    tops, groups = _plan_nodes(blocks, shape)
     place = inverse(shape.labels, len(blocks.census.label_rows))
 
-    def reaching(groups: list[list[int]], held: list[HeldRows]) -> Iterator[list[HeldRows]]:
+    def split_rows(
+        groups: list[list[int]], held_blocks: list[HeldRows]
+    ) -> Iterator[list[HeldRows]]:
         group = np.full(len(shape.labels), -1)
         for number, nodes in enumerate(groups):
             for node in nodes:
                 group[shape.first[node] : shape.last[node]] = number
         split = (
-            tools.crew.split(Calls(_split, (place, group, len(groups))), held, len(groups))
+            tools.crew.split(Calls(_split, (place, group, len(groups))), held_blocks, len(groups))
             if groups
             else []
         )
         return ([parts[number] for parts in split] for number in range(len(groups)))
 
-    mixed = dealt(blocks, tools) if tops else []
+    mixed = deal_blocks(blocks, tools) if tops else []
     parents = parents_of(shape.child_ptr)
     n_tiles = -(-np.diff(shape.child_ptr) // LANES)
     works: list[_Work] = []
     level = [node for node in tops if node == 0]
     while level:  # no row reaches two nodes of a level by the same label
-        rows = reaching([[node] for node in level], mixed) if level != [0] else iter([[]])
+        rows = split_rows([[node] for node in level], mixed) if level != [0] else iter([[]])
         for node, parts in zip(level, rows, strict=True):
             works += [_Work([node], tile, parts) for tile in range(n_tiles[node])]
         above = set(level)
         level = [node for node in tops if node and parents[node] in above]
-    rows = reaching(groups, blocks.held)
+    rows = split_rows(groups, blocks.handles)
     works += [_Work(nodes, -1, parts) for nodes, parts in zip(groups, rows, strict=True)]
     return works, place, mixed
 
 
 def train_blocks(
-    blocks: Blocks, shape: Shape, scale: F32 | None, solving: Solving, tools: Tools
+    blocks: Blocks, shape: Shape, scale: F32 | None, solving: SolverOptions, tools: Tools
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
 
-    Its bits where all rows fit in a step, and of subtrees whose rows do; the same bits whoever runs
-    them. Memory: the chunks; of a step about three times `memory_bytes`, and 76 bytes a feature.
+    The bits are those of `train_classifiers` at all nodes but the large ones, and do not depend on
+    the machines that run the steps. Memory: the chunks; for a step about three times `memory_bytes`
+    and 76 bytes a feature.
     """
-    works, place, mixed = _divided(blocks, shape, tools)
+    works, place, mixed = _divide_tree(blocks, shape, tools)
     n_children = np.diff(shape.child_ptr)
     chunks: list[Chunk | None] = [None] * len(shape.first)
     tiles: dict[int, list[tuple[Chunk, I32]]] = {
         work.nodes[0]: [] for work in works if work.tile >= 0
     }
-    gone = 0
+    n_done = 0
 
     def done(work: _Work, solved: list[Chunk]) -> None:
-        nonlocal gone
+        nonlocal n_done
         if work.tile >= 0:
             children = work.tile * LANES + np.arange(len(solved[0].bias), dtype=np.int32)
             tiles[work.nodes[0]].append((solved[0], children))
         else:
             for node, chunk in zip(work.nodes, solved, strict=True):
                 chunks[node] = chunk
-        gone += 1
-        tools.progress("classifiers", gone, len(works))
+        n_done += 1
+        tools.progress("classifiers", n_done, len(works))
 
     counts = blocks.census.n_labelled, blocks.census.n_features
     tools.crew.steps(

@@ -1,4 +1,4 @@
-"""The classifiers of a label tree: for each inner node, one against the rest for its children."""
+"""Training of the classifiers of a label tree: one-versus-rest for the children of each node."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from xylem.base import SparseRows, inverse, offsets, ranges
-from xylem.trainers.kernels.newton import Known, nothing_known, refine
+from xylem.trainers.kernels.newton import OldRows, no_old_rows, refine
 from xylem.trainers.kernels.problem import (
     NO_ROOM,
     Problem,
@@ -25,20 +25,21 @@ from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
 Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
-"""What trains the classifiers of a tile with each loss."""
+"""The solver that trains the classifiers of a tile, for each loss."""
 
-# a piece of work is about so many visits of a row by a tile and epoch, or one tile
+# about the size of a piece of work: visits of a row by a tile, in all epochs; or one tile
 _PIECE = 2_000_000
 _LINE_BYTES = 64
 
 
-class Solving(NamedTuple):
-    """How the classifiers are trained.
+class SolverOptions(NamedTuple):
+    """The options of the training of classifiers.
 
-    cost        at a node of n of the root's N rows, a child with p of them has the cost
-    cost_decay  `cost * (N / n) ** cost_decay * (n / p) ** rare_decay`
-    rare_decay
-    prune       weights smaller than this are left out; 0 keeps all that are not 0
+    cost, cost_decay, rare_decay  at a node with n of the root's N rows, a child with p positive
+                rows has the cost `cost * (N / n) ** cost_decay * (n / p) ** rare_decay`
+    eps         accuracy at which a solver stops
+    epochs_max  most epochs of a solver
+    prune       weights smaller than this are left out; 0 keeps all weights that are not 0
     """
 
     loss: Loss
@@ -50,10 +51,12 @@ class Solving(NamedTuple):
     prune: float
 
     def costs_at(self, n_root: int, n_rows: int, n_positive: I64 | F32) -> F32:
-        """Return float32[LANES]: the costs of a tile's children, which
-        have so many of a node's n_rows rows.
+        """Return float32[LANES]: the costs of the children of a tile.
 
-        Beyond the last child the cost is that of a child with all rows.
+        n_root, n_rows  rows of the root and of the node
+        n_positive      positive rows of each child
+
+        Lanes beyond the last child get the cost of a child with all rows.
         """
         costs = np.full(LANES, self.cost * (n_root / n_rows) ** self.cost_decay)
         costs[: len(n_positive)] *= (n_rows / np.maximum(n_positive, 1)) ** self.rare_decay
@@ -61,74 +64,84 @@ class Solving(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The rows of each label, labels in the order of a shape's leaves.
+    """The rows of each label, with the labels in the order of a shape's leaves.
 
-    ptr   int64[K' + 1]  or one more: after the labels, the rows that are negatives at the root only
+    ptr   int64[K' + 1]  rows[ptr[i] : ptr[i + 1]] carry label i. It may have one element more: then
+          the rows after those of the labels are negatives at the root, and nothing else
     rows  int32[..]      ascending within a label
     """
 
     def end(self, shape: Shape, node: int) -> int:
-        """Return the end of a node's rows in terms of leaves; at the root, that of all rows."""
+        """Return the index into `ptr` of the end of a node's rows.
+
+        It is the node's last leaf and one; at the root, the end of all rows.
+        """
         return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
 
     ptr: I64
     rows: I32
 
 
-class Some(NamedTuple):
-    """Some of a node's rows, which stand for all.
+class RowSample(NamedTuple):
+    """A sample of the rows of a node, used in place of all of them.
 
-    rows    int32[n]    ascending
-    was     uint8[n]    1 where it was a row of the node when the old weights were trained
-    weight  float32[n]  so many rows have the cost, or the curvature, of this one
-    before  the members of the labels that there were then
+    rows         int32[n]    ascending
+    is_old       uint8[n]    1 if the old weights of the node were trained on the row
+    weight       float32[n]  number of rows that the row stands for, in the loss or the curvature
+    old_members  the members of the labels on which the old weights were trained
     """
 
     rows: I32
-    was: U8
+    is_old: U8
     weight: F32
-    before: Members
+    old_members: Members
 
 
-def counted(is_positive: I64, some: Some | None) -> tuple[I64 | F32, int]:
-    """Return how many positives each child of a tile has, and how many rows the node has.
+def count_positives(is_positive: I64, sample: RowSample | None) -> tuple[I64 | F32, int]:
+    """Return (the number of positive rows of each child of a tile, the number of rows of the node).
 
-    is_positive  int64[children, rows], 1 where a row is positive for a child
-    some         None if all rows of the node are there, each of weight 1
+    is_positive  int64[children, rows]  1 where a row is positive for a child
+    sample       the rows and their weights; None: all rows of the node, each of weight 1
     """
-    if some is None:
+    if sample is None:
         return np.count_nonzero(is_positive, axis=1), is_positive.shape[1]
-    return is_positive @ some.weight, round(some.weight.sum(dtype=np.float64))
+    return is_positive @ sample.weight, round(sample.weight.sum(dtype=np.float64))
 
 
-class Again(NamedTuple):
-    """The children of a node whose classifiers are trained.
+class ChildTraining(NamedTuple):
+    """The children of a node whose classifiers are trained, and where their training starts.
 
     children  int32[n]  ascending
-    old       the weights that they go on from; None: from nothing
-    place     int32[C]  which of the children each child of `old` is, -1: none
-    some      the rows that they are trained on, of the loss squared_hinge one child after the other
-              if from nothing; old weights are then the optimum of what was, and those of features
-              that none of these rows has stay, and are left out of the result. None: all rows
+    old       the weights from which the training starts; None: it starts from 0
+    place     int32[C]  position in `children` of each child of `old`; -1: not in it
+    sample    the rows on which they are trained; None: all rows of the node. With a sample, old
+              weights are taken to be the optimum for the old rows. Old weights of features that no
+              row of the sample has do not change, and are left out of the result. Without old
+              weights (loss squared_hinge only) one child is trained after the other
     """
 
     children: I32
     old: Chunk | None = None
     place: I32 = np.empty(0, np.int32)
-    some: Some | None = None
+    sample: RowSample | None = None
 
 
-class SomeTiles(NamedTuple):
-    """Some tiles of a node: first .. last - 1."""
+class TileRange(NamedTuple):
+    """Consecutive tiles of a node: first .. last - 1."""
 
     node: int
     first: int
     last: int
 
 
-class Solved(NamedTuple):
-    """A tile's weights: features (ascending), how many each has, and
-    of which child, what weight; biases.
+class TileWeights(NamedTuple):
+    """The weights of a trained tile.
+
+    features  int32[m]      ascending
+    counts    int32[m]      weights of each feature
+    lane      uint8[nnz]    child of each weight, as its position in the tile
+    weight    float32[nnz]
+    bias      float32[children of the tile]
     """
 
     features: I32
@@ -139,24 +152,24 @@ class Solved(NamedTuple):
 
 
 def members_of(ptr: I64, rows: I32, labels: I32) -> Members:
-    """Return the members of `labels` from the rows of all labels (`rows_by_label`)."""
+    """Return the members of `labels`, given the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
     return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
 
 
-def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, Again]:
-    """Return that all classifiers of some nodes of a shape are trained, from nothing."""
+def every_child(shape: Shape, nodes: Iterable[int]) -> dict[int, ChildTraining]:
+    """Return for each node the training of all its children from 0."""
     counts = np.diff(shape.child_ptr)
-    return {node: Again(np.arange(counts[node], dtype=np.int32)) for node in nodes}
+    return {node: ChildTraining(np.arange(counts[node], dtype=np.int32)) for node in nodes}
 
 
 def train_classifiers(
     rows: SparseRows,
     shape: Shape,
     members: Members,
-    solving: Solving,
+    solving: SolverOptions,
     tools: Tools,
-    trained: Mapping[int, Again] | None = None,
+    trained: Mapping[int, ChildTraining] | None = None,
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
 
@@ -165,8 +178,8 @@ def train_classifiers(
     same bits whatever the number of threads. Memory: the chunks, and for each thread the rows of a
     node and 128 bytes for each of them.
 
-    trained  by node: which children are, and from where they go on; a chunk has these alone, and
-             other nodes have none. None: `every_child`
+    trained  by node: the children to train; a chunk has only these, and other nodes get None. None:
+             all children of all inner nodes, from 0 (`every_child`)
     """
     trained = every_child(shape, shape.inner.tolist()) if trained is None else trained
     n_root = int(np.count_nonzero(np.bincount(members.rows)))
@@ -181,35 +194,35 @@ def train_classifiers(
     )
     pieces = sorted(solve.pieces(), key=lambda piece: -solve.visits(piece))
     total = sum(map(solve.visits, pieces))
-    gone = 0
-    solved: dict[int, dict[int, Solved]] = {node: {} for node in trained}
+    visits_done = 0
+    solved: dict[int, dict[int, TileWeights]] = {node: {} for node in trained}
     chunks: list[Chunk | None] = [None] * len(shape.first)
 
-    def done(piece: SomeTiles, tiles: list[Solved]) -> None:
-        nonlocal gone
-        of_node = solved[piece.node]
-        of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
-        if len(of_node) == solve.n_tiles(piece.node):
-            chunks[piece.node] = chunk_of([of_node[tile] for tile in sorted(of_node)])
+    def done(piece: TileRange, tiles: list[TileWeights]) -> None:
+        nonlocal visits_done
+        node_tiles = solved[piece.node]
+        node_tiles.update(zip(range(piece.first, piece.last), tiles, strict=True))
+        if len(node_tiles) == solve.n_tiles(piece.node):
+            chunks[piece.node] = chunk_of([node_tiles[tile] for tile in sorted(node_tiles)])
             del solved[piece.node]
-        gone += solve.visits(piece)
-        tools.progress("classifiers", gone, total)
+        visits_done += solve.visits(piece)
+        tools.progress("classifiers", visits_done, total)
 
     tools.crew.steps(solve, pieces, done)
     return chunks
 
 
 def solver_bytes(rows: SparseRows) -> int:
-    """Return what the root's classifiers take, a tile at a time.
+    """Return the memory in bytes that a tile of the root takes while it is trained.
 
-    That is its rows once more, of each row 88 bytes (64 of them margins of 16 children), of each
-    feature 72.
+    That is a copy of the rows, 88 bytes for each row (64 of them dual variables of 16 children),
+    and 72 bytes for each feature.
     """
     return 8 * len(rows.indices) + 88 * rows.n_rows + 72 * rows.n_features
 
 
 def aligned(n: int) -> F32:
-    """Return float32[n, LANES] of zeros that begins on a cache line."""
+    """Return float32[n, LANES] of zeros, whose memory begins on a cache line."""
     n_bytes = n * LANES * 4
     raw = np.zeros(n_bytes + _LINE_BYTES, np.uint8)
     start = -raw.ctypes.data % _LINE_BYTES
@@ -218,15 +231,18 @@ def aligned(n: int) -> F32:
 
 @dataclass(frozen=True)
 class Solve:
-    """Trains the tiles of a piece. Its workspace: for each row and each feature a number, 0."""
+    """A step that trains some tiles of a node.
+
+    Its workspace is int32[n_rows] and int32[n_features], zero between calls.
+    """
 
     rows: SparseRows
     shape: Shape
     members: Members
-    solving: Solving
+    solving: SolverOptions
     seed: int
     n_root: int
-    trained: Mapping[int, Again]
+    trained: Mapping[int, ChildTraining]
 
     def n_tiles(self, node: int) -> int:
         """Return the number of a node's tiles."""
@@ -236,32 +252,32 @@ class Solve:
         members = self.members
         return int(members.ptr[members.end(self.shape, node)] - members.ptr[self.shape.first[node]])
 
-    def visits(self, piece: SomeTiles) -> int:
-        """Return a bound on the row visits of an epoch."""
+    def visits(self, piece: TileRange) -> int:
+        """Return an upper bound on the visits of rows in an epoch of a piece."""
         return self._carried(piece.node) * (piece.last - piece.first)
 
-    def pieces(self) -> Iterator[SomeTiles]:
-        """Cut the nodes into pieces; the cut does not depend on the number of threads."""
+    def pieces(self) -> Iterator[TileRange]:
+        """Yield the pieces of all nodes; they do not depend on the number of threads."""
         for node in self.trained:
             n_tiles = self.n_tiles(node)
             step = max(1, _PIECE // max(1, 10 * min(self._carried(node), self.rows.n_rows)))
             for first in range(0, n_tiles, step):
-                yield SomeTiles(node, first, min(n_tiles, first + step))
+                yield TileRange(node, first, min(n_tiles, first + step))
 
     def workspace(self) -> tuple[I32, I32]:
-        """Return what calls work in."""
+        """Return the workspace of a thread."""
         return np.zeros(self.rows.n_rows, np.int32), np.zeros(self.rows.n_features, np.int32)
 
-    def run(self, piece: SomeTiles, workspace: tuple[I32, I32], stop: U8) -> list[Solved]:
-        """Return the result of an item."""
+    def run(self, piece: TileRange, workspace: tuple[I32, I32], stop: U8) -> list[TileWeights]:
+        """Return the weights of each tile of a piece."""
         rows = self.rows
         solving = self.solving
-        again = self.trained[piece.node]
+        training = self.trained[piece.node]
         place, rank = workspace
         bounds = self.shape.child_bounds(piece.node)
-        some = again.some
-        if some is None:
-            of_node = rows_of(
+        sample = training.sample
+        if sample is None:
+            node_rows = rows_of(
                 self.members.ptr,
                 self.members.rows,
                 bounds[0],
@@ -269,71 +285,95 @@ class Solve:
                 place,
             )
         else:
-            of_node = some.rows
-            place[of_node] = np.arange(1, len(of_node) + 1)
-        problem: Problem = localise(rows, of_node, rank, *NO_ROOM)
-        n_rows = len(of_node)
+            node_rows = sample.rows
+            place[node_rows] = np.arange(1, len(node_rows) + 1)
+        problem: Problem = localise(rows, node_rows, rank, *NO_ROOM)
+        n_rows = len(node_rows)
         n_used = len(problem.used)
         ascending = np.argsort(problem.used)
         order = np.empty(n_rows, np.int32)
         active = np.empty(n_rows, np.uint16)
         solved = []
 
-        def positive(carried: Members, of_tile: I32) -> U16:
-            found = np.empty(n_rows + 1, np.uint16)  # the last one: of rows that are not seen
-            positives(carried.ptr, carried.rows, bounds[of_tile], bounds[of_tile + 1], place, found)
-            return found[:-1]
+        def positive(members: Members, tile_children: I32) -> U16:
+            # the last element is written for rows of labels that are not in `node_rows`
+            masks = np.empty(n_rows + 1, np.uint16)
+            positives(
+                members.ptr,
+                members.rows,
+                bounds[tile_children],
+                bounds[tile_children + 1],
+                place,
+                masks,
+            )
+            return masks[:-1]
 
         for number in range(piece.first, piece.last):
             if stop[0]:
                 break
-            of_tile = again.children[number * LANES : (number + 1) * LANES]
-            n_children = len(of_tile)
-            of_all = positive(self.members, of_tile)
-            is_positive = of_all >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
-            n_positive, n_all = counted(is_positive, some)
+            tile_children = training.children[number * LANES : (number + 1) * LANES]
+            n_children = len(tile_children)
+            row_masks = positive(self.members, tile_children)
+            is_positive = row_masks >> np.arange(n_children, dtype=np.uint16)[:, None] & 1
+            n_positive, n_all = count_positives(is_positive, sample)
             costs = solving.costs_at(self.n_root, n_all, n_positive)
-            how: Any = (
+            solver_options: Any = (
                 solving.eps,
                 solving.epochs_max,
                 derived_seed(self.seed, piece.node, number),
                 stop,
             )
-            if again.old is None and some is not None:
-                each = zip(is_positive, costs[:n_children, None] * some.weight, strict=True)
+            if training.old is None and sample is not None:
+                child_problems = zip(
+                    is_positive, costs[:n_children, None] * sample.weight, strict=True
+                )
                 weights = np.stack(
-                    [solve_one(problem, *of_child, *how) for of_child in each], axis=1
+                    [
+                        solve_one(problem, *child_problem, *solver_options)
+                        for child_problem in child_problems
+                    ],
+                    axis=1,
                 )
                 solved.append(
                     solved_of(weights, problem.used, ascending, n_children, solving.prune)
                 )
                 continue
-            tile = Tile(of_all, aligned(n_used + 1), aligned(n_rows), order, active)
-            if again.old is not None:
-                lane = np.where(again.place // LANES == number, again.place % LANES, -1)
-                unpack_tile(again.old, lane, inverse(problem.used, rows.n_features), tile.weights)
-                tile.weights[n_used, lane[lane >= 0]] = again.old.bias[lane >= 0]
-                known = nothing_known(n_rows)
-                if some is not None:
-                    known = Known(positive(some.before, of_tile), some.was, some.weight)
+            tile = Tile(row_masks, aligned(n_used + 1), aligned(n_rows), order, active)
+            if training.old is not None:
+                lane = np.where(training.place // LANES == number, training.place % LANES, -1)
+                unpack_tile(
+                    training.old, lane, inverse(problem.used, rows.n_features), tile.weights
+                )
+                tile.weights[n_used, lane[lane >= 0]] = training.old.bias[lane >= 0]
+                old_rows = no_old_rows(n_rows)
+                if sample is not None:
+                    old_rows = OldRows(
+                        positive(sample.old_members, tile_children), sample.is_old, sample.weight
+                    )
                 refine(
-                    problem, tile, costs, solving.loss == "logistic", known, some is not None, stop
+                    problem,
+                    tile,
+                    costs,
+                    solving.loss == "logistic",
+                    old_rows,
+                    sample is not None,
+                    stop,
                 )
             else:
-                SOLVERS[solving.loss](problem, tile, n_children, costs, *how)
+                SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)
             solved.append(
                 solved_of(tile.weights, problem.used, ascending, n_children, solving.prune)
             )
-        forget_rows(of_node, place)
+        forget_rows(node_rows, place)
         return solved
 
 
 def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
-    """Return one chunk of children that several have, by their places in it.
+    """Return one chunk with the children of several chunks.
 
-    parts  each with int32[C]: the place of each of its children, -1: it is left out. A child may be
-           in two of them, which then have weights for other features; the bias is that of the first
-           one
+    parts  chunks, each with int32[C]: the position of each of its children in the new chunk; -1:
+           the child is left out. A child may be in two of the chunks, if they have its weights for
+           different features; its bias is that of the first one
     """
     bias = np.zeros(n_children, np.float32)
     keys = [np.empty(0, np.int64)]
@@ -345,35 +385,41 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
         weights.append(chunk.weight[child >= 0])
     key = np.concatenate(keys)
     weight = np.concatenate(weights)
-    order = np.argsort(key, kind="stable")  # which merges what is sorted
+    order = np.argsort(key, kind="stable")  # fast here: a stable sort merges sorted runs
     return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
 
 
-def solved_of(weights: F32, used: I32, ascending: I64, n_children: int, prune: float) -> Solved:
-    """Return the weights of a tile that are kept; `ascending` are
-    the ranks of its features, sorted.
+def solved_of(
+    weights: F32, used: I32, ascending: I64, n_children: int, prune: float
+) -> TileWeights:
+    """Return the weights of a tile that are not pruned.
+
+    used       int32[m]  feature of each rank
+    ascending  int64[m]  the ranks, sorted by feature
     """
     counts = np.empty(len(used), np.int32)
     lane, weight = pack_tile(weights, ascending, n_children, prune, counts)
-    return Solved(used[ascending], counts, lane, weight, weights[len(used), :n_children].copy())
+    return TileWeights(
+        used[ascending], counts, lane, weight, weights[len(used), :n_children].copy()
+    )
 
 
-def chunk_of(tiles: list[Solved]) -> Chunk:
-    """Join the tiles of a node, first to last."""
+def chunk_of(tiles: list[TileWeights]) -> Chunk:
+    """Return the chunk of a node from all its tiles, in their order."""
     counts = np.sum([tile.counts for tile in tiles], axis=0, dtype=np.int64)
     ends = np.cumsum(counts)
-    following = ends - counts
+    next_entry = ends - counts
     child = np.empty(int(counts.sum()), np.int32)
     weight = np.empty(len(child), np.float32)
     for number, tile in enumerate(tiles):
-        at = ranges(following, tile.counts)
-        child[at] = number * LANES + tile.lane.astype(np.int32)
-        weight[at] = tile.weight
-        following += tile.counts
-    kept = counts > 0
+        positions = ranges(next_entry, tile.counts)
+        child[positions] = number * LANES + tile.lane.astype(np.int32)
+        weight[positions] = tile.weight
+        next_entry += tile.counts
+    is_used = counts > 0
     return Chunk(
-        features=tiles[0].features[kept],
-        row_ptr=np.concatenate([[0], ends[kept]]),
+        features=tiles[0].features[is_used],
+        row_ptr=np.concatenate([[0], ends[is_used]]),
         child=child,
         weight=weight,
         bias=np.concatenate([tile.bias for tile in tiles]),

@@ -16,29 +16,31 @@ from xylem_store import I32, I64
 STAGE = "clustering"
 
 SUBTREE = 8192
-"""A part of at most so many labels is halved down to the leaves in
-one step; larger ones level by level.
+"""A part of at most this many labels is halved down to the leaves in one step; the halvings of
+larger parts are one step for each level.
 """
 
-# where a part of the labels begins; the labels; how many clusters; a seed
 _Part = tuple[int, I32, int, int]
+"""A part of the labels to cluster: (start of the part, its labels, number of clusters, seed)."""
+
 _Halving = tuple[int, int, int, int]
-"""Where a part of the labels begins, its second half begins and it ends; a seed."""
+"""A halving of a part of the labels: (start, start of the second half, end, seed)."""
 
 _Subtree = tuple[int, I32, list[_Halving]]
-"""Where a part of the labels begins; the labels; its halvings, upper levels first."""
+"""A part of the labels to halve: (start, its labels, its halvings with the upper levels first)."""
 
 
-class _Divided(NamedTuple):
-    """The labels of a part by cluster, and where each cluster begins and the last ends."""
+class _Clusters(NamedTuple):
+    """The clusters of a part: its labels ordered by cluster, and the bounds of the clusters."""
 
     members: I32
     bounds: I64
 
 
 def _halve(item: _Subtree, vectors: SparseRows) -> I32:
-    """Halve a part of the labels, then its halves, and so on; return the labels as
-    they lie then.
+    """Halve a part of the labels, then its halves, and so on; return its labels in their new order.
+
+    vectors  those of all labels
     """
     first, members, halvings = item
     sums = np.zeros((vectors.n_features, 2), np.float32)
@@ -47,16 +49,16 @@ def _halve(item: _Subtree, vectors: SparseRows) -> I32:
     return members
 
 
-def _divide(part: _Part, vectors: SparseRows) -> _Divided:
+def _divide(part: _Part, vectors: SparseRows) -> _Clusters:
     """Divide a part of the labels into clusters."""
     _, members, n_clusters, seed = part
     rank = np.zeros(vectors.n_features, np.int32)
-    return _Divided(members, kmeans(vectors, members, n_clusters, seed, rank))
+    return _Clusters(members, kmeans(vectors, members, n_clusters, seed, rank))
 
 
 def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[list[_Halving]]]:
-    """Return the bounds of the parts above each level and below
-    the last, and each level's halvings.
+    """Return the bounds of the parts before each level of halvings and after the last one, and the
+    halvings of each level.
     """
     bounds = np.array([0, n_labels])
     bounds_of = [bounds]
@@ -78,14 +80,13 @@ def _halvings(n_labels: int, n_levels: int, seed: int) -> tuple[list[I64], list[
 def balanced_shape(
     vectors: SparseRows, labels: I32, leaf_size: int, arity: int, tools: Tools
 ) -> Shape:
-    """Return a tree of recursive balanced 2-means, splits merged
-    to nodes of up to `arity` children.
+    """Return a tree of recursive balanced 2-means, whose nodes have up to `arity` children.
 
     Source: Prabhu et al. 2018 (Parabel), section 4.1. All parts are halved until none has more than
-    leaf_size labels; their sizes then differ by at most one. The halvings are dealt evenly to the
-    fewest levels of at most log2(arity) halvings each. Deviation: where one halving would do, none
-    is made: an answer searches two parts anyway, and without them each label's classifier has seen
-    all rows.
+    leaf_size labels; their sizes then differ by at most one. Successive halvings are merged into
+    levels: as few levels as possible, of at most log2(arity) halvings each, and about equally many.
+    Deviation: if one halving would be enough, the labels are not halved: a prediction would search
+    both halves anyway, and without the halves every label's classifier is trained on all rows.
 
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     arity   a power of two, >= 2
@@ -107,13 +108,13 @@ def balanced_shape(
     while level < halvings:
         parts = bounds_of[level].tolist()
         last = halvings if max(np.diff(parts)) <= SUBTREE else level + 1
-        of_part: list[list[_Halving]] = [[] for _ in parts]
+        part_halvings: list[list[_Halving]] = [[] for _ in parts]
         for halving in chain.from_iterable(halvings_of[level:last]):
-            of_part[bisect_right(parts, halving[0]) - 1].append(halving)
+            part_halvings[bisect_right(parts, halving[0]) - 1].append(halving)
         items = (
-            (start, labels[start:end].copy(), of_part[part])
+            (start, labels[start:end].copy(), part_halvings[part])
             for part, (start, end) in enumerate(pairwise(parts))
-            if of_part[part]
+            if part_halvings[part]
         )
         tools.crew.steps(halve, items, done)
         tools.progress(STAGE, last, halvings)
@@ -126,8 +127,8 @@ def kmeans_shape(
 ) -> Shape:
     """Return a tree of recursive spherical k-means with `arity` clusters a node.
 
-    Source: Lin, Liu and Lin 2024, section 2. A part of at most leaf_size labels, or at the last
-    level but one, or that k-means leaves whole, has its labels as children.
+    Source: Lin, Liu and Lin 2024, section 2. The children of a part are its labels if it has at
+    most leaf_size labels, if it is at the last level but one, or if k-means does not divide it.
 
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     depth   levels below the root, >= 1
@@ -138,9 +139,9 @@ def kmeans_shape(
     divide = Calls(_divide, (vectors,))
     inner: list[I64] = []
 
-    def done(part: _Part, found: _Divided) -> None:
-        labels[part[0] : part[0] + len(found.members)] = found.members
-        inner.append(found.bounds + part[0])
+    def done(part: _Part, clusters: _Clusters) -> None:
+        labels[part[0] : part[0] + len(clusters.members)] = clusters.members
+        inner.append(clusters.bounds + part[0])
 
     bounds = np.array([0, len(labels)])
     levels = []

@@ -1,5 +1,6 @@
-"""Rows that never meet: they are held in blocks, counted, summed by label and dealt
-anew by steps.
+"""Rows that are stored in blocks and never in memory together.
+
+Steps count them, sum them by label and deal them to other blocks.
 """
 
 from functools import reduce
@@ -27,69 +28,73 @@ from xylem.trainers.source import (
     TrainingSet,
     derived_seed,
 )
-from xylem.trainers.weighing import FeatureCounts, count_features, weighed
+from xylem.trainers.weighing import FeatureCounts, count_features, scale_features
 from xylem_store import F32
 
-_PARTS = 2  # a block is of so many times fewer MiB of the file than a step may hold of rows
-_SUMS = 8  # sums of labels are added in parts that take so many times less than a step may hold
+_PARTS = 2  # a block is read from 1 / _PARTS of the MiB that a step may hold
+_SUMS = 8  # the sums of labels are added in parts of 1 / _SUMS of the memory that a step may hold
 STAGE = "blocks"
 
 
 class Blocks(NamedTuple):
-    """Rows in blocks, in their order.
+    """Rows in blocks, in the order of their source.
 
-    held          where each block is
-    memory_bytes  of rows that a step holds at once
+    handles       a handle of each block
+    memory_bytes  most bytes of rows that a step may hold at once
     census        the counts of all rows
     """
 
-    held: list[HeldRows]
+    handles: list[HeldRows]
     memory_bytes: int
     census: Census
 
 
 def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
-    """Read a stream, whose parts are of a MiB of its file, and hold its rows in blocks.
+    """Read a stream and store its rows in blocks.
 
-    Raises BadData, also for a row that takes more than a step may hold.
+    source      each of its parts comes from one MiB of its file
+    memory_mib  most MiB of rows that a step may hold
+
+    Raises BadData, also for a row that is larger than that.
     """
     census = source.census
     census.check_labelled()
     parts = source.parts()
-    gone = 0
-    held: list[HeldRows] = []
+    n_read = 0
+    handles: list[HeldRows] = []
     tools.progress(STAGE, 0, census.n_rows)
-    while some := list(islice(parts, max(1, memory_mib // _PARTS))):
-        block = TrainingSet.join(some)
+    while batch := list(islice(parts, max(1, memory_mib // _PARTS))):
+        block = TrainingSet.join(batch)
         n_bytes = 8 * np.diff(block.rows.indptr)
         if n_bytes.max(initial=0) > memory_mib << 20:
             fault = (
                 f"expected rows of at most memory_mib={memory_mib} MiB, found "
                 f"{n_bytes.max():,} bytes"
             )
-            raise BadData(f"row {gone + n_bytes.argmax() + 1}: {fault}")
-        held.append(tools.crew.hold(block))
-        gone += block.n_rows
-        tools.progress(STAGE, gone, census.n_rows)
-    return Blocks(held, memory_mib << 20, census)
+            raise BadData(f"row {n_read + n_bytes.argmax() + 1}: {fault}")
+        handles.append(tools.crew.hold(block))
+        n_read += block.n_rows
+        tools.progress(STAGE, n_read, census.n_rows)
+    return Blocks(handles, memory_mib << 20, census)
 
 
 def _deal(block: HeldRows, seed: int, n_parts: int) -> list[TrainingSet]:
-    """Deal the rows of a block at random."""
+    """Deal the rows of a block at random to n_parts parts."""
     data = block.get()
     order = np.random.default_rng(seed).permutation(data.n_rows)
     return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
 
 
-def dealt(blocks: Blocks, tools: Tools) -> list[HeldRows]:
-    """Return as many blocks, each with rows of all of them: files are often sorted.
+def deal_blocks(blocks: Blocks, tools: Tools) -> list[HeldRows]:
+    """Return as many blocks as there are, with all rows dealt to them at random.
 
-    A block that is unlike the others would be learnt well and then forgotten, again and again.
+    Files are often sorted, and then blocks differ from one another: each would be learnt well, and
+    forgotten while the next ones are learnt.
     """
-    n_blocks = len(blocks.held)
+    n_blocks = len(blocks.handles)
     deal = Calls(_deal, (derived_seed(tools.seed, n_blocks), n_blocks))
-    parts = tools.crew.split(deal, blocks.held, n_blocks)
-    return [JoinedRows(of_block) for of_block in zip(*parts, strict=True)]
+    parts = tools.crew.split(deal, blocks.handles, n_blocks)
+    return [JoinedRows(block_parts) for block_parts in zip(*parts, strict=True)]
 
 
 def _count_features(block: HeldRows) -> FeatureCounts:
@@ -98,31 +103,36 @@ def _count_features(block: HeldRows) -> FeatureCounts:
 
 
 def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
-    """Sum the weighed rows of each label of a block: labels
-    bounds[i] .. bounds[i + 1] - 1 are part i.
+    """Return the sums of the weighed rows of each label of a block, in parts.
+
+    Part i has the labels bounds[i] .. bounds[i + 1] - 1.
     """
     data = block.get()
-    sums = label_sums(weighed(data.rows, scale), data.labels)
-    found = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
-    return [found.cut(first, last) for first, last in pairwise(bounds)]
+    sums = label_sums(scale_features(data.rows, scale), data.labels)
+    sum_rows = SparseRows(sums.indptr, sums.indices, sums.data, sums.shape[1])
+    return [sum_rows.cut(first, last) for first, last in pairwise(bounds)]
 
 
-def _add_sums(of_blocks: tuple[Held[SparseRows], ...]) -> SparseRows:
-    """Add the sums of some labels, of the first block first, to their representations."""
+def _add_sums(block_sums: tuple[Held[SparseRows], ...]) -> SparseRows:
+    """Return the representations of some labels from their sums in each block.
+
+    The sums are added from the first block to the last.
+    """
     total: Any = 0
-    for part in of_blocks:
+    for part in block_sums:
         total = total + matrix_of(part.get())
     total.sort_indices()
     return unit_vectors(total)
 
 
 def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
-    """Return the factor of each feature, as `weigh` finds it: counts
-    are added from the first block on.
+    """Return the factor of each feature, as `weigh` does; None: all are 1.
+
+    The counts are added from the first block to the last.
     """
     if idf == "no":
         return None
-    counts = tools.crew.mapped(Calls(_count_features), blocks.held)
+    counts = tools.crew.mapped(Calls(_count_features), blocks.handles)
     return reduce(add, counts).factors(idf)
 
 
@@ -132,5 +142,5 @@ def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
     bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
     n_parts = len(bounds) - 1
     tools.progress(VECTORS, 0, n_parts)
-    split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.held, n_parts)
+    split = tools.crew.split(Calls(_sum_rows, (scale, bounds)), blocks.handles, n_parts)
     return make_vectors(Calls(_add_sums), list(zip(*split, strict=True)), tools)

@@ -1,5 +1,5 @@
-"""Trainers `label-tree`, clusters of labels with linear classifiers
-at the nodes, and `ovr`, one node.
+"""Trainers `label-tree` (a tree of clustered labels with linear classifiers at its nodes) and
+`ovr` (one such node with all labels).
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,13 @@ from pydantic import Field, model_validator
 
 from xylem.base import NO_ROWS, LabelRows, Parameters, SparseRows, fault
 from xylem.trainers.blocks import features_used, train_blocks
-from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes, train_classifiers
+from xylem.trainers.classifiers import (
+    Members,
+    SolverOptions,
+    members_of,
+    solver_bytes,
+    train_classifiers,
+)
 from xylem.trainers.clustering import balanced_shape, kmeans_shape
 from xylem.trainers.held_blocks import Blocks, blocks_of, factors_of, vectors_of
 from xylem.trainers.regrowing import Regrowth
@@ -41,13 +47,14 @@ _FEATURES = 300
 
 
 def prune_of(prune: Prune, mean: float) -> float:
-    """Return the size below which weights are left out, where rows
-    have so many features in the mean.
+    """Return the absolute value below which weights are removed.
 
-    A row of length 1 with n features has values of about 1 / sqrt(n), and what is left out of its
-    margin is the sum of n small weights times these: weights of some features of one word are
-    alike, so the sum grows as sqrt(n) (docs/trainers/label-tree.md has figures). The bound shrinks
-    as that grows.
+    mean  mean number of features in a row
+
+    A row of length 1 with n features has values of about 1 / sqrt(n). Pruning changes its margin by
+    the sum of n small weights times these values. The weights of features that come from one word
+    are similar, so this sum grows as sqrt(n) (docs/trainers/label-tree.md has figures). Therefore
+    `auto` lowers the bound as 1 / sqrt(n), for more than 300 features.
     """
     if prune != "auto":
         return prune
@@ -59,8 +66,8 @@ class ClassifierParameters(Parameters):
 
     The defaults were chosen on held-out rows of the training files of four data sets
     (`benchmarks.training`). Two deviate from Lin, Liu and Lin 2024: the third power in the link,
-    and the cost that is larger at nodes of fewer rows. It is counted from the root's, so that the
-    root has C whatever the size of the data set.
+    and the cost that is larger at nodes of fewer rows. The cost of a node is relative to that of
+    the root, so that the root has the cost C whatever the size of the data set.
     """
 
     loss: Literal["squared_hinge", "logistic"] = Field(
@@ -98,14 +105,12 @@ class ClassifierParameters(Parameters):
         "in blocks",
     )
 
-    def solving(self, n_rows: int, n_nonzeros: int) -> Solving:
-        """Return what the classifiers are trained with on so many rows, with so many
-        values in all.
-        """
+    def solving(self, n_rows: int, n_nonzeros: int) -> SolverOptions:
+        """Return the options of the training on n_rows rows with n_nonzeros values in total."""
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
         prune = prune_of(self.prune, n_nonzeros / max(1, n_rows))
-        return Solving(
+        return SolverOptions(
             loss=loss,
             cost=cost,
             cost_decay=self.cost_decay,
@@ -116,7 +121,7 @@ class ClassifierParameters(Parameters):
         )
 
     def model_link(self) -> Link:
-        """Return the link that goes with the loss."""
+        """Return the link that belongs to the loss."""
         return self.link if self.loss == "squared_hinge" else "logistic"
 
 
@@ -154,18 +159,18 @@ def _shapes(
 ) -> Iterator[tuple[Tools, Shape]]:
     """Yield (tools of the tree, shape) of each tree.
 
-    find  the label representations, where they are wanted
+    find  returns the label representations; called only if labels are clustered
 
-    The labels are clustered anew for each; without parameters for that all of them are children of
-    the root.
+    The labels are clustered again for each tree. For trainer `ovr` there is one tree, in which all
+    labels are children of the root.
     """
     if not isinstance(p, LabelTreeParameters):
         yield tools, join(labels, [])
         return
     vectors = find()
     for tree in range(p.trees):
-        of_tree = tools.of_tree(tree, p.trees)
-        yield of_tree, _clustered(vectors, labels, p, of_tree)
+        tree_tools = tools.of_tree(tree, p.trees)
+        yield tree_tools, _cluster_labels(vectors, labels, p, tree_tools)
 
 
 def _shapes_of_rows(
@@ -174,18 +179,22 @@ def _shapes_of_rows(
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
     ptr, rows = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    for of_tree, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
-        yield of_tree, shape, members_of(ptr, rows, shape.labels)
+    for tree_tools, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
+        yield tree_tools, shape, members_of(ptr, rows, shape.labels)
 
 
-def _clustered(vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools) -> Shape:
+def _cluster_labels(
+    vectors: SparseRows, labels: I32, p: LabelTreeParameters, tools: Tools
+) -> Shape:
     if p.clustering == "balanced":
         return balanced_shape(vectors, labels, p.leaf_size, p.arity, tools)
     return kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tools)
 
 
-def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
-    """Train the classifiers of a shape; they are for the rows before they were weighed."""
+def grow(
+    weighed: Weighed, shape: Shape, members: Members, solving: SolverOptions, tools: Tools
+) -> Tree:
+    """Train the classifiers of a shape on weighed rows; return a tree that scores original rows."""
     chunks = train_classifiers(weighed.rows, shape, members, solving, tools)
     return _tree_of(weighed, shape, chunks)
 
@@ -198,8 +207,8 @@ def _tree_of(weighed: Weighed, shape: Shape, chunks: list[Chunk | None]) -> Tree
 def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: Tools) -> Trained:
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2).
 
-    Of `ovr`, one tree whose root has every label as a child: a classifier a label, on all rows with
-    a label. Rows of a stream are held in blocks. Raises BadData.
+    For `ovr` it is one tree whose root has every label as a child: each label has a classifier that
+    is trained on all rows with labels. Rows of a stream are stored in blocks. Raises BadData.
     """
     census = source.census
     solving = parameters.solving(census.n_rows, census.n_nonzeros)
@@ -208,15 +217,15 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
         weighed = weigh(data.rows, parameters.idf)
         data = data._replace(rows=weighed.rows)
         trees = [
-            grow(weighed, shape, members, solving, of_tree)
-            for of_tree, shape, members in _shapes_of_rows(data, parameters, tools)
+            grow(weighed, shape, members, solving, tree_tools)
+            for tree_tools, shape, members in _shapes_of_rows(data, parameters, tools)
         ]
     else:
         blocks, scale, shapes = _shapes_of_blocks(source, parameters, tools)
         weighed = Weighed(NO_ROWS, scale)
         trees = [
-            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, of_tree))
-            for of_tree, shape in shapes
+            _tree_of(weighed, shape, train_blocks(blocks, shape, scale, solving, tree_tools))
+            for tree_tools, shape in shapes
         ]
     link = parameters.model_link()
     return Trained.of(trees, len(census.label_rows), census.n_features, link, parameters)
@@ -225,8 +234,8 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
 def _shapes_of_blocks(
     source: RowSource, p: ClassifierParameters, tools: Tools
 ) -> tuple[Blocks, F32 | None, Iterator[tuple[Tools, Shape]]]:
-    """Return the rows of a stream, held in blocks, the factors of features, and the
-    trees' shapes.
+    """Return the rows of a stream in blocks, the factors of features (None: all are 1), and the
+    shapes of the trees with their tools.
     """
     blocks = blocks_of(source, p.memory_mib, tools)
     scale = factors_of(blocks, p.idf, tools)
@@ -237,7 +246,7 @@ def _shapes_of_blocks(
 def estimate_label_tree(
     data: TrainingSet, parameters: ClassifierParameters, tools: Tools
 ) -> SizeEstimate:
-    """Return the size bound of what `fit_label_tree` would train with the same arguments."""
+    """Return a bound on the size of the model that `fit_label_tree` would train on these rows."""
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
     return estimate_size(data.rows, shapes, tools)
@@ -246,14 +255,17 @@ def estimate_label_tree(
 def _estimate_blocks(
     source: RowSource, parameters: ClassifierParameters, tools: Tools
 ) -> SizeEstimate:
-    """Return the size bound of what `fit_label_tree` would train on a stream. Raises BadData."""
+    """Return a bound on the size of the model that `fit_label_tree` would train on a stream.
+
+    Raises BadData.
+    """
     blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
-    counted = ((shape, features_used(blocks, shape, of_tree)) for of_tree, shape in shapes)
+    counted = ((shape, features_used(blocks, shape, tree_tools)) for tree_tools, shape in shapes)
     return size_of(counted, getattr(parameters, "trees", 1), tools)
 
 
 def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Regrowth:
-    """Return how trees get new labels and go on from old weights."""
+    """Return the object that adds new labels to trees and trains them further."""
 
     def members(labels: LabelRows, shape: Shape) -> Members:
         return members_of(*rows_by_label(labels), shape.labels)
@@ -261,14 +273,14 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
     def divide(vectors: SparseRows, labels: I32, tools: Tools) -> Shape:
         p = parameters
         return (
-            _clustered(vectors, labels, p, tools)
+            _cluster_labels(vectors, labels, p, tools)
             if isinstance(p, LabelTreeParameters)
             else join(labels, [])
         )
 
-    most = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
+    group_max = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
     solving = parameters.solving(rows.n_rows, len(rows.indices))
-    return Regrowth(solving, parameters.idf, members, divide, most)
+    return Regrowth(solving, parameters.idf, members, divide, group_max)
 
 
 LABEL_TREE: TrainerSpec[Any] = TrainerSpec(

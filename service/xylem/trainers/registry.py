@@ -1,10 +1,10 @@
-"""The trainers by name: a new one is a file with a TrainerSpec
-and its line here, or an entry point.
+"""The trainers by name.
 
-Entry points stand in the group `xylem.trainers`, each by its trainer's name
-(docs/add_a_trainer.md). A package is only loaded when its trainer is asked for; what is wrong with
-it is told then, with the name of its distribution. Nothing that is installed can take the place of
-a trainer of our own, or stop one.
+A new trainer is a module with a TrainerSpec and a line in `TRAINERS`, or an entry point of an
+installed package. Entry points are in the group `xylem.trainers`, each with the name of its trainer
+(docs/add_a_trainer.md). A package is loaded only when its trainer is used; errors in it are
+reported then, with the name of its distribution. An installed package can neither replace a trainer
+of Xylem nor make one fail.
 """
 
 import logging
@@ -57,64 +57,67 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
         LEARNED_TREE,
     )
 }
-"""Every trainer of our own by the name that the command line takes."""
+"""The trainers of Xylem itself, by the name that is used on the command line."""
 
 _READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
-"""What a trainer can do that reads rows so, the least demanding last."""
+"""For each way to read rows, what a trainer that reads in this way can do.
+
+They are ordered by their demands on the source, the least demanding last.
+"""
 
 GROUP = "xylem.trainers"
 
 
 @cache
 def installed() -> dict[str, tuple[EntryPoint, ...]]:
-    """Return the entry points by name: more than one where
-    distributions clash. Found once a process.
+    """Return the entry points by name; several for a name that several distributions use.
 
-    Logs those that have the name of a trainer of our own: they are passed over.
+    They are looked up once in a process. An entry point with the name of one of `TRAINERS` is
+    logged, and never used.
     """
-    found: dict[str, tuple[EntryPoint, ...]] = {}
+    points_by_name: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _source(point))):
-        found[point.name] = (*found.get(point.name, ()), point)
-    for name in sorted(found.keys() & TRAINERS.keys()):
-        source = _sources(found[name])
+        points_by_name[point.name] = (*points_by_name.get(point.name, ()), point)
+    for name in sorted(points_by_name.keys() & TRAINERS.keys()):
+        source = _sources(points_by_name[name])
         detail = (
             f"trainer {name}: expected another name, found that of a trainer of Xylem in {source}"
         )
         log(logging.WARNING, "trainer_refused", detail=detail)
-    return found
+    return points_by_name
 
 
 @cache
 def _load(name: str) -> TrainerSpec[Any]:
     """Return the trainer of an entry point in `installed`.
 
-    Raises BadParameter, naming the distribution: two have the name, the object cannot be imported,
-    or is no TrainerSpec of that name.
+    Raises BadParameter, with the name of the distribution, if several distributions have this entry
+    point, if its object cannot be imported, or if it is no TrainerSpec of that name.
     """
     points = installed()[name]
     if len(points) > 1:
         message = f"trainer {name}: expected one distribution to have it, found {_sources(points)}"
         raise BadParameter(message)
     (point,) = points
-    where = f"trainer {name} of {_source(point)}"
+    prefix = f"trainer {name} of {_source(point)}"
     try:
         spec = point.load()
     except Exception as error:  # whatever the code of another package raises
-        found = f"{type(error).__name__}: {error}"
-        raise BadParameter(f"{where}: expected to import {point.value}, found {found}") from error
+        cause = f"{type(error).__name__}: {error}"
+        raise BadParameter(f"{prefix}: expected to import {point.value}, found {cause}") from error
     if not isinstance(spec, TrainerSpec):
         raise BadParameter(
-            f"{where}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}"
+            f"{prefix}: expected a TrainerSpec in {point.value}, found {type(spec).__name__}"
         )
     if spec.name != name:
-        raise BadParameter(f"{where}: expected a TrainerSpec of that name, found {spec.name!r}")
+        raise BadParameter(f"{prefix}: expected a TrainerSpec of that name, found {spec.name!r}")
     if not (isinstance(spec.parameters, type) and issubclass(spec.parameters, Parameters)):
-        raise BadParameter(f"{where}: expected a class of Parameters, found {spec.parameters!r}")
+        raise BadParameter(f"{prefix}: expected a class of Parameters, found {spec.parameters!r}")
     return spec
 
 
 def _source(point: EntryPoint) -> str:
-    """Return the distribution that an entry point is of, with its version."""
+    """Return the name and version of the distribution that has an entry point."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown distribution"
 
 
@@ -123,22 +126,25 @@ def _sources(points: tuple[EntryPoint, ...]) -> str:
 
 
 def trainer(name: str) -> TrainerSpec[Any]:
-    """Return the trainer of that name, our own or an installed package's.
+    """Return the trainer of that name, of Xylem or of an installed package.
 
-    Raises BadParameter when there is none, or the package's cannot be used.
+    Raises BadParameter if there is none, or if that of the package cannot be used.
     """
-    others = installed()
+    points = installed()
     if name in TRAINERS:
         return TRAINERS[name]
-    if name in others:
+    if name in points:
         return _load(name)
-    known = dict.fromkeys([*TRAINERS, *others])
-    hint = did_you_mean(name, known)
-    raise BadParameter(f"trainer: expected one of {', '.join(known)}, found {name!r}{hint}")
+    names = dict.fromkeys([*TRAINERS, *points])
+    hint = did_you_mean(name, names)
+    raise BadParameter(f"trainer: expected one of {', '.join(names)}, found {name!r}{hint}")
 
 
 def parse_parameters(name: str, items: Sequence[str]) -> Parameters:
-    """Return the parameters of trainer `name` that `key=value` items say; raise BadParameter."""
+    """Return the parameters of trainer `name` from `key=value` strings.
+
+    Raises BadParameter.
+    """
     parsed: Parameters = trainer(name).parameters.parse(items)
     return parsed
 
@@ -149,15 +155,18 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     parameters  of the trainer's class
     tools       the same seed, >= 0, and data give the same bits whatever the number of threads
 
-    Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is
-    read. When this thread is interrupted the threads end soon, and the exception goes on.
+    Raises BadParameter, also for a trainer that cannot read the source, before anything is read;
+    and BadData. When this thread is interrupted, the other threads end soon, and the exception
+    propagates.
     """
-    spec = _checked(name, parameters, tools)
+    spec = _check_trainer(name, parameters, tools)
     passes = tools.passes
     if not _can_read(spec, source):
-        able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
+        trainer_names = ", ".join(
+            spec.name for spec in TRAINERS.values() if _can_read(spec, source)
+        )
         raise BadParameter(
-            f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}"
+            f"trainer: expected one that {_READS[source.reads]}, {trainer_names}; found {name}"
         )
     if tools.on_rows is not None and not spec.shows:
         shows = ", ".join(spec.name for spec in TRAINERS.values() if spec.shows)
@@ -168,44 +177,52 @@ def fit(name: str, parameters: Parameters, source: RowSource, tools: Tools) -> T
     plan = spec.plan(parameters)
     if plan is None or not 0 < passes.until < plan.passes:
         return trained
-    stopped = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
-    return replace(trained, warnings=[*trained.warnings, stopped])
+    warning = f"stopped after pass {passes.until} of {plan.passes}: continue with train --from"
+    return replace(trained, warnings=[*trained.warnings, warning])
 
 
-def check_growth(manifest: Manifest, what: str) -> Callable[[SparseRows], Regrows]:
-    """Return how the trees of a version grow on, rows being given; `what` is wanted of it.
+def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], Regrows]:
+    """Return a function of rows that returns the `Regrows` of a version.
 
-    Raises BadParameter for a version whose trees do not.
+    operation  "extend" or "from", the name of the option, for messages
+
+    Raises BadParameter for a version whose trees cannot be extended or trained further.
     """
     name = manifest.trainer.name
-    said = dict(manifest.trainer.parameters)
+    stored_parameters = dict(manifest.trainer.parameters)
     spec = trainer(name) if name in TRAINERS or name in installed() else None
     if spec is None or spec.growth is None:
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.growth is not None)
-        of_stream = ", whose labels come with the rows of its stream: train it again on all rows"
-        instead = of_stream if name == LOMTREE.name else ""
-        raise BadParameter(f"{what}: expected a version of {able}, found one of {name}{instead}")
+        trainer_names = ", ".join(
+            spec.name for spec in TRAINERS.values() if spec.growth is not None
+        )
+        stream_advice = (
+            ", whose labels come with the rows of its stream: train it again on all rows"
+        )
+        advice = stream_advice if name == LOMTREE.name else ""
+        raise BadParameter(
+            f"{operation}: expected a version of {trainer_names}, found one of {name}{advice}"
+        )
     grows = spec.growth
     try:
-        parameters = spec.parameters.from_json(said)
+        parameters = spec.parameters.from_json(stored_parameters)
         grows(parameters, NO_ROWS)
     except BadParameter as error:
-        raise BadParameter(f"{what}: parameters of {manifest.shown}: {error}") from None
+        raise BadParameter(f"{operation}: parameters of {manifest.shown}: {error}") from None
     return lambda rows: grows(parameters, rows)
 
 
 def grow_on(
-    model: Model, data: TrainingSet, what: str, crew: Crew, progress: Progress = no_progress
+    model: Model, data: TrainingSet, operation: str, crew: Crew, progress: Progress = no_progress
 ) -> Regrown:
-    """Return the trees of a version with labels added, or going on from their weights.
+    """Return the trees of a version with new labels, or trained further from their weights.
 
-    data  its labels are the version's, and after them new ones
-    what  "extend" or "from"
+    data       its labels are those of the version, and after them new ones
+    operation  "extend": add the new labels; "from": train further
 
-    Raises BadParameter for a version whose trees do not grow on.
+    Raises BadParameter for a version whose trees cannot be extended or trained further.
     """
-    growth = check_growth(model.manifest, what)(data.rows)
-    grow = growth.extend if what == "extend" else growth.refit
+    growth = check_growth(model.manifest, operation)(data.rows)
+    grow = growth.extend if operation == "extend" else growth.refit
     return grow(model, data, Tools(model.manifest.seed, crew, progress))
 
 
@@ -224,10 +241,12 @@ def train(
 
 
 def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools) -> dict[str, Any]:
-    """Return nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes
-    and alpha_per_depth of a training.
+    """Return the estimated size of the model of a training, before it is trained.
+
+    The keys are those of SizeEstimate: nonzeros_bound, bytes_bound, ratio_to_ovr, stored_bytes,
+    alpha_per_depth.
     """
-    spec = _checked(name, parameters, tools)
+    spec = _check_trainer(name, parameters, tools)
     check_training_set(data)
     return spec.estimate(data, parameters, tools).as_dict()
 
@@ -235,35 +254,38 @@ def estimate(name: str, parameters: Parameters, data: TrainingSet, tools: Tools)
 def estimate_blocks(
     name: str, parameters: Parameters, source: RowSource, tools: Tools
 ) -> dict[str, Any]:
-    """Return what `estimate` does of a stream.
+    """Return the same as `estimate`, for rows that are read as a stream.
 
-    Raises BadParameter for a trainer that holds no blocks.
+    Raises BadParameter for a trainer that does not store its rows in blocks.
     """
-    found = _checked(name, parameters, tools).estimate_blocks
-    if found is None:
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
-        raise BadParameter(f"stream: expected one of {able}, found {name}")
-    return found(source, parameters, tools).as_dict()
+    estimator = _check_trainer(name, parameters, tools).estimate_blocks
+    if estimator is None:
+        trainer_names = ", ".join(spec.name for spec in TRAINERS.values() if spec.estimate_blocks)
+        raise BadParameter(f"stream: expected one of {trainer_names}, found {name}")
+    return estimator(source, parameters, tools).as_dict()
 
 
 def check_spreads(name: str, parameters: Parameters) -> None:
-    """Raise BadParameter for a training that is the work of one process, and not of steps."""
-    why = trainer(name).alone(parameters)
-    if why is not None:
-        able = ", ".join(
+    """Raise BadParameter for a training that cannot be divided among machines."""
+    reason = trainer(name).alone(parameters)
+    if reason is not None:
+        trainer_names = ", ".join(
             spec.name for spec in TRAINERS.values() if spec.alone(spec.parameters()) is None
         )
-        raise BadParameter(f"ray: expected one of {able}, found {name}, {why}")
+        raise BadParameter(f"ray: expected one of {trainer_names}, found {name}, {reason}")
 
 
 def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
-    """Return whether a source offers what a trainer needs."""
-    ways = list(_READS)
-    return ways.index(source.reads) <= ways.index(spec.reads)
+    """Return whether a trainer can read a source."""
+    order = list(_READS)
+    return order.index(source.reads) <= order.index(spec.reads)
 
 
-def _checked(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:
-    """Return trainer `name`. Raises BadParameter, also for what it is not to be used with."""
+def _check_trainer(name: str, parameters: Parameters, tools: Tools) -> TrainerSpec[Any]:
+    """Return trainer `name` after checking the parameters, the seed and the number of threads.
+
+    Raises BadParameter.
+    """
     spec = trainer(name)
     threads = tools.crew.threads
     if not isinstance(parameters, spec.parameters):

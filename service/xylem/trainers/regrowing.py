@@ -1,9 +1,9 @@
-"""Trees of linear classifiers that get new labels, or go on from
-old weights, without training again.
+"""Changes to trained trees of linear classifiers: new labels, and further training.
 
-A new label joins the group of sibling labels to which the trees lead the mean of its rows; a group
-that grows too large is divided as the trainer divides. Its classifier is trained on rows of the
-group; those on the path to it go on from their weights, as does every one where rows are others.
+A new label joins a group of sibling labels: the one that the tree predicts for the mean of the
+label's rows. A group that becomes too large is divided in the way of the trainer. The classifier of
+the new label is trained on rows of the group; classifiers on the path to it are trained further
+from their weights. With other rows, all classifiers are trained further.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from xylem.base import LabelRows, SparseRows, inverse, offsets
 from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
-    Again,
+    ChildTraining,
     Loss,
     Members,
-    Solving,
-    Some,
+    RowSample,
+    SolverOptions,
     merge_chunks,
     train_classifiers,
 )
@@ -48,91 +48,97 @@ from xylem_store import (
 
 _NO_LABELS = np.empty(0, np.int32)
 
-_ChunkAt = Callable[[int], Chunk]  # what reads the chunk of a node
+_ChunkAt = Callable[[int], Chunk]  # reads the chunk of a node
 _Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
-"""Returns the shape of a tree with new labels in it, and, int64[n], the
-old tree's node; -1 for a new one.
+"""Returns (the shape of a tree with the new labels; int64[n], the old tree's node for each node of
+the shape, -1 for a new node).
 """
 
 OTHERS = 1
 OTHERS_LEAST = 300
-"""Of a node's rows without new labels so many for each one with them,
-and at least, are seen (`_on_some`).
+"""Sizes of the sample of a node's rows without new labels, for old classifiers (`_sample_rows`):
+OTHERS for each row with a new label, and at least OTHERS_LEAST.
 """
 
 OF_NEW = 8
 OF_NEW_LEAST = 1500
-"""Where only new classifiers are trained: one in so many, and at least so many (`_on_some`)."""
-
-ANEW = 0.05
-"""Where more of the rows carry new labels, a step from old weights
-does not lead far enough (`_on_some`).
+"""Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in OF_NEW of
+the rows, and at least OF_NEW_LEAST.
 """
 
-# new classifiers are trained to so much larger an eps: a third less time, the same precision
+ANEW = 0.05
+"""If more than this share of the rows carries new labels, classifiers are trained from 0
+(`_sample_rows`): a Newton step from the old weights does not lead far enough.
+"""
+
+# eps is multiplied by this for new classifiers: a third less time, the same precision
 COARSE = 4
 
 
 class Regrowth(NamedTuple):
-    """How a trainer's trees grow on.
+    """Adds new labels to the trees of a trainer, and trains them further (`spec.Regrows`).
 
-    members      of a shape's labels among rows
-    divide       labels that are too many for a group, by their vectors, ascending: the tree of them
-    group_most   labels of a group, at most
+    members     returns the members of a shape's labels
+    divide      returns the shape of a tree over the labels of a group that has too many, given
+                their vectors and the labels, ascending
+    group_most  most labels of a group
     """
 
-    solving: Solving
+    solving: SolverOptions
     idf: str
     members: Callable[[LabelRows, Shape], Members]
     divide: Callable[[SparseRows, I32, Tools], Shape]
     group_most: int
 
     def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the trees with a leaf for each label that rows carry and they know nothing of.
+        """Return the trees with a leaf for each label that rows carry and that has none.
 
-        The classifiers of new labels, of divided groups and of all that is on the paths there are
-        trained; all other weights stay to the bit.
+        The classifiers of new labels, of divided groups, and of the nodes on the paths to them are
+        trained; all other weights keep their bits.
 
-        data  rows old and new; labels of the version, and after them new ones
+        data  old and new rows; labels of the version, and after them new ones
         """
         weighed = weigh(data.rows, self.idf)
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
         is_new = counts > 0
         is_new[: model.ensemble.label_leaf.shape[1]] &= model.ensemble.label_leaf[0] < 0
         new = np.flatnonzero(is_new).astype(np.int32)
-        sums = label_sums(data.rows, _only(data.labels, new))[new]
+        sums = label_sums(data.rows, _restrict_labels(data.labels, new))[new]
         n_divided = 0
 
-        def place(old: OldTree, chunk_at: _ChunkAt, of_tree: Tools) -> tuple[Shape, I64]:
+        def place(old: OldTree, chunk_at: _ChunkAt, tree_tools: Tools) -> tuple[Shape, I64]:
             nonlocal n_divided
-            joins = _join(old, chunk_at, new, sums, counts[new])
+            joins = _find_groups(old, chunk_at, new, sums, counts[new])
             divided = {}
-            for node, (before, joining) in joins.items():
-                if len(before) + len(joining) > self.group_most:
-                    labels = np.sort(np.concatenate([before, joining]))
-                    alike = label_representations(weighed.rows, _only(data.labels, labels), tools)
-                    divided[node] = self.divide(alike, labels, of_tree.seeded(node))
+            for node, (group, joining) in joins.items():
+                if len(group) + len(joining) > self.group_most:
+                    labels = np.sort(np.concatenate([group, joining]))
+                    vectors = label_representations(
+                        weighed.rows, _restrict_labels(data.labels, labels), tools
+                    )
+                    divided[node] = self.divide(vectors, labels, tree_tools.seeded(node))
             n_divided += len(divided)
-            return _place(old, {node: joining for node, (_, joining) in joins.items()}, divided)
+            return _add_leaves(
+                old, {node: joining for node, (_, joining) in joins.items()}, divided
+            )
 
-        return self._regrown(model, place, weighed, data.labels, new, tools)._replace(
+        return self._regrow(model, place, weighed, data.labels, new, tools)._replace(
             divided=n_divided
         )
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the same trees with all classifiers trained on other
-        rows, going on from their weights.
+        """Return the same trees, with all classifiers trained further on other rows.
 
-        data  its labels are those of the version; classifiers of a node without rows stay
+        data  its labels are those of the version; classifiers of a node without rows do not change
         """
 
         def place(old: OldTree, _: _ChunkAt, __: Tools) -> tuple[Shape, I64]:
             return shape_of(old.child_ptr, old.node_label), np.arange(len(old.nodes))
 
         weighed = weigh(data.rows, self.idf)
-        return self._regrown(model, place, weighed, data.labels, None, tools)
+        return self._regrow(model, place, weighed, data.labels, None, tools)
 
-    def _regrown(
+    def _regrow(
         self,
         model: Model,
         place: _Place,
@@ -141,65 +147,82 @@ class Regrowth(NamedTuple):
         new: I32 | None,
         tools: Tools,
     ) -> Regrown:
-        """Return the ensemble whose trees have other places, trained
-        above new labels (None: above all).
+        """Return the ensemble of trees with new shapes, with the changed classifiers trained.
+
+        place  returns the new shape of each tree
+        new    int32[..]  the new labels, above which classifiers are trained; None: all classifiers
+               are trained
         """
         trees = []
-        kept = []
-        whole = []
+        classifier_sources = []
+        chunk_sources = []
         n_trained = 0
         for number, old in enumerate(olds := trees_of(model.ensemble)):
-            of_tree = tools.of_tree(number, len(olds))
+            tree_tools = tools.of_tree(number, len(olds))
             chunk_at = _chunks_of(model.ensemble, old)
-            shape, source = place(old, chunk_at, of_tree)
+            shape, old_node = place(old, chunk_at, tree_tools)
             members = self.members(labels, shape)
             is_new = np.isin(shape.labels, shape.labels if new is None else new)
             has_rows = shape.below(np.diff(members.ptr)[: len(shape.labels)] > 0) > 0
-            changed = ((shape.below(is_new) > 0) | (source < 0)) & has_rows[
+            changed = ((shape.below(is_new) > 0) | (old_node < 0)) & has_rows[
                 parents_of(shape.child_ptr)
             ]
             changed[0] = False
-            at = np.where(source > 0, source - old.child_ptr[parents_of(old.child_ptr)[source]], -1)
+            old_child = np.where(
+                old_node > 0, old_node - old.child_ptr[parents_of(old.child_ptr)[old_node]], -1
+            )
             above = np.unique(parents_of(shape.child_ptr)[changed])
-            were = {
-                node: chunk_at(int(source[node])) for node in above[source[above] >= 0].tolist()
+            old_chunks = {
+                node: chunk_at(int(old_node[node])) for node in above[old_node[above] >= 0].tolist()
             }
-            trained = _trained(shape, at, changed, were, weighed)
+            trained = _children_to_train(shape, old_child, changed, old_chunks, weighed)
             solving = self.solving
             if new is not None:
-                how = weighed.rows.n_rows, solving.loss, of_tree.seed
-                trained = _on_some(trained, shape, members, is_new, *how)
+                sample_options = weighed.rows.n_rows, solving.loss, tree_tools.seed
+                trained = _sample_rows(trained, shape, members, is_new, *sample_options)
                 solving = solving._replace(eps=solving.eps * COARSE)
-            solved = train_classifiers(weighed.rows, shape, members, solving, of_tree, trained)
-            trees.append(_assembled(shape, at, changed, were, trained, solved, weighed))
-            kept.append(np.where(changed | (source < 0), -1, old.nodes[source]))
-            is_above = np.isin(np.arange(len(source)), above)
-            whole.append(np.where(is_above | (source < 0), -1, old.nodes[source]))
+            solved = train_classifiers(weighed.rows, shape, members, solving, tree_tools, trained)
+            trees.append(
+                _assemble_tree(shape, old_child, changed, old_chunks, trained, solved, weighed)
+            )
+            classifier_sources.append(np.where(changed | (old_node < 0), -1, old.nodes[old_node]))
+            is_above = np.isin(np.arange(len(old_node)), above)
+            chunk_sources.append(np.where(is_above | (old_node < 0), -1, old.nodes[old_node]))
             n_trained += int(changed.sum())
-        made = build_ensemble(
+        ensemble = build_ensemble(
             trees, labels.n_labels, weighed.rows.n_features, model.manifest.weights
         )
         tree_of, local_of = forest_order(trees)
-        at_node = offsets(np.array(list(map(len, kept))))[tree_of] + local_of
-        # the old node whose classifier, or whose chunk, is that of a node; -1: it is new
-        stays, is_whole = (np.concatenate(of)[at_node] for of in (kept, whole))
-        before = model.ensemble
-        made = made._replace(
-            node_bias=np.where(stays >= 0, before.node_bias[stays], made.node_bias)
+        node_index = offsets(np.array(list(map(len, classifier_sources))))[tree_of] + local_of
+        # for each node, the old node with the same classifier, and with the same chunk; -1: none
+        classifier_node, chunk_node = (
+            np.concatenate(sources)[node_index] for sources in (classifier_sources, chunk_sources)
         )
-        # the same steps as before, of a scale that may differ in its last bit
-        if len(before.node_scale):
-            scale = np.where(stays >= 0, before.node_scale[stays], made.node_scale).astype(
-                np.float32
+        old_ensemble = model.ensemble
+        ensemble = ensemble._replace(
+            node_bias=np.where(
+                classifier_node >= 0, old_ensemble.node_bias[classifier_node], ensemble.node_bias
             )
-            made = made._replace(node_scale=scale)
-        chunks = np.where(is_whole >= 0, before.node_chunk[is_whole], -1)[made.node_chunk >= 0]
-        return Regrown(put_chunks(made, before, chunks), 0, n_trained)
+        )
+        # the old scales of old classifiers: those that were just computed for the same weights may
+        # differ in the last bit
+        if len(old_ensemble.node_scale):
+            scale = np.where(
+                classifier_node >= 0, old_ensemble.node_scale[classifier_node], ensemble.node_scale
+            ).astype(np.float32)
+            ensemble = ensemble._replace(node_scale=scale)
+        chunks = np.where(chunk_node >= 0, old_ensemble.node_chunk[chunk_node], -1)[
+            ensemble.node_chunk >= 0
+        ]
+        return Regrown(put_chunks(ensemble, old_ensemble, chunks), 0, n_trained)
 
 
 class Regrown(NamedTuple):
-    """An ensemble that has grown on; of all trees: groups that
-    were divided, and classifiers trained.
+    """The result of `Regrows`.
+
+    ensemble     the new ensemble
+    divided      number of groups that were divided, in all trees
+    classifiers  number of classifiers that were trained, in all trees
     """
 
     ensemble: TreeEnsemble
@@ -207,58 +230,66 @@ class Regrown(NamedTuple):
     classifiers: int
 
 
-def _only(labels: LabelRows, some: I32) -> LabelRows:
-    """Return the rows with some of their labels."""
-    kept = np.isin(labels.indices, some)
-    return LabelRows(offsets(kept)[labels.indptr], labels.indices[kept], labels.n_labels)
+def _restrict_labels(labels: LabelRows, subset: I32) -> LabelRows:
+    """Return the labels of rows, without those that are not in `subset`."""
+    is_chosen = np.isin(labels.indices, subset)
+    return LabelRows(offsets(is_chosen)[labels.indptr], labels.indices[is_chosen], labels.n_labels)
 
 
-def _join(
+def _find_groups(
     old: OldTree, chunk_at: _ChunkAt, new: I32, sums: Any, counts: I64
 ) -> dict[int, tuple[I32, I32]]:
-    """Return, by the nodes of groups that new labels join, the
-    labels of the group and those that join.
+    """Find the group that each new label joins.
 
-    From the root on a label goes to the child of the largest margin for the mean of its rows, until
-    that is a label.
+    Returns for each node above such a group (the labels of the group, the new labels that join it).
+    A label starts at the root and goes to the child with the largest margin for the mean of its
+    rows, until that child is a leaf.
 
-    sums    csr_array[len(new), D]  of the rows of each new label
-    counts  int64[len(new)]         how many these are
+    sums    csr_array[len(new), D]  sum of the rows of each new label
+    counts  int64[len(new)]         number of these rows
     """
     joins = {}
     queue = [(0, np.arange(len(new)))]
-    for node, here in queue:
+    for node, positions in queue:
         children = np.arange(old.child_ptr[node], old.child_ptr[node + 1])
         labels = old.node_label[children]
-        best = np.zeros(len(here), np.int64)
+        best = np.zeros(len(positions), np.int64)
         if (labels < 0).any():
             chunk = chunk_at(node)
-            margins = (counts[here, None] * chunk.bias).astype(np.float32)
-            by_feature = sums[here].tocsc()
+            margins = (counts[positions, None] * chunk.bias).astype(np.float32)
+            by_feature = sums[positions].tocsc()
             add_margins(chunk, by_feature.indptr, by_feature.indices, by_feature.data, margins)
             best = margins.argmax(axis=1)
-        stays = labels[best] >= 0
-        if stays.any():
-            joins[node] = labels[labels >= 0], new[here[stays]]
-        queue += [(int(children[c]), here[best == c]) for c in np.unique(best[~stays]).tolist()]
+        is_label = labels[best] >= 0
+        if is_label.any():
+            joins[node] = labels[labels >= 0], new[positions[is_label]]
+        queue += [
+            (int(children[c]), positions[best == c]) for c in np.unique(best[~is_label]).tolist()
+        ]
     return joins
 
 
 def _chunks_of(ensemble: TreeEnsemble, old: OldTree) -> _ChunkAt:
-    """Return what reads the chunk of a node of a tree, once."""
+    """Return a function that reads the chunk of a node of a tree, and caches it."""
     return cache(lambda node: chunk_of(ensemble, int(old.nodes[node])))
 
 
-def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tuple[Shape, I64]:
-    """Return the place of new labels after the others of their groups, which may be divided."""
+def _add_leaves(
+    old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]
+) -> tuple[Shape, I64]:
+    """Return the shape of a tree with new labels, and the old node of each node, -1 for new ones.
+
+    joins    by node: the new labels, which follow the other children of the node
+    divided  by node: the tree that takes the place of its children
+    """
     parts = {
         node: OldTree(part.child_ptr, part.node_label, np.empty(0, np.int64))
         for node, part in divided.items()
     }
     labels = [np.full(1, -1, np.int32)]
-    source = [np.zeros(1, np.int64)]
+    old_node = [np.zeros(1, np.int64)]
     queue: list[tuple[OldTree, int]] = [(old, 0)]
-    for tree, node in queue:  # the inner nodes; which grows
+    for tree, node in queue:  # all inner nodes: the loop appends to the queue
         if tree is old and node in parts:
             tree = parts[node]
             node = 0
@@ -267,116 +298,137 @@ def _place(old: OldTree, joins: dict[int, I32], divided: dict[int, Shape]) -> tu
         queue.extend((tree, child) for child in children[below < 0].tolist())
         joining = joins.get(node, _NO_LABELS) if tree is old else _NO_LABELS
         labels.append(np.concatenate([below, joining]))
-        source.append(children if tree is old else np.full(len(children), -1))
-        source.append(np.full(len(joining), -1))
+        old_node.append(children if tree is old else np.full(len(children), -1))
+        old_node.append(np.full(len(joining), -1))
     node_label = np.concatenate(labels)
     counts = np.zeros(len(node_label), np.int64)
     counts[node_label < 0] = list(map(len, labels[1:]))
     shape = shape_of((1 + offsets(counts)).astype(np.int32), node_label)
-    return shape, np.concatenate(source)
+    return shape, np.concatenate(old_node)
 
 
-def _trained(
-    shape: Shape, at: I64, changed: Bools, were: dict[int, Chunk], weighed: Weighed
-) -> dict[int, Again]:
-    """Return which classifiers are trained; old ones go on,
-    unless there are new ones at their node.
+def _children_to_train(
+    shape: Shape, old_child: I64, changed: Bools, old_chunks: dict[int, Chunk], weighed: Weighed
+) -> dict[int, ChildTraining]:
+    """Return the classifiers to train, by node.
+
+    They start from their old weights, or from 0 if a classifier of the node is new.
+
+    old_child   int64[n]  position of each node among the children of its old node; -1: it is new
+    changed     bool[n]   whether the classifier of the node is trained
+    old_chunks  by node: its old chunk
     """
     trained = {}
     for node in np.unique(parents_of(shape.child_ptr)[changed]).tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        picked = np.flatnonzero(changed[children]).astype(np.int32)
+        positions = np.flatnonzero(changed[children]).astype(np.int32)
         old = None
         place = _NO_LABELS
-        if (at[children][picked] >= 0).all():
-            old = weighed.weighed_chunk(were[node])
-            place = inverse(at[children][picked], len(old.bias))
-        trained[node] = Again(picked, old, place)
+        if (old_child[children][positions] >= 0).all():
+            old = weighed.weighed_chunk(old_chunks[node])
+            place = inverse(old_child[children][positions], len(old.bias))
+        trained[node] = ChildTraining(positions, old, place)
     return trained
 
 
-def _on_some(
-    trained: dict[int, Again],
+def _sample_rows(
+    trained: dict[int, ChildTraining],
     shape: Shape,
     members: Members,
     is_new: Bools,
     n_rows: int,
     loss: Loss,
     seed: int,
-) -> dict[int, Again]:
-    """Return what is trained, on rows with new labels and some of the others, by chance.
+) -> dict[int, ChildTraining]:
+    """Return the same trainings, on a sample of the rows of each node.
 
-    All others are what the old weights are the optimum of; these tell how far they may move. New
-    classifiers of the logistic loss, and of old labels in divided groups, are trained on all rows;
-    so is everything, from nothing, where new labels are on many rows.
+    The sample has all rows with new labels, and some of the other rows, drawn at random. These are
+    enough for old classifiers: their weights are the optimum for the other rows, which only limit
+    how far the weights may move. All rows are used for new classifiers with the logistic loss, and
+    for those of old labels in divided groups. If many rows carry new labels (ANEW), all classifiers
+    are trained on all rows from 0.
     """
-    fits = ~np.repeat(np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr))
-    if len(np.unique(members.rows[~fits])) > ANEW * n_rows:
-        return {node: again._replace(old=None) for node, again in trained.items()}
-    before, added = (
-        Members(offsets(part)[members.ptr], members.rows[part]) for part in (fits, ~fits)
+    is_old_entry = ~np.repeat(
+        np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr)
     )
-    found = {}
+    if len(np.unique(members.rows[~is_old_entry])) > ANEW * n_rows:
+        return {node: training._replace(old=None) for node, training in trained.items()}
+    old_members, new_members = (
+        Members(offsets(part)[members.ptr], members.rows[part])
+        for part in (is_old_entry, ~is_old_entry)
+    )
+    sampled = {}
     has_old = shape.below(~is_new) > 0
     place = np.zeros(n_rows, np.int32)
-    is_fresh = np.zeros(n_rows, np.bool_)
-    for node, again in trained.items():
-        is_new_only = again.old is None
+    is_new_row = np.zeros(n_rows, np.bool_)
+    for node, training in trained.items():
+        is_new_only = training.old is None
         if is_new_only and (
-            loss == "logistic" or has_old[shape.child_ptr[node] + again.children].any()
+            loss == "logistic" or has_old[shape.child_ptr[node] + training.children].any()
         ):
-            found[node] = again
+            sampled[node] = training
             continue
         first = int(shape.first[node])
         end = members.end(shape, node)
-        fresh = np.unique(added.rows[added.ptr[first] : added.ptr[end]])
-        known = rows_of(before.ptr, before.rows, first, end, place)
-        is_fresh[fresh] = True
-        others = known[~is_fresh[known]]
-        least = max(OF_NEW_LEAST, len(others) // OF_NEW) if is_new_only else OTHERS_LEAST
-        n_others = min(len(others), max(least, OTHERS * len(fresh)))
+        new_rows = np.unique(new_members.rows[new_members.ptr[first] : new_members.ptr[end]])
+        old_rows = rows_of(old_members.ptr, old_members.rows, first, end, place)
+        is_new_row[new_rows] = True
+        other_rows = old_rows[~is_new_row[old_rows]]
+        least = max(OF_NEW_LEAST, len(other_rows) // OF_NEW) if is_new_only else OTHERS_LEAST
+        n_others = min(len(other_rows), max(least, OTHERS * len(new_rows)))
         random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
-        rows = np.sort(np.concatenate([fresh, random.choice(others, n_others, replace=False)]))
-        weight = np.where(is_fresh[rows], 1.0, len(others) / max(1, n_others)).astype(np.float32)
-        found[node] = again._replace(
-            some=Some(rows, (place[rows] > 0).astype(np.uint8), weight, before)
+        rows = np.sort(
+            np.concatenate([new_rows, random.choice(other_rows, n_others, replace=False)])
         )
-        is_fresh[fresh] = False
-        forget_rows(known, place)
-    return found
+        weight = np.where(is_new_row[rows], 1.0, len(other_rows) / max(1, n_others)).astype(
+            np.float32
+        )
+        sampled[node] = training._replace(
+            sample=RowSample(rows, (place[rows] > 0).astype(np.uint8), weight, old_members)
+        )
+        is_new_row[new_rows] = False
+        forget_rows(old_rows, place)
+    return sampled
 
 
-def _assembled(
+def _assemble_tree(
     shape: Shape,
-    at: I64,
+    old_child: I64,
     changed: Bools,
-    were: dict[int, Chunk],
-    trained: dict[int, Again],
+    old_chunks: dict[int, Chunk],
+    trained: dict[int, ChildTraining],
     solved: list[Chunk | None],
     weighed: Weighed,
 ) -> Tree:
-    """Return the tree of the chunks that were trained, and of what
-    stays of the old ones beside them.
+    """Return the tree, whose chunks have the trained classifiers and the old ones beside them.
+
+    old_child, changed, old_chunks  as in `_children_to_train`
+    solved  chunk of the trained classifiers of each node; None: none was trained
     """
     chunks: list[Chunk | None] = [None] * len(solved)
     for node in shape.inner.tolist():
         children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
-        made = solved[node]  # of one that stays as it was: none
+        new_chunk = solved[node]  # None for a node that does not change
         parts = list[tuple[Chunk, I32]]()
-        if made is not None:
-            parts.append((weighed.plain_chunk(made), trained[node].children))
-        if node in were:
-            old = were[node]
-            again = trained[node]
-            stays = inverse(np.where(changed[children], -1, at[children]), len(old.bias))
-            # those for features that no row has stay
-            if again.old is not None and again.some is not None:
+        if new_chunk is not None:
+            parts.append((weighed.plain_chunk(new_chunk), trained[node].children))
+        if node in old_chunks:
+            old = old_chunks[node]
+            training = trained[node]
+            places = inverse(np.where(changed[children], -1, old_child[children]), len(old.bias))
+            # old weights of features that no row of the sample has were not in the training
+            if training.old is not None and training.sample is not None:
                 is_seen = np.zeros(weighed.rows.n_features, np.bool_)
-                is_seen[weighed.rows.take(again.some.rows).indices] = True
-                rest = ~(is_seen[old.feature] & (stays < 0)[old.child])
-                kept = Chunk.of(old.feature[rest], old.child[rest], old.weight[rest], old.bias)
-                parts.append((kept, inverse(at[children], len(old.bias))))
-            elif (stays >= 0).any():
-                parts.append((old, stays))
-        chunks[node] = merge_chunks(parts, len(at[children]))
+                is_seen[weighed.rows.take(training.sample.rows).indices] = True
+                is_retained = ~(is_seen[old.feature] & (places < 0)[old.child])
+                retained = Chunk.of(
+                    old.feature[is_retained],
+                    old.child[is_retained],
+                    old.weight[is_retained],
+                    old.bias,
+                )
+                parts.append((retained, inverse(old_child[children], len(old.bias))))
+            elif (places >= 0).any():
+                parts.append((old, places))
+        chunks[node] = merge_chunks(parts, len(old_child[children]))
     return Tree(shape.child_ptr, shape.node_label, chunks)

@@ -1,5 +1,5 @@
-"""Label representations: where a label lies among the features, and
-its mean row, which re-ranks answers.
+"""Vectors of labels: the representation of a label, by which labels are clustered, and the mean
+row of a label, by which predictions are re-ranked.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,16 @@ from scipy import sparse
 
 from xylem.base import Calls, LabelRows, SparseRows, Step, T, offsets
 from xylem.trainers.kernels.cluster import add_projected
-from xylem.trainers.source import RowSource, Tools, parts_told
+from xylem.trainers.source import RowSource, Tools, parts_with_progress
 from xylem_store import F64, I32, I64
 
 PROJECTED = 512
-"""Dimensions of the label vectors that k-means trees are made of where rows may come
-as a stream.
-"""
+"""Dimensions of the label vectors for k-means trees, if the rows may be read as a stream."""
 
 VECTORS = "label representations"
-"""The stage in which they are made, as progress says it."""
+"""The name of the stage in which label representations are computed, in reports of progress."""
 
-_PIECE = 1 << 20  # a piece of work is about so many non-zeros of rows, or one label
+_PIECE = 1 << 20  # an item of work has about this many non-zeros of rows, or is one label
 
 
 def matrix_of(rows: SparseRows) -> Any:
@@ -34,19 +32,18 @@ def matrix_of(rows: SparseRows) -> Any:
 
 
 def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
-    """Return the sum of the x of each label's rows: csr_array[n_labels,
-    n_features], of the values' dtype.
+    """Return the sum of the rows of each label: csr_array[n_labels, n_features].
 
-    Features ascend within a label. Cost: the non-zeros of each row once for each of its labels;
-    memory of the result. Deterministic.
+    The dtype is that of the values; features ascend within a label. Cost: the non-zeros of each row
+    once for each of its labels; memory of the result. Deterministic.
     """
     return _sums(rows, *rows_by_label(labels))
 
 
-def _sums(rows: SparseRows, ptr: I64, carrying: I32) -> Any:
-    ones = np.ones(len(carrying), rows.values.dtype)
-    carried = sparse.csr_array((ones, carrying, ptr), shape=(len(ptr) - 1, rows.n_rows))
-    sums = (carried @ matrix_of(rows)).tocsr()
+def _sums(rows: SparseRows, ptr: I64, label_rows: I32) -> Any:
+    ones = np.ones(len(label_rows), rows.values.dtype)
+    incidence = sparse.csr_array((ones, label_rows, ptr), shape=(len(ptr) - 1, rows.n_rows))
+    sums = (incidence @ matrix_of(rows)).tocsr()
     sums.sort_indices()
     return sums
 
@@ -61,75 +58,79 @@ def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
 
 
 def _unit_values(values: NDArray[Any], indptr: NDArray[Any]) -> F64:
-    """Return the values of compressed rows scaled to length 1; a row of zeros stays."""
+    """Return the values of compressed rows scaled to length 1; rows of zeros are not changed."""
     lengths = np.sqrt(squared_lengths(values, indptr))
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    found: F64 = values * np.repeat(scale, np.diff(indptr))
-    return found
+    unit_values: F64 = values * np.repeat(scale, np.diff(indptr))
+    return unit_values
 
 
-def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, carrying: I32) -> SparseRows:
-    """Return the representations of labels first ..
+def _represent(item: tuple[int, int], rows: SparseRows, ptr: I64, label_rows: I32) -> SparseRows:
+    """Return the representations of the labels item[0] .. item[1] - 1.
 
-    last - 1; `rows_by_label` says which rows carry each.
+    ptr, label_rows  the rows of each label, from `rows_by_label`
     """
     ptr = ptr[item[0] : item[1] + 1]
-    return unit_vectors(_sums(rows, ptr - ptr[0], carrying[ptr[0] : ptr[-1]]))
+    return unit_vectors(_sums(rows, ptr - ptr[0], label_rows[ptr[0] : ptr[-1]]))
 
 
 def label_representations(rows: SparseRows, labels: LabelRows, tools: Tools) -> SparseRows:
-    """Return the normalised sum of the x of each label's rows; empty
-    where no row with features carries it.
+    """Return the sum of the rows of each label, scaled to length 1.
+
+    The vector is empty for a label that no row with features carries.
 
     Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
-    ptr, carrying = rows_by_label(labels)
-    carried = offsets(np.diff(rows.indptr)[carrying])[ptr]
-    step = Calls(_represent, (rows, ptr, carrying))
-    return make_vectors(step, list(pairwise(pieces_of(carried, _PIECE))), tools)
+    ptr, label_rows = rows_by_label(labels)
+    nonzeros = offsets(np.diff(rows.indptr)[label_rows])[ptr]
+    step = Calls(_represent, (rows, ptr, label_rows))
+    return make_vectors(step, list(pairwise(pieces_of(nonzeros, _PIECE))), tools)
 
 
 def pieces_of(sums: I64, size: int) -> list[int]:
-    """Return the bounds, ascending, of pieces of about `size` each, or
-    of one label; int64[n_labels + 1].
+    """Return the bounds of pieces of consecutive labels, ascending, from 0 to n_labels.
+
+    sums  int64[n_labels + 1]  cumulative sizes of the labels
+    size  about the size of a piece; a piece has at least one label
     """
     last = np.flatnonzero(np.diff(sums // size)) + 1
-    found: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
-    return found
+    bounds: list[int] = np.unique([0, *last, len(sums) - 1]).tolist()
+    return bounds
 
 
 def make_vectors(step: Step[T, SparseRows], items: Sequence[T], tools: Tools) -> SparseRows:
-    """Return the label representations that a step makes, an item some labels, in their order."""
+    """Run a step that computes label representations, and join its results.
+
+    items  each stands for some labels, in the order of the labels
+    """
     tools.progress(VECTORS, 0, len(items))
-    return SparseRows.join(tools.collected(VECTORS, step, items))
+    return SparseRows.join(tools.collect(VECTORS, step, items))
 
 
 def unit_vectors(sums: Any) -> SparseRows:
-    """Return the rows of csr_array[n_labels, n_features], sorted, at length 1."""
+    """Return the rows of csr_array[n_labels, n_features], sorted, scaled to length 1."""
     indptr = sums.indptr.astype(np.int64)
     values = _unit_values(sums.data, indptr).astype(np.float32)
     return SparseRows(indptr, sums.indices.astype(np.int32), values, sums.shape[1])
 
 
 def projected_vectors(source: RowSource, tools: Tools) -> SparseRows:
-    """Return the normalised sums of the x of each label's rows, projected to
-    PROJECTED dimensions.
-    """
+    """Return the sum of the rows of each label, projected to PROJECTED dimensions, at length 1."""
     sums = np.zeros((len(source.census.label_rows), PROJECTED), np.float32)
-    for part in parts_told(source, tools.progress, VECTORS):
+    for part in parts_with_progress(source, tools.progress, VECTORS):
         add_projected(*part, sums)
     lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     np.divide(sums, lengths, out=sums, where=lengths > 0)
-    found = sparse.csr_array(sums)
+    vectors = sparse.csr_array(sums)
     return SparseRows(
-        found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED
+        vectors.indptr.astype(np.int64), vectors.indices.astype(np.int32), vectors.data, PROJECTED
     )
 
 
 def rerank_arrays(
     rows: SparseRows, labels: LabelRows, alpha: float, gamma: float
 ) -> dict[str, NDArray[Any]]:
-    """Return the mean row mu_l of each label l, and how much a prediction heeds it.
+    """Return the mean row mu_l of each label l, and the parameters of the re-ranking.
 
     Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4 (the
     tail-label classifiers of PFastreXML), as its authors' code has it: a prediction re-scores a
@@ -164,7 +165,7 @@ def rows_by_label(labels: LabelRows) -> tuple[I64, I32]:
 
     The first array is ptr, int64[n_labels + 1]; the second is rows, int32.
     """
-    every = np.ones(len(labels.indices), np.uint8)
+    ones = np.ones(len(labels.indices), np.uint8)
     shape = labels.n_rows, labels.n_labels
-    by_label = sparse.csr_array((every, labels.indices, labels.indptr), shape).tocsc()
+    by_label = sparse.csr_array((ones, labels.indices, labels.indptr), shape).tocsc()
     return by_label.indptr.astype(np.int64), by_label.indices.astype(np.int32)

@@ -1,6 +1,4 @@
-"""The shape of a label tree: which labels lie under which node, before any classifier
-is trained.
-"""
+"""The shape of a label tree: its nodes and the labels under each, without classifiers."""
 
 import heapq
 from typing import Any, NamedTuple
@@ -14,8 +12,9 @@ from xylem_store import I32, I64, levels_of
 
 
 class Shape(NamedTuple):
-    """A tree over labels: nodes numbered breadth-first, the labels
-    under a node consecutive in `labels`.
+    """A tree over labels.
+
+    Nodes are numbered breadth-first; the labels under a node are consecutive in `labels`.
 
     labels     int32[K']      the labels that have a leaf, in the order of the leaves
     child_ptr  int32[n + 1]   children of node i are child_ptr[i] .. child_ptr[i + 1] - 1;
@@ -40,13 +39,14 @@ class Shape(NamedTuple):
         is_leaf = np.diff(self.child_ptr) == 0
         return np.where(is_leaf, self.labels[np.where(is_leaf, self.first, 0)], -1).astype(np.int32)
 
-    def below(self, of_leaf: NDArray[Any]) -> I64:
-        """Return int64[n]: the sum over the leaves below each node
-        of a number of each, in their order.
+    def below(self, leaf_values: NDArray[Any]) -> I64:
+        """Return int64[n]: for each node the sum of a number over the leaves below it.
+
+        leaf_values  the number of each leaf, in the order of the leaves
         """
-        sums = offsets(of_leaf)
-        found: I64 = sums[self.last] - sums[self.first]
-        return found
+        sums = offsets(leaf_values)
+        node_sums: I64 = sums[self.last] - sums[self.first]
+        return node_sums
 
     def child_bounds(self, node: int) -> I64:
         """Return int64[children + 1]: child c has the labels bounds[c] .. bounds[c + 1] - 1."""
@@ -58,9 +58,9 @@ def join(labels: I32, levels: list[I64]) -> Shape:
     """Join successive partitions of the labels into a tree whose leaves are the single labels.
 
     labels  int32[K'], K' >= 1, in the order of the leaves
-    levels  each level's partition: ascending bounds, from 0 to K'; each refines the one before. A
-            part that no level divides has its labels as children; a level that does not divide a
-            part is skipped there.
+    levels  the partition at each level: ascending bounds from 0 to K'. Each partition refines the
+            one above it. A part that no level divides has its labels as children; a level that does
+            not divide a part is skipped there.
     """
     n = len(labels)
     levels = [*levels, np.arange(n + 1)]
@@ -102,8 +102,8 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
         np.add.at(size, parents[level], size[level])
     for level in levels:
         above = parents[level]
-        before = offsets(size[level])[:-1]
-        starts[level] = starts[above] + before - before[child_ptr[above] - level.start]
+        preceding = offsets(size[level])[:-1]
+        starts[level] = starts[above] + preceding - preceding[child_ptr[above] - level.start]
     labels = np.empty(np.count_nonzero(is_leaf), np.int32)
     labels[starts[is_leaf]] = leaf_label[is_leaf]
     return Shape(labels, child_ptr, starts, starts + size)
@@ -112,8 +112,8 @@ def shape_of(child_ptr: I32, leaf_label: I32) -> Shape:
 def random_shape(labels: I32, arity: int, seed: int) -> Shape:
     """Return a complete tree whose leaves are the labels in random order.
 
-    Source: Jasinska et al. 2016, section 6. Every inner node has `arity` children, but the last
-    one, which may have fewer, and leaves are on two levels at most.
+    Source: Jasinska et al. 2016, section 6. Every inner node has `arity` children, except the last
+    one, which may have fewer; the leaves are on at most two levels.
 
     labels  int32[K'], K' >= 1: the labels that get a leaf
     arity   >= 2
@@ -130,9 +130,9 @@ def random_shape(labels: I32, arity: int, seed: int) -> Shape:
 def huffman_shape(labels: I32, counts: I64, arity: int) -> Shape:
     """Return the tree with the least sum over labels of count * depth.
 
-    Source: Huffman 1952, "generalization of the method": the first merger takes as many nodes as
-    let all others be full. Of equal counts the label that comes first is merged first, and labels
-    before mergers. One label alone is the root's only child.
+    Source: Huffman 1952, "generalization of the method": the number of nodes that are merged first
+    is chosen such that all other mergers take `arity` nodes. For equal counts the first label is
+    merged first, and labels before merged nodes. A single label is the only child of the root.
 
     labels  int32[K'], K' >= 1
     counts  int64[K']  rows of each of these labels
@@ -154,7 +154,7 @@ def huffman_shape(labels: I32, counts: I64, arity: int) -> Shape:
         child_ptr.append(len(order))
         order.extend(children[node - n] if node >= n else [])
     child_ptr.append(len(order))
-    of_node = np.array(order)
+    node_ids = np.array(order)
     leaf_label = np.full(len(order), -1, np.int32)
-    leaf_label[of_node < n] = labels[of_node[of_node < n]]
+    leaf_label[node_ids < n] = labels[node_ids[node_ids < n]]
     return shape_of(np.array(child_ptr, np.int32), leaf_label)

@@ -1,4 +1,4 @@
-"""How large a label tree will be, known from its shape before its classifiers are trained."""
+"""Bounds on the size of a label tree, computed from its shape before its training."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from xylem.trainers.source import Tools
 from xylem_store import I64, Weights
 
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
-"""A weight of a sparse row as a version of each type has it: the child's position and the value."""
+"""Bytes of a weight in a sparse row, by the type of weights: the child's position and the value."""
 
 DENSE_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
-"""A weight of a dense row, whose children are padded."""
+"""Bytes of a weight in a dense row, by the type of weights; the children are padded."""
 
 EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
-"""A number of an embedding; versions of type int8 have bfloat16."""
+"""Bytes of a number of an embedding, by the type of weights; int8 versions store bfloat16."""
 
 
 @dataclass(frozen=True)
 class SizeEstimate:
     """A bound on a model's size.
 
-    nonzeros_bound   weights: sum over nodes of children * features used at the node
+    nonzeros_bound   number of weights: sum over nodes of children * features used at the node
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
-    ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a
-                     row
-    stored_bytes     of weights and embeddings as they are stored, for each type of weights
-    alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at
-                     its parent, averaged with the number of children as weights
+    ratio_to_ovr     equation 20: bytes_bound / (FLAT_WEIGHT_BYTES * features used * labels that
+                     some row carries)
+    stored_bytes     bytes of the stored weights and embeddings, by the type of weights
+    alpha_per_depth  for the nodes at depth 1, 2, ...: the features used at a node divided by those
+                     used at its parent, averaged with the number of children as weights
     """
 
     nonzeros_bound: int
@@ -48,9 +48,11 @@ class SizeEstimate:
     def of(
         cls, n_weights: int, n_features: int, n_labels: int, alphas: tuple[float, ...] = ()
     ) -> SizeEstimate:
-        """Return the estimate of so many weights, where rows have so many features and labels.
+        """Return the estimate for n_weights weights.
 
-        Stored as words of sparse rows; dense rows take less.
+        n_features, n_labels  that occur in the rows
+
+        The weights are taken to be in sparse rows; dense rows take less.
         """
         n_bytes = n_weights * WEIGHT_BYTES
         flat = n_features * n_labels * FLAT_WEIGHT_BYTES
@@ -67,44 +69,45 @@ def estimate_size(
 ) -> SizeEstimate:
     """Return the bound on the size of a model with these trees.
 
-    Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the
-    span of the node's rows, so a feature that none of them has keeps weight 0. Cost: one pass over
-    the rows of every inner node.
+    Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. The weights of a classifier lie
+    in the span of the node's rows, so a feature that none of these has gets weight 0. Cost: one
+    pass over the rows of every inner node.
     """
     counted = ((shape, _features_used(rows, shape, members, tools)) for shape, members in shapes)
     return size_of(counted, len(shapes), tools)
 
 
 def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) -> SizeEstimate:
-    """Return the bound of trees, as `estimate_size`.
+    """Return the bound on the size of trees, as `estimate_size`.
 
-    counted  the shape of each, and int64[nodes]: how many features the rows of each inner node have
+    counted  the shape of each tree, and int64[nodes]: the number of features in the rows of each
+             inner node
     """
     bound = n_used = n_labels = 0
-    by_depth = np.zeros((0, 2))
+    depth_sums = np.zeros((0, 2))
     for number, (shape, used) in enumerate(counted):
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
         n_used = int(used[0])
         n_labels = len(shape.labels)
         sums = shares_by_depth(shape.child_ptr, used, n_children)
-        by_depth = np.pad(by_depth, ((0, max(0, len(sums) - len(by_depth))), (0, 0)))
-        by_depth[: len(sums)] += sums
+        depth_sums = np.pad(depth_sums, ((0, max(0, len(sums) - len(depth_sums))), (0, 0)))
+        depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
-    alphas = by_depth[:, 0] / by_depth[:, 1]
+    alphas = depth_sums[:, 0] / depth_sums[:, 1]
     return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
 
 
 def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:
-    """Count the features that the rows of a node have."""
-    carried = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
-    seen = np.zeros(rows.n_features, np.bool_)
-    seen[rows.take(np.unique(carried)).indices] = True
-    return int(np.count_nonzero(seen))
+    """Return the number of features in the rows of a node."""
+    node_rows = members.rows[members.ptr[shape.first[node]] : members.ptr[members.end(shape, node)]]
+    is_used = np.zeros(rows.n_features, np.bool_)
+    is_used[rows.take(np.unique(node_rows)).indices] = True
+    return int(np.count_nonzero(is_used))
 
 
 def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> I64:
-    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
+    """Return int64[nodes]: the number of features in the rows of each inner node; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
     tools.crew.steps(
         Calls(count_used, (rows, shape, members)), shape.inner.tolist(), used.__setitem__

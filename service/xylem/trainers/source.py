@@ -1,5 +1,5 @@
-"""What a training works with: labelled rows, in memory or read
-again; a seed, and who runs its steps.
+"""The input of a training: labelled rows, in memory or read from a file as often as needed;
+a seed; and the crew that runs its steps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from xylem.trainers.state import EVERY_PASS, Passes
 from xylem_store import I32, I64, TreeEnsemble
 
 Reads = Literal["rows", "passes", "once"]
-"""How rows are read: all at hand, from the first to the last as often as needed, or
-as they come.
+"""How rows can be read.
+
+rows    all of them are in memory
+passes  from the first to the last, as often as needed
+once    each once, as it arrives
 """
 
 
 class TrainingSet(NamedTuple):
-    """Instances and their labels; rows without features or labels, and unused labels,
-    are allowed.
+    """Rows and their labels.
+
+    Rows without features, rows without labels, and labels that no row carries are allowed.
     """
 
     rows: SparseRows
@@ -37,7 +41,7 @@ class TrainingSet(NamedTuple):
 
     @property
     def n_entries(self) -> int:
-        """Return how much memory the rows take, in units of 8 bytes: see `entries_of`."""
+        """Return the memory that the rows take, in units of 8 bytes: see `entries_of`."""
         return entries_of(self.n_rows, len(self.rows.indices), len(self.labels.indices))
 
     @staticmethod
@@ -58,11 +62,11 @@ class TrainingSet(NamedTuple):
 
 
 HeldRows = Held[TrainingSet]
-"""Rows that stay where they were put until they are wanted."""
+"""A handle of rows that are stored by a crew; `get` returns the rows."""
 
 
 class JoinedRows(NamedTuple):
-    """Rows that are held in parts."""
+    """A handle of rows that are stored in several parts."""
 
     parts: tuple[HeldRows, ...]
 
@@ -72,20 +76,25 @@ class JoinedRows(NamedTuple):
 
 
 def entries_of(n_rows: int, n_nonzeros: int, n_carried: int) -> int:
-    """Return the memory of rows in units of 8 bytes: a feature and
-    its value; a label takes half of it.
+    """Return the memory that rows take, in units of 8 bytes.
+
+    A non-zero takes one unit (its feature and its value), a row two. A label takes half a unit,
+    but is counted as one.
+
+    n_carried  labels of all rows, with repeats
     """
     return n_nonzeros + n_carried + 2 * n_rows
 
 
 OnRows = Callable[[TreeEnsemble, TrainingSet], None]
-"""Called with the model so far, and rows that it has not learnt
-from, in the order in which it will.
+"""Called with the model so far, and with rows that it has not learnt from yet.
+
+The rows come in the order in which the model will learn from them.
 """
 
 
 class Census(NamedTuple):
-    """What is counted of all rows.
+    """The counts of all rows.
 
     n_rows, n_features, n_nonzeros
     n_labelled      rows that carry a label
@@ -102,11 +111,11 @@ class Census(NamedTuple):
 
     @property
     def n_entries(self) -> int:
-        """Return how much memory all rows would take, in units of 8 bytes."""
+        """Return the memory that all rows would take, in units of 8 bytes."""
         return entries_of(self.n_rows, self.n_nonzeros, int(self.label_rows.sum()))
 
     def check_labelled(self) -> None:
-        """Raise BadData where no row carries a label."""
+        """Raise BadData if no row carries a label."""
         if not self.n_labelled:
             raise BadData(f"expected rows with labels, found none in {self.n_rows} rows")
 
@@ -116,30 +125,32 @@ class RowSource(Protocol):
 
     @property
     def reads(self) -> Reads:
-        """Return how the rows can be read; what is held in memory can be read in each way."""
+        """Return how the rows can be read; rows in memory can be read in every way."""
 
     @property
     def census(self) -> Census:
-        """Return the counts of all rows; of rows that are seen
-        once, when the last of them has been.
+        """Return the counts of all rows.
+
+        If the rows are read once, the counts are final after the last row was read.
         """
 
     @property
     def final_ids(self) -> I32 | None:
-        """Return the final id of each label of rows that are seen
-        once, when the last of them has been.
+        """Return the final id of each label, after the last row was read.
 
-        Their parts number labels by first appearance; None: ids are final.
+        This is for rows that are read once: their parts number the labels in the order in which
+        they appear. None: the ids in the parts are final.
         """
 
     def parts(self) -> Iterator[TrainingSet]:
-        """Yield all rows, from the first to the last, some at a
-        time; how many is the source's affair.
+        """Yield all rows in parts, from the first row to the last.
+
+        The source chooses the size of the parts.
         """
 
 
 class MemorySource:
-    """The rows of a training set."""
+    """A source whose rows are those of a training set in memory."""
 
     reads: Reads = "rows"
     final_ids = None
@@ -165,20 +176,22 @@ def all_rows(source: RowSource) -> TrainingSet:
 def count(data: TrainingSet) -> Census:
     """Return the counts of a training set."""
     rows, labels = data
-    of_row = np.repeat(np.diff(rows.indptr), np.diff(labels.indptr))
+    row_nonzeros = np.repeat(np.diff(rows.indptr), np.diff(labels.indptr))
     return Census(
         n_rows=rows.n_rows,
         n_features=rows.n_features,
         n_nonzeros=len(rows.indices),
         n_labelled=int(np.count_nonzero(np.diff(labels.indptr))),
         label_rows=np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
-        label_nonzeros=np.bincount(labels.indices, of_row, labels.n_labels).astype(np.int64),
+        label_nonzeros=np.bincount(labels.indices, row_nonzeros, labels.n_labels).astype(np.int64),
     )
 
 
 def check_training_set(data: TrainingSet) -> None:
-    """Raise BadData when rows and labels disagree, no row carries
-    a label, or a value is not finite.
+    """Raise BadData for a training set that no trainer can use.
+
+    The numbers of rows and of rows of labels must be equal, at least one row must carry a label,
+    and all values must be finite.
     """
     n_rows = data.rows.n_rows
     n_labelled = data.labels.n_rows
@@ -200,8 +213,8 @@ def no_progress(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def parts_told(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
-    """Yield the parts of a source and tell how far it is."""
+def parts_with_progress(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
+    """Yield the parts of a source, and report after each how many rows were read."""
     n_rows = 0
     total = source.census.n_rows
     progress(stage, 0, total)
@@ -212,21 +225,23 @@ def parts_told(source: RowSource, progress: Progress, stage: str) -> Iterator[Tr
 
 
 def derived_seed(*words: int) -> int:
-    """Return a seed of 63 bits that depends on all the words: the user's seed, then
-    what it is for.
+    """Return a seed of 63 bits that depends on all the words.
+
+    words  the user's seed, then numbers that name the purpose of the new seed
     """
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What a training, or a part of it, works with.
+    """The seed, the crew and the callbacks of a training, or of a part of one.
 
     seed      the same data, parameters and seed give the same bits, whatever the number of threads
-    crew      who runs its steps
-    progress  is told how far it is
-    on_rows   is shown rows of the first pass before they are learnt, by a trainer that shows them
-    passes    which of them are made, by a trainer that keeps a state
+    crew      runs the steps of the training
+    progress  is called with the units that are done
+    on_rows   is called with rows of the first pass before they are learnt, by a trainer whose
+              TrainerSpec says `shows`
+    passes    the passes over the rows to make, for a trainer that can continue from a state
     """
 
     seed: int = 0
@@ -236,31 +251,33 @@ class Tools:
     passes: Passes = EVERY_PASS
 
     def seeded(self, *words: int) -> Tools:
-        """Return the same with a seed of its own for a part of the work."""
+        """Return a copy with another seed, derived from this one, for a part of the work."""
         return replace(self, seed=derived_seed(self.seed, *words))
 
-    def collected(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
-        """Return the results of a step in the order of the items,
-        and tell how many there are so far.
+    def collect(self, stage: str, step: Step[T, R], items: Sequence[T]) -> list[R]:
+        """Run a step on each item and return the results in the order of the items.
+
+        Reports after each how many items are done.
         """
-        found: dict[T, R] = {}
+        results: dict[T, R] = {}
 
         def done(item: T, result: R) -> None:
-            found[item] = result
-            self.progress(stage, len(found), len(items))
+            results[item] = result
+            self.progress(stage, len(results), len(items))
 
         self.crew.steps(step, items, done)
-        return [found[item] for item in items]
+        return [results[item] for item in items]
 
     def of_tree(self, tree: int, n_trees: int) -> Tools:
-        """Return what a tree of several is trained with: its number follows the name
-        of each stage.
+        """Return the tools for one of several trees.
+
+        They have a seed of their own, and report each stage with the number of the tree.
         """
         part = self.seeded(tree)
         progress = self.progress
         if n_trees == 1:
             return part
-        told = f"tree {tree + 1} of {n_trees}"
+        tree_name = f"tree {tree + 1} of {n_trees}"
         return replace(
-            part, progress=lambda stage, done, total: progress(f"{stage}, {told}", done, total)
+            part, progress=lambda stage, done, total: progress(f"{stage}, {tree_name}", done, total)
         )

@@ -1,5 +1,5 @@
-"""What a trainer is given, with parameters that several have, what it
-gives back, and what describes it.
+"""The interface of a trainer: parameters that several trainers share, its result (`Trained`)
+and its description (`TrainerSpec`).
 """
 
 from __future__ import annotations
@@ -106,16 +106,16 @@ P = TypeVar("P", bound=Parameters)
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training gives.
+    """The result of a training.
 
-    ensemble    with float32 weights
-    parameters  as the manifest keeps them
-    n_nonzeros  weights in all chunks, biases not counted
+    ensemble    the trees, with float32 weights
+    parameters  as the manifest stores them
+    n_nonzeros  number of weights in all chunks, without biases
     extra       further arrays of the version by "group/name", such as those of xylem_store.extras
-    report      what the trainer tells of the training, as JSON takes it: the version keeps it
+    report      figures of the training as values of JSON; they are stored with the version
                 (FORMAT.md)
-    warnings    what may be wrong with the model, if something is
-    state       what another training goes on from, where one was to be left
+    warnings    sentences about what may be wrong with the model
+    state       the state from which another training can continue, if one was asked for
     """
 
     ensemble: TreeEnsemble
@@ -136,52 +136,63 @@ class Trained:
         n_features: int,
         link: Link,
         parameters: Parameters,
-        **more: Any,
+        **fields: Any,
     ) -> Trained:
-        """Return what a training gives whose trees these are, with `extra`, `report`, `state`."""
+        """Return the result of a training with these trees.
+
+        fields  other fields of the result by name: extra, report, warnings, state
+        """
         kind = next(kind for kind, links in LINKS.items() if link in links)
         n_nonzeros = sum(
             len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None
         )
         ensemble = build_ensemble(trees, n_labels, n_features)
-        return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **more)
+        return cls(ensemble, kind, link, parameters.model_dump(), n_nonzeros, **fields)
 
 
 class Regrows(Protocol):
-    """How the trees of a version grow on.
+    """The two ways to change the trees of a version without training from the beginning.
 
-    data  rows old and new, or others; the version's labels, and after them new ones
+    data  the rows. For `extend` the old rows and the new ones, for `refit` any rows. Their labels
+          are those of the version, and after them the new ones
     """
 
     def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the trees with a leaf for each new label; what does not concern these stays."""
+        """Return the trees with a leaf for each new label.
+
+        Weights of nodes that have no new label below them do not change.
+        """
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the same trees, whose classifiers go on from their weights.
+        """Return the same trees, their classifiers trained further from their weights.
 
-        Raises BadParameter.
+        Raises BadParameter if the trainer cannot do this.
         """
 
 
 @dataclass(frozen=True)
 class TrainerSpec(Generic[P]):
-    """A trainer: its name, its parameters, how it reads rows, and what trains.
+    """A trainer: its name, its parameters, how it reads rows, and its functions.
 
+    about     one line for lists of trainers
     fit       trains on the rows of a source
-    estimate  the size of the model before its training, from rows in memory
-    estimate_blocks  the same from a stream, of a trainer that holds its rows in blocks
-    reads     the least that it needs of a source: "rows" needs all of them in memory, "passes"
-              reads them again and again, "once" learns from rows as they come
-    is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be
-              calibrated
-    shows     whether rows are shown before they are learnt (`Tools.on_rows`)
-    growth    how its trees get new labels and go on from old weights, rows being given; it raises
-              BadParameter for parameters with which they do not. None: they never do
-    plan      the passes that parameters plan, of a trainer that may stop after each and go on, or
-              None
-    alone     says why a training with these parameters is one process's work; None: its work is
-              steps (`xylem.base.executors.values`), which other machines may run
-    worker_bytes  what the largest of its steps takes besides its fields and its result
+    estimate  returns a bound on the size of the model before its training, from rows in memory
+    estimate_blocks  does the same from a stream, for a trainer that stores its rows in blocks;
+              None: the trainer does not
+    reads     what the trainer needs at least: "rows" all rows in memory, "passes" a source that can
+              be read several times, "once" a source that can be read once
+    is_exact  whether the probabilities are exact and sum to 1 over the labels, so that they are
+              never calibrated
+    shows     whether `Tools.on_rows` gets rows before they are learnt
+    growth    returns the object that adds new labels to trees and trains them further from their
+              weights, for some parameters and rows. It raises BadParameter for parameters for which
+              this is not possible. None: it never is
+    plan      returns the number of passes for some parameters, or None if the training cannot stop
+              after a pass and be continued later
+    alone     returns the reason why one process has to do the whole training with some parameters.
+              None: the work is divided into steps (`xylem.base.executors.values`), which other
+              machines may run
+    worker_bytes  returns the memory that the largest step takes besides its fields and its result
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""What a training that learns row by row leaves beside its model, so
-that another one goes on from there.
+"""The state of a training that learns row by row.
+
+It is stored beside the model, so that a later training can continue from it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,16 +23,18 @@ from xylem_store import (
 )
 
 FORMAT = 1
-"""Another number whenever what a trainer keeps, or what it does with it, is another."""
+"""Version of the state's format: increased when a trainer stores other arrays or facts, or uses
+them in another way.
+"""
 
 _FACTS = f"{STATE}/json"
 
 
 class PassPlan(NamedTuple):
-    """The passes over the rows that a trainer's parameters plan.
+    """The number of passes over the rows that the parameters of a trainer set.
 
-    parameter  that says how many
-    is_open    whether no step depends on how many there are, so that more can be planned later
+    parameter  name of the parameter that sets it
+    is_open    whether no step depends on the number, so that more passes can be added later
     """
 
     parameter: str
@@ -40,12 +43,12 @@ class PassPlan(NamedTuple):
 
 
 class LearnerState(NamedTuple):
-    """All that steps depend on besides rows, parameters and seed.
+    """Everything that the next steps depend on, besides rows, parameters and seed.
 
-    passes    over the rows, that are done
-    facts     as JSON takes them
-    arrays    by name; a training that goes on copies what it writes to
-    ensemble  of the version; None before it is published
+    passes    number of passes over the rows that are done
+    facts     values of JSON, by name
+    arrays    by name; a training that continues copies the arrays before it writes to them
+    ensemble  trees of the version; None before the version is published
     """
 
     passes: int
@@ -54,28 +57,30 @@ class LearnerState(NamedTuple):
     ensemble: TreeEnsemble | None = None
 
     def take(self, name: str, dtype: str, *shape: int | None) -> NDArray[Any]:
-        """Return an array, its type, known sizes and numbers, which are finite, checked.
+        """Return an array after checking its dtype and shape, and that its numbers are finite.
+
+        shape  None for a dimension of any size
 
         Raises Corrupt.
         """
-        stored = {f"{STATE}/{found}": array for found, array in self.arrays.items()}
-        found = take(stored, f"{STATE}/{name}", dtype, shape)
-        check_that(np.isfinite(found).all(), f"finite numbers in {name}")
-        return found
+        stored = {f"{STATE}/{key}": value for key, value in self.arrays.items()}
+        array = take(stored, f"{STATE}/{name}", dtype, shape)
+        check_that(np.isfinite(array).all(), f"finite numbers in {name}")
+        return array
 
     def stored(self, trainer: str) -> dict[str, NDArray[Any]]:
-        """Return the arrays that keep it with a version."""
+        """Return the arrays, by name, in which a version stores the state."""
         facts = {"format": FORMAT, "trainer": trainer, "passes": self.passes, "facts": self.facts}
         arrays = {f"{STATE}/{name}": array for name, array in self.arrays.items()}
         return {**arrays, _FACTS: json_array(_FACTS, facts)}
 
 
 class Passes(NamedTuple):
-    """Which of the passes that are planned a training makes.
+    """The passes that a training makes, of those that are planned.
 
-    state  what the passes before left; None: there were none
-    until  the last one; 0: all
-    keeps  whether it leaves a state
+    state  the state after the passes that are done; None: none is done
+    until  the training stops after this pass; 0: after the last one
+    keeps  whether the training returns a state
     """
 
     state: LearnerState | None = None
@@ -83,7 +88,7 @@ class Passes(NamedTuple):
     keeps: bool = False
 
     def of(self, planned: int) -> range:
-        """Return the passes, from 0."""
+        """Return the numbers of the passes to make, counted from 0."""
         return range(0 if self.state is None else self.state.passes, self.until or planned)
 
 
@@ -93,47 +98,55 @@ EVERY_PASS = Passes()
 def read_state(model: Model) -> LearnerState:
     """Return the state of a version.
 
-    Raises BadParameter where it has none for this release, Corrupt.
+    Raises BadParameter if the version has no state that this release can read, and Corrupt.
     """
-    shown = model.manifest.shown
+    version = model.manifest.shown
     trainer = model.manifest.trainer.name
     arrays = at_rest(model, STATE)
     if _FACTS not in arrays:
         raise BadParameter(
-            f"from: expected a version with its state, found {shown} without: train it with "
-            "--keep-state"
+            f"from: expected a version with the state of its training, found {version} without "
+            "one: train it with --keep-state"
         )
-    found = read_json_array(arrays, _FACTS)
-    if found.get("format") != FORMAT:
+    header = read_json_array(arrays, _FACTS)
+    if header.get("format") != FORMAT:
         raise BadParameter(
-            f"from: expected a state of format {FORMAT}, found that of {shown} of format "
-            f"{found.get('format')!r:.20}, of another release: train anew"
+            f"from: expected a state of format {FORMAT}, found format "
+            f"{header.get('format')!r:.20} of another release in {version}: train it again"
         )
-    if found.get("trainer") != trainer:
+    if header.get("trainer") != trainer:
         raise BadParameter(
-            f"from: expected a state of {trainer}, found that of {shown} of "
-            f"{found.get('trainer')!r:.80}"
+            f"from: expected a state of {trainer}, found one of "
+            f"{header.get('trainer')!r:.80} in {version}"
         )
-    passes = found.get("passes")
-    facts = found.get("facts")
+    passes = header.get("passes")
+    facts = header.get("facts")
     if type(passes) is not int or passes < 0 or type(facts) is not dict:
-        raise Corrupt("state.json.npy", "passes that are done, and facts", f"{passes!r:.80}")
-    named = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
-    return LearnerState(passes, facts, named, model.ensemble)
+        raise Corrupt("state.json.npy", "passes as a number, and facts", f"{passes!r:.80}")
+    arrays_by_name = {name.removeprefix(f"{STATE}/"): array for name, array in arrays.items()}
+    return LearnerState(passes, facts, arrays_by_name, model.ensemble)
 
 
 @contextmanager
 def restoring() -> Iterator[None]:
-    """Refuse facts and arrays that do not fit together. Raises Corrupt."""
+    """Raise Corrupt in place of the errors that wrong facts or arrays of a state cause.
+
+    Those are LookupError, TypeError, ValueError and OverflowError.
+    """
     try:
         yield
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise Corrupt(
-            STATE, "what this release keeps", f"{type(error).__name__}: {error}"
+            STATE,
+            "the facts and arrays that this release stores",
+            f"{type(error).__name__}: {error}",
         ) from error
 
 
-def check_that(holds: object, what: str) -> None:
-    """Raise Corrupt unless it holds, of a state."""
+def check_that(holds: object, expected: str) -> None:
+    """Raise Corrupt unless a condition on a state holds.
+
+    expected  what the condition demands, for the message
+    """
     if not holds:
-        raise Corrupt(STATE, what, "other numbers")
+        raise Corrupt(STATE, expected, "other numbers")

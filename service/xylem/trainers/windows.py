@@ -1,10 +1,10 @@
-"""Rows in windows that fit in memory, each row dealt to one of them by chance.
+"""Windows of rows: parts that fit in memory, with every row dealt to one of them at random.
 
-Trainers that take one row after the other learn badly from rows in an order, as by label: what
-comes last is remembered best. So all rows are shuffled: each is dealt to a window, and the rows of
-a window are shuffled anew for each pass. Rows in memory and rows that are read from a file are
-dealt alike, and train the same bits. Rows of a file that do not fit in one window are held by the
-crew, by window, out of memory.
+Trainers that learn from one row after the other learn badly if the rows are sorted, for example by
+label: the last rows have the largest influence. Therefore all rows are shuffled: each row is dealt
+to a window, and a trainer shuffles the rows of a window again for each pass. Rows in memory and
+rows that are read from a file are dealt in the same way, and give the same bits. If the rows of a
+file do not fit in one window, the crew stores the windows outside memory.
 """
 
 import errno
@@ -28,24 +28,25 @@ from xylem.trainers.source import (
     TrainingSet,
     all_rows,
     derived_seed,
-    parts_told,
+    parts_with_progress,
 )
 from xylem_store import I64
 
 WINDOW_ENTRIES_MAX = 1 << 23
-"""A window has about so many units of 8 bytes (`source.entries_of`): 64 MiB."""
+"""About the size of a window, in units of 8 bytes (`source.entries_of`): 64 MiB."""
 
 STAGE = "shuffle"
 
 _DEAL = 7
 _VISIT = 8
-"""What the seeds of dealing, and of the order of windows, are derived from besides
-the training's.
-"""
+"""Words of derived seeds: for dealing rows to windows, and for the order of the windows."""
 
 
-class _Taken(NamedTuple):
-    """Some rows of a training set in memory; None: all of them."""
+class _SelectedRows(NamedTuple):
+    """A handle of some rows of a training set in memory.
+
+    rows  int64[..]  positions of the rows; None: all rows
+    """
 
     data: TrainingSet
     rows: I64 | None = None
@@ -56,71 +57,71 @@ class _Taken(NamedTuple):
 
 
 class RowWindows(NamedTuple):
-    """The rows of a source in windows, as often as needed, each in the order of the source."""
+    """The rows of a source in windows; within a window they are in the order of the source."""
 
     windows: list[HeldRows]
     seed: int
 
     def visit(self, epoch: int) -> Iterator[tuple[int, TrainingSet]]:
-        """Yield the number and the rows of each window; windows have another order in
-        each epoch.
-        """
+        """Yield (number, rows) of each window, in an order that differs from epoch to epoch."""
         random = np.random.Generator(np.random.PCG64(derived_seed(self.seed, _VISIT, epoch)))
         for number in random.permutation(len(self.windows)).tolist():
             yield number, self.windows[number].get()
 
 
-def dealt(source: RowSource, tools: Tools) -> RowWindows:
-    """Return the rows of a source that can be read again in windows; the
-    same ones however it cuts its parts.
+def deal_windows(source: RowSource, tools: Tools) -> RowWindows:
+    """Deal the rows of a source to windows.
 
-    Rows of a file that do not fit in one window are held by the crew. Raises BadParameter where the
-    temporary directory has no room for them, Unavailable where it fills up. Memory: two windows,
-    and a part of the source. Disk: 8 bytes a non-zero, 4 a label, 16 a row.
+    The source must not be one that can be read only once. The windows do not depend on how it cuts
+    its parts. Rows of a file that do not fit in one window are stored by the crew. Raises
+    BadParameter if the temporary directory has no room for them, Unavailable if it becomes full.
+    Memory: two windows, and a part of the source. Disk: 8 bytes a non-zero, 4 a label, 16 a row.
     """
     census = source.census
     in_memory = source.reads == "rows"
     n_windows = max(1, -(-census.n_entries // WINDOW_ENTRIES_MAX))
-    parts = [all_rows(source)] if in_memory else parts_told(source, tools.progress, STAGE)
+    parts = [all_rows(source)] if in_memory else parts_with_progress(source, tools.progress, STAGE)
     if n_windows == 1:
-        return RowWindows([_Taken(TrainingSet.join(list(parts)))], tools.seed)
+        return RowWindows([_SelectedRows(TrainingSet.join(list(parts)))], tools.seed)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if not in_memory and free < 8 * census.n_entries:
         raise _no_room(census, f"{free >> 20} MiB")
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _DEAL)))
     pieces: list[list[HeldRows]] = [[] for _ in range(n_windows)]
     for data in _whole_windows(parts):
-        # one draw a row: the same windows whatever the parts
+        # one random number for each row, so that the windows do not depend on the parts
         window = (random.random(data.n_rows) * n_windows).astype(np.int64)
-        for number, of_window in enumerate(pieces):
-            taken = _Taken(data, np.flatnonzero(window == number))
-            of_window.append(taken if in_memory else tools.crew.hold(taken.get()))
-    return RowWindows([JoinedRows(tuple(of_window)) for of_window in pieces], tools.seed)
+        for number, window_rows in enumerate(pieces):
+            selection = _SelectedRows(data, np.flatnonzero(window == number))
+            window_rows.append(selection if in_memory else tools.crew.hold(selection.get()))
+    return RowWindows([JoinedRows(tuple(window_rows)) for window_rows in pieces], tools.seed)
 
 
 def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
-    """Yield the rows of parts, about as many at a time as a window has."""
+    """Yield the rows of all parts, in sets of about the size of a window."""
     waiting: list[TrainingSet] = []
     for part in parts:
         waiting.append(part)
-        if sum(one.n_entries for one in waiting) >= WINDOW_ENTRIES_MAX:
+        if sum(piece.n_entries for piece in waiting) >= WINDOW_ENTRIES_MAX:
             yield TrainingSet.join(waiting)
             waiting = []
     if waiting:
         yield TrainingSet.join(waiting)
 
 
-def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
-    """Return all rows of a source, and whether they are in a temporary file, mapped.
+def load_rows(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
+    """Return all rows of a source, and whether they are in a memory-mapped temporary file.
 
-    So they are where they do not fit in one window: the system holds in memory what it has room
-    for. Raises BadParameter where the temporary directory has no room. Disk: 8 bytes a non-zero, 4
-    a label, 16 a row.
+    They are in a file if they come from one and do not fit in one window; the operating system then
+    keeps in memory what it has room for. Raises BadParameter if the temporary directory has no
+    room. Disk: 8 bytes a non-zero, 4 a label, 16 a row.
     """
     census = source.census
     if source.reads == "rows" or census.n_entries <= WINDOW_ENTRIES_MAX:
         parts = (
-            [*source.parts()] if source.reads == "rows" else [*parts_told(source, progress, STAGE)]
+            [*source.parts()]
+            if source.reads == "rows"
+            else [*parts_with_progress(source, progress, STAGE)]
         )
         return TrainingSet.join(parts), False
     n_rows = census.n_rows
@@ -128,35 +129,36 @@ def at_hand(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
     row_ptr = mapped(np.int64, n_rows + 1, census)
     label_ptr = mapped(np.int64, n_rows + 1, census)
     indices, values = (mapped(dtype, census.n_nonzeros, census) for dtype in (np.int32, np.float32))
-    carried = mapped(np.int32, n_carried, census)
+    label_ids = mapped(np.int32, n_carried, census)
     n = 0
     nnz = 0
-    of_labels = 0
-    for rows, labels in parts_told(source, progress, STAGE):
-        ends = n + rows.n_rows, nnz + len(rows.indices), of_labels + len(labels.indices)
+    label_end = 0
+    for rows, labels in parts_with_progress(source, progress, STAGE):
+        ends = n + rows.n_rows, nnz + len(rows.indices), label_end + len(labels.indices)
         if ends[0] > n_rows or ends[1] > len(indices) or ends[2] > n_carried:
-            continue  # the file has grown, which its reader tells at the end
+            continue  # the file has grown since it was counted: its reader raises this at the end
         row_ptr[n : ends[0] + 1] = nnz + rows.indptr
-        label_ptr[n : ends[0] + 1] = of_labels + labels.indptr
+        label_ptr[n : ends[0] + 1] = label_end + labels.indptr
         indices[nnz : ends[1]] = rows.indices
         values[nnz : ends[1]] = rows.values
-        carried[of_labels : ends[2]] = labels.indices
-        n, nnz, of_labels = ends
-    all_labels = LabelRows(label_ptr, carried, len(census.label_rows))
+        label_ids[label_end : ends[2]] = labels.indices
+        n, nnz, label_end = ends
+    all_labels = LabelRows(label_ptr, label_ids, len(census.label_rows))
     return TrainingSet(SparseRows(row_ptr, indices, values, census.n_features), all_labels), True
 
 
 def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
-    """Return an array in a file without a name, which goes with the array.
+    """Return an array of n elements in a memory-mapped temporary file without a name.
 
-    Raises BadParameter: no room.
+    The file is removed with the array. Raises BadParameter if there is no room for it.
     """
     n_bytes = n * np.dtype(dtype).itemsize
     if not n:
         return np.empty(0, dtype)
     with tempfile.TemporaryFile() as file:
         try:
-            # a full disk is an error here, not a signal later
+            # allocates the blocks now: on a full disk this raises an error, where a write to the
+            # mapped array would end the process by a signal
             os.posix_fallocate(file.fileno(), 0, n_bytes)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -165,8 +167,8 @@ def mapped(dtype: DTypeLike, n: int, census: Census) -> NDArray[Any]:
         return np.asarray(np.memmap(file, dtype, "r+", shape=n))
 
 
-def _no_room(census: Census, found: str) -> BadParameter:
-    wanted = f"{8 * census.n_entries >> 20} MiB to shuffle the rows in {tempfile.gettempdir()}"
+def _no_room(census: Census, room: str) -> BadParameter:
+    needed = f"{8 * census.n_entries >> 20} MiB to shuffle the rows in {tempfile.gettempdir()}"
     return BadParameter(
-        f"TMPDIR: expected room for {wanted}, found {found}; name a larger directory"
+        f"TMPDIR: expected room for {needed}, found {room}; name a larger directory"
     )

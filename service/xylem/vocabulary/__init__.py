@@ -1,4 +1,4 @@
-"""Vocabularies of concepts that have names: read, and found in texts by their names."""
+"""Vocabularies of concepts that have names: reading them, and finding their concepts in texts."""
 
 from xylem_store import face_of
 

@@ -1,6 +1,4 @@
-"""Sequences of words in a text -> the concepts that have such names,
-and the features of each: kernels.
-"""
+"""Find the concepts whose names a text has, and compute the features of each: kernels."""
 
 from collections import namedtuple
 from typing import Any, NamedTuple
@@ -34,38 +32,37 @@ from xylem_store import nonallocating_inlined as reading
 
 NameFeatures = namedtuple(
     "NameFeatures",
-    "preferred alternative hidden names words closeness adjacent occurrences share first "
-    "last spread "
-    "idf_mean idf_max inside qualified qualifier concepts broader narrower related parts "
+    "preferred alternative hidden names words closeness adjacent occurrences share first last "
+    "spread idf_mean idf_max inside qualified qualifier concepts broader narrower related parts "
     "part text_words",
 )
-"""What is said of a concept of which a text has names, as its row
-says it; finite, none is negative.
+"""The features of a concept in a text that has names of it; finite, and none is negative.
 
-A concept is one of a text by a name whose words it has, with FAR_GAP others between them at most;
-or by a name of one word that begins a longer word of the text, which is no name (compounds): then
-the first nine are 0, but for other names.
+A text has a concept in one of two ways. The text has all words of one of its names, with at most
+FAR_GAP other words between them. Or a name of one word begins a longer word of the text (a
+compound) that is not a name itself: then the first nine features are 0, unless the text has other
+names of the concept as well.
 
-preferred, alternative, hidden  closeness of the closest name of this kind, 0: none of it stands
-                                there
-names        ln(1 + names of the concept that the text has)
-words        distinct words of the best name: the one with most words times closeness, of those as
-             good the one whose kind comes first
+preferred, alternative, hidden  closeness of the closest name of this kind; 0 if there is none
+names        ln(1 + number of the concept's names that the text has)
+words        number of distinct words of the best name: the name with the largest product of words
+             and closeness; among equals the one whose kind comes first
 closeness    of the best name: its distinct words / words of the text from its first to its last one
-adjacent     ln(1 + how often names stand there as they are, their words one after the other)
-occurrences  ln(1 + how often words of a name are near each other)
-share        of the words of the text that those are, 1 at most
-first, last, spread  places of the first and the last of them or of the parts, from 0 to 1; the
-                     difference
+adjacent     ln(1 + how often a name stands in the text as it is, its words one after the other)
+occurrences  ln(1 + how often the words of a name stand near each other)
+share        share of the words of the text that belong to these occurrences, at most 1
+first, last, spread  positions of the first and of the last occurrence or compound, from 0 to 1, and
+             their difference
 idf_mean, idf_max  inverse document frequency of the best name's words
-inside       share of the best name's places that are inside a longer name which stands there as it
-             is
-qualified    1: words in brackets are behind the best name
-qualifier    share of these that the text has
-concepts     ln(how many concepts have the best name's words)
-broader, narrower, related  ln(1 + how many such neighbours the text has names of)
-parts        ln(1 + words of the text that names begin, each the longest one that does)
-part         what the longest of these parts has of its word, in bytes, to thousandths
+inside       share of the best name's positions that are inside a longer name which stands there as
+             it is
+qualified    1 if words in brackets follow the best name in the vocabulary
+qualifier    share of these words that the text has
+concepts     ln(number of concepts with a name of the same set of words)
+broader, narrower, related  ln(1 + number of such neighbours of which the text has names)
+parts        ln(1 + number of words of the text that a name begins; of several names that begin a
+             word the longest counts)
+part         the largest share of its word's bytes that such a name has, to thousandths
 text_words   ln(1 + words of the text)
 """
 
@@ -79,8 +76,9 @@ class _Candidates(NamedTuple):
 
     concepts  int32[c]
     features  float32[c, F]
-    best      int64[c, 2]  of the best name: its match, and which name it is
-    slots     int32[2^i + 1]  places by concept, as `slot_of` finds them; then the table's seed
+    best      int64[c, 2]  the best name: the index of its match, and the number of the name
+    slots     int32[2^i + 1]  hash table from a concept to its index, read by `slot_of`; the last
+              entry is the seed
     """
 
     concepts: I32
@@ -93,13 +91,15 @@ class _Candidates(NamedTuple):
 def name_rows(
     utf8: U8, word_ptr: I64, start: I64, end: I64, trie_at: Handle, seed: int
 ) -> RowArrays:
-    """Return a row for each text: (indptr, indices, values); feature f of concept c is c * F + f.
+    """Return a row of features for each text: (indptr, indices, values).
 
-    utf8, word_ptr, start, end  Words
-    trie_at  of a NameTrie
-    seed     of the hash tables, as `new_seed` makes it; no row depends on it
+    Feature f of concept c is in column c * F + f.
 
-    Linear in the words of a text, but for a logarithm.
+    utf8, word_ptr, start, end  the words of the texts, as in Words
+    trie_at  handle of a NameTrie
+    seed     of the hash tables, from `new_seed`; no row depends on it
+
+    The time is linear in the words of a text, but for a logarithm.
     """
     trie = struct_at(NameTrie, trie_at)
     n_texts = len(word_ptr) - 1
@@ -112,23 +112,23 @@ def name_rows(
         last = word_ptr[i + 1]
         text = number_words(trie, utf8, start[first:last], end[first:last], seed)
         matches = find_matches(trie, text)
-        found = _candidates(trie, text, matches)
-        _add_best(trie, text, matches, found)
-        _add_neighbours(trie, found)
-        room = n + found.features.size
+        candidates = _candidates(trie, text, matches)
+        _add_best(trie, text, matches, candidates)
+        _add_neighbours(trie, candidates)
+        room = n + candidates.features.size
         if room > len(indices):
             indices = _grown(indices, n, 2 * room)
             values = _grown(values, n, 2 * room)
-        n = _write(found, indices, values, n)
+        n = _write(candidates, indices, values, n)
         indptr[i + 1] = n
     return indptr, indices[:n], values[:n]
 
 
 @inlined
 def _grown(array: NDArray[Any], n: int, room: int) -> NDArray[Any]:
-    more = np.empty(room, array.dtype)
-    more[:n] = array[:n]
-    return more
+    larger = np.empty(room, array.dtype)
+    larger[:n] = array[:n]
+    return larger
 
 
 @reading
@@ -138,10 +138,10 @@ def _closeness(match: I32) -> float:
 
 @inlined
 def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidates:
-    """Return the concepts of the matches, with what is summed over their names."""
+    """Return the concepts of the matches, with the features that add up over their names."""
     room = 0
-    for m in range(len(matches.found)):
-        sequence = matches.found[m, SEQUENCE]
+    for m in range(len(matches.rows)):
+        sequence = matches.rows[m, SEQUENCE]
         room += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
     concepts = np.empty(room, np.int32)
     best = np.empty((room, 2), np.int64)
@@ -149,8 +149,8 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
     slots = empty_slots(room, text.slots[-1])
     n = 0
     n_words = np.float32(len(text.ids))
-    for m in range(len(matches.found)):
-        match = matches.found[m]
+    for m in range(len(matches.rows)):
+        match = matches.rows[m]
         for name in range(trie.name_ptr[match[SEQUENCE]], trie.name_ptr[match[SEQUENCE] + 1]):
             slot = slot_of(slots, concepts, trie.concepts[name])
             if slots[slot] < 0:
@@ -160,8 +160,8 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
                 best[n, 0] = m
                 best[n, 1] = name
                 n += 1
-            at = slots[slot]
-            row = features[at]
+            index = slots[slot]
+            row = features[index]
             row[_F.first] = min(row[_F.first], np.float32(match[FIRST]) / n_words)
             row[_F.last] = max(row[_F.last], np.float32(match[LAST]) / n_words)
             if match[PART] > 0:
@@ -175,20 +175,21 @@ def _candidates(trie: NameTrie, text: TextWords, matches: Matches) -> _Candidate
             row[_F.adjacent] += np.float32(match[ADJACENT])
             row[_F.occurrences] += np.float32(match[COUNT])
             row[_F.share] += np.float32(match[COUNT] * match[N_WORDS]) / n_words
-            if _is_better(trie, matches, m, name, best[at]):
-                best[at, 0] = m
-                best[at, 1] = name
+            if _is_better(trie, matches, m, name, best[index]):
+                best[index, 0] = m
+                best[index, 1] = name
     return _Candidates(concepts[:n], features[:n], best[:n], slots)
 
 
 @reading
 def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -> bool:
-    """Return whether a name is better than the best one so far:
-    words times closeness, kind, number.
+    """Return whether a name is better than the best one so far.
+
+    The product of words and closeness decides, then the kind, then the smaller number.
     """
-    mine = matches.found[m]
-    other = matches.found[best[0]]
-    gain = mine[N_WORDS] * _closeness(mine) - other[N_WORDS] * _closeness(other)
+    match = matches.rows[m]
+    best_match = matches.rows[best[0]]
+    gain = match[N_WORDS] * _closeness(match) - best_match[N_WORDS] * _closeness(best_match)
     if gain != 0:
         return bool(gain > 0)
     kind = trie.kinds[name]
@@ -197,13 +198,13 @@ def _is_better(trie: NameTrie, matches: Matches, m: int, name: int, best: I64) -
 
 
 @reading
-def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candidates) -> None:
-    """Write what is said of the best name of each concept, and bring sums into their form."""
+def _add_best(trie: NameTrie, text: TextWords, matches: Matches, candidates: _Candidates) -> None:
+    """Write the features of each concept's best name, and replace counts by their logarithms."""
     text_words = np.float32(np.log1p(len(text.ids)))
-    for c in range(len(found.concepts)):
-        match = matches.found[found.best[c, 0]]
-        name = found.best[c, 1]
-        row = found.features[c]
+    for c in range(len(candidates.concepts)):
+        match = matches.rows[candidates.best[c, 0]]
+        name = candidates.best[c, 1]
+        row = candidates.features[c]
         sequence = match[SEQUENCE]
         row[_F.names], row[_F.adjacent] = np.log1p(row[_F.names]), np.log1p(row[_F.adjacent])
         row[_F.parts] = np.log1p(row[_F.parts])
@@ -233,34 +234,39 @@ def _add_best(trie: NameTrie, text: TextWords, matches: Matches, found: _Candida
 
 
 @reading
-def _add_neighbours(trie: NameTrie, found: _Candidates) -> None:
-    """Count the neighbours of each concept that are concepts of the text too."""
-    features = found.features
-    for c in range(len(found.concepts)):
-        concept = found.concepts[c]
+def _add_neighbours(trie: NameTrie, candidates: _Candidates) -> None:
+    """Write ln(1 + the number of each concept's neighbours that are concepts of the text too)."""
+    features = candidates.features
+    for c in range(len(candidates.concepts)):
+        concept = candidates.concepts[c]
         for i in range(trie.broader_ptr[concept], trie.broader_ptr[concept + 1]):
-            other = found.slots[slot_of(found.slots, found.concepts, trie.broader[i])]
+            other = candidates.slots[
+                slot_of(candidates.slots, candidates.concepts, trie.broader[i])
+            ]
             if other >= 0:
                 features[c, _F.broader] += np.float32(1)
                 features[other, _F.narrower] += np.float32(1)
         for i in range(trie.related_ptr[concept], trie.related_ptr[concept + 1]):
-            if found.slots[slot_of(found.slots, found.concepts, trie.related[i])] >= 0:
+            if (
+                candidates.slots[slot_of(candidates.slots, candidates.concepts, trie.related[i])]
+                >= 0
+            ):
                 features[c, _F.related] += np.float32(1)
-    for c in range(len(found.concepts)):
+    for c in range(len(candidates.concepts)):
         for feature in range(_F.broader, _F.related + 1):
             features[c, feature] = np.log1p(features[c, feature])
 
 
 @inlined
-def _write(found: _Candidates, indices_out: I32, values_out: F32, n: int) -> int:
-    """Write the features that are not 0, concepts ascending; return the place behind them."""
-    keys = np.empty(len(found.concepts), np.int64)
+def _write(candidates: _Candidates, indices_out: I32, values_out: F32, n: int) -> int:
+    """Write the features that are not 0, concepts ascending; return the index after them."""
+    keys = np.empty(len(candidates.concepts), np.int64)
     for c in range(len(keys)):
-        keys[c] = np.int64(found.concepts[c]) << 32 | c
+        keys[c] = np.int64(candidates.concepts[c]) << 32 | c
     keys.sort()
     for key in keys:
         concept = key >> 32
-        row = found.features[key & 0xFFFFFFFF]
+        row = candidates.features[key & 0xFFFFFFFF]
         for feature in range(_N):
             value = row[feature]
             if value != 0:

@@ -1,4 +1,4 @@
-"""The concepts of a vocabulary: what a model's labels may be, with their names and neighbours."""
+"""The concepts of a vocabulary, which can be a model's labels, with their names and neighbours."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from xylem_store import I32, NAME, NOTATION, U8, UNDETERMINED, URI, Subject, is_
 PREFERRED = 0
 ALTERNATIVE = 1
 HIDDEN = 2
-"""Kinds of names, as SKOS has them; of two that are the same words the first counts."""
+"""Kinds of names, as in SKOS; if two names are the same words, the kind that comes first counts."""
 
 NEIGHBOURS_MAX = 64
-"""So many broader and so many related concepts of one concept count, those that stand first."""
+"""At most so many broader, and so many related, concepts of a concept count: the first ones."""
 
 CONCEPTS_MAX = 1 << 26
 
 
 class Concepts(NamedTuple):
-    """n concepts, known by their numbers, and m names.
+    """n concepts, identified by their numbers, and their m names.
 
-    keys      n of them: what labels of data are, URIs, notations or names
+    keys      n keys: what the labels of data are, URIs, notations or names
     texts     m names; a concept has any number of them
     owners    int32[m]  the concept of each name
     kinds     uint8[m]  PREFERRED, ALTERNATIVE or HIDDEN
-    broader   the concepts above each, ascending, without itself, NEIGHBOURS_MAX at most; there may
-              be circles
-    related   the concepts beside each, as many
-    retired   keys of deprecated concepts, which are none of the n: labels that are never suggested
+    broader   the concepts above each concept, ascending, without itself, at most NEIGHBOURS_MAX;
+              there may be cycles
+    related   the concepts beside each concept, in the same form
+    retired   keys of deprecated concepts, which are not among the n: such labels are never
+              suggested
     """
 
     keys: list[str]
@@ -47,109 +48,126 @@ class Concepts(NamedTuple):
     retired: frozenset[str] = frozenset()
 
     def placed(self, labels: Sequence[str]) -> Concepts:
-        """Return the same concepts numbered by `labels`, which has the key of each of them.
+        """Return the same concepts, numbered by their positions in `labels`.
 
-        A label that is no concept has no names and no neighbours. Raises BadData for a concept that
-        `labels` lacks.
+        A label that is not a concept has no names and no neighbours. Raises BadData for a concept
+        whose key `labels` lacks.
         """
         place = {label: i for i, label in enumerate(labels)}
-        lacking = next((key for key in self.keys if key not in place), None)
-        if lacking is not None:
+        missing_key = next((key for key in self.keys if key not in place), None)
+        if missing_key is not None:
             raise BadData(
-                f"expected labels that hold every concept, found none for {lacking[:120]!r}"
+                f"expected labels that hold every concept, found none for {missing_key[:120]!r}"
             )
         places = np.array([place[key] for key in self.keys], np.int32)
         broader, related = (
-            _moved(links, places, len(labels)) for links in (self.broader, self.related)
+            _renumber_links(links, places, len(labels)) for links in (self.broader, self.related)
         )
         owners = places[self.owners]
         return self._replace(keys=list(labels), owners=owners, broader=broader, related=related)
 
 
-def read_concepts(path: Path, language: str | None = None, by: str = URI) -> Concepts:
-    """Return the concepts of a vocabulary's file with their names in a language.
+def read_concepts(path: Path, language: str | None = None, key_kind: str = URI) -> Concepts:
+    """Return the concepts of a vocabulary file, with their names in a language.
 
-    language  of names, as "fi"; a name whose language is not said counts as well. None: all names.
-              Names of a .tsv file are in it.
-    by        what labels of data are: "uri", "notation", or a language, in which they are the names
+    language  of the names, as "fi"; names without a language count too. None: all names. The names
+              of a .tsv file are taken to be in this language.
+    key_kind  what the labels of data are: "uri", "notation", or a language, in which they are the
+              names
 
-    Deprecated concepts are left out, and those without a key. Raises BadData, naming the file,
-    where none is left, a key occurs twice or no name is in the language; and BadParameter.
+    Deprecated concepts and concepts without a key are left out. Raises BadData, naming the file, if
+    no concept is left, a key occurs twice or no name is in the language. Raises BadParameter for
+    what is not a language.
     """
-    for what, tag in (("language", language), ("by", by)):
+    for option, tag in (("language", language), ("by", key_kind)):
         if tag is not None and not is_language(tag):
-            raise BadParameter(f"{what}: expected a language, as en or pt-br, found {tag[:40]!r}")
+            raise BadParameter(f"{option}: expected a language, as en or pt-br, found {tag[:40]!r}")
     file = DataFile(path)
     try:
-        found = concepts_of(read_subjects(file, language).subjects, language, by)
+        concepts = concepts_of(read_subjects(file, language).subjects, language, key_kind)
     except ValueError as error:
         raise file.fault(None, str(error)) from None
-    return found
+    return concepts
 
 
 def concepts_of(
-    subjects: Sequence[Subject], language: str | None = None, by: str = URI
+    subjects: Sequence[Subject], language: str | None = None, key_kind: str = URI
 ) -> Concepts:
-    """Do as `read_concepts` of subjects that are read. Raises ValueError in place of BadData."""
-    current = [(key, one) for one in subjects if not one.deprecated and (key := _key(one, by))]
+    """Return the concepts of subjects that have been read, as `read_concepts` does.
+
+    Raises ValueError where `read_concepts` raises BadData.
+    """
+    current = [
+        (key, subject)
+        for subject in subjects
+        if not subject.deprecated and (key := _key(subject, key_kind))
+    ]
     if not 1 <= len(current) <= CONCEPTS_MAX:
-        raise ValueError(f"expected 1 to {CONCEPTS_MAX} concepts with {by}, found {len(current)}")
+        raise ValueError(
+            f"expected 1 to {CONCEPTS_MAX} concepts with {key_kind}, found {len(current)}"
+        )
     keys = [key for key, _ in current]
-    seen: set[str] = set()
+    distinct_keys: set[str] = set()
     for key in keys:
-        if key in seen:
-            raise ValueError(f"expected {by} of one concept each, found {key[:120]!r} of two")
-        seen.add(key)
+        if key in distinct_keys:
+            raise ValueError(f"expected distinct {key_kind} keys, found {key[:120]!r} twice")
+        distinct_keys.add(key)
     texts: list[str] = []
     owners = array("i")
     kinds = array("B")
-    for i, (_, one) in enumerate(current):
-        named = [(tag, PREFERRED, name) for tag, name in one.names.items()]
-        named += [
-            (tag, HIDDEN if is_hidden else ALTERNATIVE, name) for tag, is_hidden, name in one.others
+    for i, (_, subject) in enumerate(current):
+        tagged_names = [(tag, PREFERRED, name) for tag, name in subject.names.items()]
+        tagged_names += [
+            (tag, HIDDEN if is_hidden else ALTERNATIVE, name)
+            for tag, is_hidden, name in subject.other_names
         ]
-        for tag, kind, name in named:
+        for tag, kind, name in tagged_names:
             if language is None or tag in (language, UNDETERMINED):
                 texts.append(name)
                 owners.append(i)
                 kinds.append(kind)
     if not texts:
-        tags = sorted({tag for _, one in current for tag in one.names})
+        tags = sorted({tag for _, subject in current for tag in subject.names})
         raise ValueError(f"expected names in {language}, found {', '.join(tags[:10]) or 'none'}")
-    place = {one.uri: i for i, (_, one) in enumerate(current)}
+    place = {subject.uri: i for i, (_, subject) in enumerate(current)}
     return Concepts(
         keys=keys,
         texts=texts,
         owners=np.frombuffer(owners, np.int32).copy(),
         kinds=np.frombuffer(kinds, np.uint8).copy(),
-        broader=_links((place[uri] for uri in one.broader if uri in place) for _, one in current),
-        related=_links((place[uri] for uri in one.related if uri in place) for _, one in current),
-        retired=frozenset(_key(one, by) for one in subjects if one.deprecated) - seen,
+        broader=_links(
+            (place[uri] for uri in subject.broader if uri in place) for _, subject in current
+        ),
+        related=_links(
+            (place[uri] for uri in subject.related if uri in place) for _, subject in current
+        ),
+        retired=frozenset(_key(subject, key_kind) for subject in subjects if subject.deprecated)
+        - distinct_keys,
     )
 
 
-def _key(subject: Subject, by: str) -> str:
-    if by == URI:
+def _key(subject: Subject, key_kind: str) -> str:
+    if key_kind == URI:
         return subject.uri
-    if by == NOTATION:
+    if key_kind == NOTATION:
         return subject.notation or ""
-    return subject.names.get(by.removeprefix(NAME), "")
+    return subject.names.get(key_kind.removeprefix(NAME), "")
 
 
-def _links(of_each: Iterable[Iterable[int]]) -> Lists:
-    """Return links to these concepts, each once, without those from a concept to itself."""
+def _links(links_of_concepts: Iterable[Iterable[int]]) -> Lists:
+    """Return the distinct links of each concept, at most NEIGHBOURS_MAX, none to itself."""
     sizes = []
     ids = array("i")
-    for i, others in enumerate(of_each):
-        kept = sorted({other for other in others if other != i})[:NEIGHBOURS_MAX]
-        sizes.append(len(kept))
-        ids.extend(kept)
+    for i, neighbours in enumerate(links_of_concepts):
+        distinct = sorted({other for other in neighbours if other != i})[:NEIGHBOURS_MAX]
+        sizes.append(len(distinct))
+        ids.extend(distinct)
     return Lists(offsets(np.array(sizes, np.int64)), np.frombuffer(ids, np.int32).copy())
 
 
-def _moved(links: Lists, places: I32, n: int) -> Lists:
-    """Return the links of concepts that have other numbers now, of n."""
-    others: list[list[int]] = [[] for _ in range(n)]
-    for i, at in enumerate(places.tolist()):
-        others[at] = places[links.ids[links.ptr[i] : links.ptr[i + 1]]].tolist()
-    return _links(others)
+def _renumber_links(links: Lists, places: I32, n: int) -> Lists:
+    """Return the links of n concepts, after concept i has got the number places[i]."""
+    neighbours: list[list[int]] = [[] for _ in range(n)]
+    for i, new_id in enumerate(places.tolist()):
+        neighbours[new_id] = places[links.ids[links.ptr[i] : links.ptr[i + 1]]].tolist()
+    return _links(neighbours)

@@ -1,4 +1,4 @@
-"""What makes rows of instances for an opened version, whatever its kind."""
+"""The featurizer of an opened version, whatever its kind."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from xylem_store import CLEAN, COMBINED, Corrupt, Model, proposing_of
 
 
 def featurizer_of(model: Model) -> Featurizer:
-    """Return what makes rows of instances for an opened version. Raises Corrupt.
+    """Return the featurizer of an opened version: it makes rows of instances. Raises Corrupt.
 
-    Of one member and no names these are the member's own rows.
+    For a combined version of one member without names it is the member's own featurizer.
     """
     manifest = model.manifest
     if manifest.kind != COMBINED:
@@ -25,9 +25,7 @@ def featurizer_of(model: Model) -> Featurizer:
 
 
 def matcher_of(model: Model) -> NameMatcher | None:
-    """Return what finds the names of a combined version's concepts;
-    None: it has no names. Raises Corrupt.
-    """
+    """Return the matcher of a combined version's names, None if it has no names. Raises Corrupt."""
     n_features = proposing_of(model.arrays).name_features
     if n_features == 0:
         return None
@@ -36,10 +34,10 @@ def matcher_of(model: Model) -> NameMatcher | None:
             f"{len(NAME_FEATURES)} features of names, as this release makes them: combine anew"
         )
         raise Corrupt("ranker.proposing.npy[2]", expected, n_features)
-    given: dict[str, Any] = {
+    settings: dict[str, Any] = {
         name: value for name, value in model.manifest.features.items() if name != "kind"
     }
-    matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **given}))
+    matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **settings}))
     if matcher.n_concepts > model.manifest.n_labels:
         raise Corrupt("names", f"at most {model.manifest.n_labels} concepts", matcher.n_concepts)
     return matcher

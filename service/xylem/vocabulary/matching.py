@@ -1,6 +1,4 @@
-"""Texts to the concepts whose names they have: rows of features, a
-block of columns for each concept.
-"""
+"""Find the concepts whose names texts have, and make rows with a block of columns a concept."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -29,7 +27,7 @@ from xylem_store import (
 )
 
 _CONTINUATION_MASK = 0xC0
-_CONTINUATION = 0x80  # so masked, a byte of UTF-8 begins no character
+_CONTINUATION = 0x80  # a masked byte of UTF-8 that does not begin a character
 
 _SIZES: dict[str, int | str] = {
     **dict.fromkeys(("word_node", "word_name"), "idf"),
@@ -41,7 +39,7 @@ _SIZES: dict[str, int | str] = {
     "qualifier_ptr": "concepts+1",
     "related_ptr": "broader_ptr",
 }
-"""The arrays of a trie that are as long as another one."""
+"""For arrays of a trie that must be as long as another array: that array, or its length plus 1."""
 
 
 class MatchedName(NamedTuple):
@@ -49,8 +47,8 @@ class MatchedName(NamedTuple):
 
     name   as the vocabulary has it
     kind   0 preferred, 1 alternative, 2 hidden
-    words  words of the text that are its words, or that it begins, each once, in the order of the
-           text
+    words  words of the text that are words of the name, or that the name begins; each once, in the
+           order of the text
     """
 
     name: str
@@ -61,23 +59,24 @@ class MatchedName(NamedTuple):
 class NameMatcher:
     """Finds concepts in texts by their names; immutable, any number of threads may share it.
 
-    After Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif (Suominen,
-    Inkinen and Lehtinen, Annif and Finto AI, 2022), whose features these are like. What differs:
-    words of a name may be FAR_GAP words apart, and how near each other they stand is a feature;
-    MLLM asks for one sentence. Places are those of words, there of sentences. How often a name
-    stands inside a longer one, which MLLM calls ambiguity, and how many concepts share it are two
-    features. Brackets behind a name are its qualifier; there they are words like others. Document
-    frequency is that of words, not of concepts.
+    It follows Medelyan, Human-competitive automatic topic indexing (2009), and MLLM of Annif
+    (Suominen, Inkinen and Lehtinen, Annif and Finto AI, 2022), and has similar features. What
+    differs from MLLM: words of a name may be FAR_GAP words apart, and how near each other they
+    stand is a feature, where MLLM requires one sentence. Positions are those of words, where MLLM
+    takes sentences. How often a name stands inside a longer one, which MLLM calls ambiguity, and
+    how many concepts share it are two features. Words in brackets behind a name are its qualifier,
+    where MLLM takes them for words of the name. Document frequency is that of words, not of
+    concepts.
     """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], parameters: NameParameters) -> None:
-        """Take what `build_names` returned, or a version's arrays.
+        """Take the arrays that `build_names` returned, or those of a version.
 
         Raises Corrupt and BadParameter.
         """
         self.parameters = parameters
-        found = [name for name in arrays if name.startswith(STOPS)]
-        stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in found}
+        stop_names = [name for name in arrays if name.startswith(STOPS)]
+        stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in stop_names}
         self.forms = load_forms(parameters, stops)
         table = group_of(GROUP, take_names(arrays, WORDS))
         self._trie = take_group({**arrays, **table}, GROUP, NameTrie, **_SIZES)
@@ -93,32 +92,34 @@ class NameMatcher:
         _check_texts(self._texts, self._text_ptr)
 
     def words(self, texts: Sequence[str]) -> Words:
-        """Return the words of texts, as features of words with the same parameters have them."""
+        """Return the words of texts, as word features with the same parameters have them."""
         return words_of(texts, self.parameters, self.forms)
 
     def rows_of_words(self, words: Words) -> SparseRows:
-        """Return a row for each text: column c * F + f is feature f of concept c, where not 0.
+        """Return a row for each text.
 
-        words  of the texts, made with parameters as these
+        Column c * F + f has feature f of concept c, where it is not 0.
+
+        words  of the texts, made with the same parameters as those of this matcher
         """
         return SparseRows(*name_rows(*words, self._handle, self._seed), self.n_features)
 
     def explain(self, text: str, concept: int) -> list[MatchedName]:
         """Return the names of a concept that a text has, the one with most words first.
 
-        However far apart their words stand. Where it has none, those that are the beginnings of its
-        words.
+        The words of a name may be any distance apart here. If the text has no name of the concept,
+        names that begin one of its words are returned.
         """
         surfaces = split_words([text], self.parameters.reading)
-        each = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
-        forms = words_of(each, self.parameters, self.forms)
+        word_texts = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
+        forms = words_of(word_texts, self.parameters, self.forms)
         of_form: dict[str, list[int]] = {}
         form_texts = texts_between(forms.utf8, forms.start, forms.end)
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):
             for form in form_texts[first:last]:
                 of_form.setdefault(form, []).append(i)
-        found = []
-        begun = []
+        matches = []
+        prefix_matches = []
         trie = self._trie
         for name in np.flatnonzero(trie.concepts == concept).tolist():
             sequence = int(np.searchsorted(trie.name_ptr, name, side="right")) - 1
@@ -127,12 +128,14 @@ class NameMatcher:
             words = texts_between(trie.utf8, trie.offsets[ids], trie.offsets[ids + 1])
             places = {place for word in words for place in of_form.get(word, ())}
             if all(word in of_form for word in words):
-                found.append(self._matched(name, places, each))
+                matches.append(self._matched(name, places, word_texts))
             elif len(words) == 1:
-                longer = (form for form in of_form if form.startswith(words[0]))
-                places = {place for form in longer for place in of_form[form]}
-                begun += [self._matched(name, places, each)] if places else []
-        return sorted(found or begun, key=lambda one: (-len(one.words), one.kind, one.name))
+                longer_forms = (form for form in of_form if form.startswith(words[0]))
+                places = {place for form in longer_forms for place in of_form[form]}
+                prefix_matches += [self._matched(name, places, word_texts)] if places else []
+        return sorted(
+            matches or prefix_matches, key=lambda match: (-len(match.words), match.kind, match.name)
+        )
 
     def _matched(self, name: int, places: set[int], words: list[str]) -> MatchedName:
         used = list(dict.fromkeys(words[place] for place in sorted(places)))
@@ -143,7 +146,8 @@ class NameMatcher:
 def _check_texts(texts: U8, text_ptr: I64) -> None:
     """Raise Corrupt unless each name texts[text_ptr[i]:text_ptr[i + 1]] is UTF-8.
 
-    All names are decoded at once: a name that begins within a character is seen by its first byte.
+    All names are decoded at once: the first byte of a name shows whether it begins within a
+    character.
     """
     starts = text_ptr[text_ptr < len(texts)]
     is_cut = (texts[starts] & _CONTINUATION_MASK) == _CONTINUATION

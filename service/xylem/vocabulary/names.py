@@ -1,6 +1,4 @@
-"""Names of concepts -> words, and the arrays by which they are found
-in texts; what is said of a concept.
-"""
+"""Split names of concepts into words, and build the arrays by which texts are searched for them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,22 +25,20 @@ from xylem_store import I64, group_of
 from xylem_store import build_names as build_table
 
 GROUP = "names"
-"""What the names of the arrays begin with."""
+"""The prefix of the names of all arrays of a matcher."""
 
 WORDS = f"{GROUP}/words"
 STOPS = f"{GROUP}/stops"
 
 
 class NameParameters(WordParameters):
-    """How names and texts become words, as features of words do: stems,
-    lemmas and stop words by language.
-    """
+    """How names and texts are split into words, as for word features: stems, lemmas, stop words."""
 
     kind: ClassVar[str] = "names"
 
 
 class WordFrequencies(NamedTuple):
-    """In how many of n_texts texts each word stands.
+    """The number of texts, out of n_texts, in which each word stands.
 
     words   forms of words, as `NameParameters` make them
     counts  int64, as many, at least 1
@@ -59,9 +55,9 @@ def numbered(
     forms: WordForms | None,
     vocabulary: Vocabulary,
 ) -> Lists:
-    """Return the words of texts as numbers of a vocabulary, to which new ones are added.
+    """Return the words of texts as numbers of a vocabulary; words that it lacks are added to it.
 
-    -1: a word too long to have a number.
+    A word that is too long to have a number is -1.
     """
     ids = Growing(np.int32)
     sizes = Growing(np.int64)
@@ -81,12 +77,12 @@ def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequen
 
 
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
-    """Return the frequencies that the arrays of `build_names` keep: for another vocabulary."""
+    """Return the frequencies that the arrays of `build_names` keep, to build another vocabulary."""
     counts = arrays[f"{GROUP}/frequencies"].astype(np.int64)
-    kept = np.flatnonzero(counts)
-    at = arrays[f"{WORDS}/offsets"]
-    words = texts_between(arrays[f"{WORDS}/utf8"], at[kept], at[kept + 1])
-    return WordFrequencies(words, counts[kept], int(arrays[f"{GROUP}/n_texts"][0]))
+    counted = np.flatnonzero(counts)
+    word_offsets = arrays[f"{WORDS}/offsets"]
+    words = texts_between(arrays[f"{WORDS}/utf8"], word_offsets[counted], word_offsets[counted + 1])
+    return WordFrequencies(words, counts[counted], int(arrays[f"{GROUP}/n_texts"][0]))
 
 
 _QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
@@ -95,43 +91,43 @@ _QUALIFIER = re.compile(r"\s*[(<]([^()<>]*)[)>]\s*$")
 def build_names(
     concepts: Concepts, parameters: NameParameters, frequencies: WordFrequencies | None = None
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays that `NameMatcher` takes, by names that begin with GROUP.
+    """Return the arrays that `NameMatcher` takes; their names begin with GROUP.
 
-    frequencies  of words in texts like those in which names are looked for; None: those in the
-                 names
+    frequencies  of words in texts like those that will be searched; None: those in the names are
+                 used
 
-    Words in brackets behind a name are no part of it, but known as its qualifier. Left out are
-    names without words, of more than NAME_WORDS_MAX, and such that `build_trie` leaves out. Raises
-    BadData where none is left. Cost: 10 s a million names, a minute where words are stemmed.
-    Deterministic.
+    Words in brackets behind a name are not part of it, but are stored as its qualifier. Names
+    without words, names of more than NAME_WORDS_MAX words and those that `build_trie` leaves out
+    are left out. Raises BadData if no name is left. Cost: 10 s a million names, a minute where
+    words are stemmed. Deterministic.
     """
     forms = fit_forms(parameters)
     vocabulary = Vocabulary()
-    divided = [_divided(text) for text in concepts.texts]
+    divided = [_split_qualifier(text) for text in concepts.texts]
     names = numbered([name for name, _ in divided], parameters, forms, vocabulary)
     brackets = numbered([words for _, words in divided], parameters, forms, vocabulary)
     sizes = np.diff(names.ptr)
     is_usable = (sizes > 0) & (sizes <= NAME_WORDS_MAX)
     is_usable[np.repeat(np.arange(len(sizes)), sizes)[names.ids < 0]] = False
-    kept = np.flatnonzero(is_usable)
-    if not len(kept):
+    usable = np.flatnonzero(is_usable)
+    if not len(usable):
         raise BadData("vocabulary: expected names with a word of two characters, found none")
-    texts_with = _counted(vocabulary, frequencies)
+    texts_with = _text_counts(vocabulary, frequencies)
     names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
     words = vocabulary.names(np.arange(vocabulary.n))
     counts = names_with.tolist()
     by_names = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
     new_ids = inverse(np.array(by_names, np.int64), len(words))
     words = [words[i] for i in by_names]
-    sequences = np.full((len(kept), int(sizes[kept].max())), NONE, np.int32)
-    rows = np.repeat(np.arange(len(kept)), sizes[kept])
-    columns = ranges(np.zeros(len(kept), int), sizes[kept])
-    sequences[rows, columns] = new_ids[_taken(names, kept).ids]
-    is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[kept]
-    of_each = sequences, concepts.owners[kept], concepts.kinds[kept], is_qualified
-    arrays, order = build_trie(*of_each, len(words))
-    chosen = kept[order]
-    brackets = _taken(brackets, chosen)
+    sequences = np.full((len(usable), int(sizes[usable].max())), NONE, np.int32)
+    rows = np.repeat(np.arange(len(usable)), sizes[usable])
+    columns = ranges(np.zeros(len(usable), int), sizes[usable])
+    sequences[rows, columns] = new_ids[_select_lists(names, usable).ids]
+    is_qualified = np.array([bool(words) for _, words in divided], np.uint8)[usable]
+    name_columns = sequences, concepts.owners[usable], concepts.kinds[usable], is_qualified
+    arrays, order = build_trie(*name_columns, len(words))
+    chosen = usable[order]
+    brackets = _select_lists(brackets, chosen)
     texts = [concepts.texts[i].encode(errors="replace") for i in chosen.tolist()]
     by_old = np.argsort(new_ids)
     n_texts = 0 if frequencies is None else frequencies.n_texts
@@ -157,16 +153,19 @@ def build_names(
     }
 
 
-def _divided(text: str) -> tuple[str, str]:
-    """Return a name and what stands in brackets behind it."""
-    found = _QUALIFIER.search(text)
-    if found is None or not text[: found.start()].strip():
+def _split_qualifier(text: str) -> tuple[str, str]:
+    """Return a name without the brackets behind it, and the text within these brackets."""
+    match = _QUALIFIER.search(text)
+    if match is None or not text[: match.start()].strip():
         return text, ""
-    return text[: found.start()], found[1]
+    return text[: match.start()], match[1]
 
 
-def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
-    """Return in how many texts each word of a vocabulary stands; words of texts are added to it."""
+def _text_counts(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
+    """Return in how many texts each word of a vocabulary stands.
+
+    Words of the texts that the vocabulary lacks are added to it.
+    """
     if frequencies is None:
         return np.zeros(vocabulary.n, np.int64)
     words = [word.encode() for word in frequencies.words]
@@ -178,8 +177,8 @@ def _counted(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64
     return counts
 
 
-def _taken(lists: Lists, chosen: I64) -> Lists:
-    """Return some of the lists, without words that have no number."""
+def _select_lists(lists: Lists, chosen: I64) -> Lists:
+    """Return the chosen lists, without words that have no number."""
     sizes = np.diff(lists.ptr)[chosen]
     ids = lists.ids[ranges(lists.ptr[chosen], sizes)]
     ptr = offsets(ids >= 0)[offsets(sizes)]

@@ -1,6 +1,4 @@
-"""The words of a text as numbers, sets of words of a trie in it, and how near they
-stand: kernels.
-"""
+"""Number the words of a text, and find names in it by their sets of words: kernels."""
 
 from typing import NamedTuple
 
@@ -23,23 +21,23 @@ from xylem_store import (
 from xylem_store import nonallocating_inlined as reading
 
 PART_CHARACTERS_MIN, REST_CHARACTERS_MIN = 5, 2
-"""Characters that a name has at least that begins a compound, and that follow it."""
+"""A compound begins with a name of at least so many characters, and at least so many follow it."""
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 
 
 class TextWords(NamedTuple):
-    """A text of n words, d of them distinct words of names.
+    """A text of n words, of which d distinct words are words of names.
 
-    ids         int32[n]      the number of each word in the table of words, -1: no name has it
-    words       int32[d]      distinct numbers, in the order in which the text has them
+    ids         int32[n]      the number of each word in the table of words, -1 if no name has it
+    words       int32[d]      the numbers of the distinct words, in the order of the text
     places_ptr  int32[d + 1]
-    places      int32[..]     where distinct word j stands: places_ptr[j] .. places_ptr[j + 1] - 1,
-                ascending
-    slots       int32[2^i + 1]  distinct words by `slot_of` their numbers, -1 where empty; then the
-                                seed of the table
-    parts       int32[n]      of a word that is no name the longest one that is, and begins it; -1:
-                none
+    places      int32[..]     the positions of distinct word j are places_ptr[j] .. places_ptr[j +
+                1] - 1, ascending
+    slots       int32[2^i + 1]  hash table from the number of a word to its index among the distinct
+                words, read by `slot_of`; -1 where empty; the last entry is the seed
+    parts       int32[n]      for a word that is not a name itself, the longest name of one word
+                that begins it; -1 if there is none
     shares      float32[n]    bytes of the part / bytes of the word
     """
 
@@ -54,9 +52,9 @@ class TextWords(NamedTuple):
 
 @inlined
 def empty_slots(n: int, seed: int) -> I32:
-    """Return an empty hash table for n keys: half of it stays empty, its size is a power of two.
+    """Return an empty hash table for n keys, of which at least half stays empty.
 
-    seed  as `new_seed` makes it; it stands behind the last slot
+    Its size is a power of two. The seed, from `new_seed`, stands behind the last slot.
     """
     size = 2
     while size < 2 * n:
@@ -68,9 +66,7 @@ def empty_slots(n: int, seed: int) -> I32:
 
 @reading
 def slot_of(slots: I32, keys: I32, key: int) -> int:
-    """Return the slot that holds the place of a key among `keys`, or
-    the empty one where it would stand.
-    """
+    """Return the slot that holds the index of a key in `keys`, or the empty slot for that key."""
     mask = len(slots) - 2
     mixed = (np.uint64(key) * np.uint64(slots[mask + 1])) & _LOW_32
     slot = slot_start(mixed, mask + 1)
@@ -81,7 +77,7 @@ def slot_of(slots: I32, keys: I32, key: int) -> int:
 
 @inlined
 def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64, seed: int) -> TextWords:
-    """Return the words of a text, word i of which is utf8[start[i]:end[i]]."""
+    """Return the words of a text; word i is utf8[start[i]:end[i]]."""
     n, d = len(start), 0
     ids = np.empty(n, np.int32)
     local = np.empty(n, np.int32)
@@ -109,17 +105,20 @@ def number_words(trie: NameTrie, utf8: U8, start: I64, end: I64, seed: int) -> T
             places_ptr[local[i] + 1] += 1
     for j in range(d):
         places_ptr[j + 1] += places_ptr[j]
-    at = places_ptr.copy()
+    next_place = places_ptr.copy()
     for i in range(n):
         if local[i] >= 0:
-            places[at[local[i]]] = i
-            at[local[i]] += 1
+            places[next_place[local[i]]] = i
+            next_place[local[i]] += 1
     return TextWords(ids, words[:d], places_ptr, places, slots, parts, shares)
 
 
 @reading
 def _part_of(trie: NameTrie, utf8: U8, start: int, end: int) -> tuple[int, int]:
-    """Return (part, its bytes) of the word utf8[start:end]; (-1, 0): it has none."""
+    """Return (part, its bytes) of the word utf8[start:end], or (-1, 0) if it has no part.
+
+    A part is a name of one word that begins the word; the longest one is returned.
+    """
     last, n = end, 0
     while last > start and n < REST_CHARACTERS_MIN:
         last -= 1
@@ -140,7 +139,7 @@ def _part_of(trie: NameTrie, utf8: U8, start: int, end: int) -> tuple[int, int]:
 
 @reading
 def local_word(text: TextWords, word: int) -> int:
-    """Return the place of a word among the distinct ones of a text, -1 where the text lacks it."""
+    """Return the index of a word among the distinct words of a text, -1 if the text lacks it."""
     return int(text.slots[slot_of(text.slots, text.words, word)])
 
 
@@ -152,8 +151,9 @@ def n_places(text: TextWords, local: int) -> int:
 
 @reading
 def nearest_place(text: TextWords, local: int, place: int) -> int:
-    """Return the place of a distinct word that is nearest to one; of
-    two as near the first. Logarithmic.
+    """Return the position of a distinct word that is nearest to `place`.
+
+    Of two that are equally near it is the first. The time is logarithmic.
     """
     low, high = text.places_ptr[local], text.places_ptr[local + 1]
     first, end = low, high
@@ -165,37 +165,45 @@ def nearest_place(text: TextWords, local: int, place: int) -> int:
             high = middle
     if low == end:
         return int(text.places[end - 1])
-    after = int(text.places[low])
+    following = int(text.places[low])
     if low == first:
-        return after
-    before = int(text.places[low - 1])
-    return before if place - before <= after - place else after
+        return following
+    preceding = int(text.places[low - 1])
+    return preceding if place - preceding <= following - place else following
 
 
 VISITS_A_WORD = 4096
-"""Nodes and names that are looked at for one distinct word of a
-text, at most; then the next word's.
+"""For one distinct word of a text at most so many nodes and names are visited.
+
+The search then goes on with the next word.
 """
 
 PLACES_MAX = 64
-"""Places of a word at which a name of several words is looked for, the first ones."""
+"""A name of several words is looked for at the first so many positions of a word."""
 
 NEAR_GAP = 10
-"""Words of a name are near each other where so many others at most stand between them."""
+"""The words of a name are near each other if at most so many other words stand between them."""
 
 FAR_GAP = 50
-"""A name is not found where more words than these stand between its own everywhere.
+"""A name is not found if more other words than these stand between its words at every occurrence.
 
-So the concepts of a long text are not all those whose words it has somewhere. Of names so far apart
-0.8% were right in 2,625 questions to libraries, and a ranker without them was as good.
+Without this limit a long text would have every concept whose words it has somewhere. Of names so
+far apart 0.8% were right in 2,625 questions to libraries, and a ranker without them was as good.
 """
 
 SEQUENCE, NODE, N_WORDS, SPAN, COUNT, FIRST, LAST, ADJACENT, PART = range(9)
-"""Columns of a match: which sequence of which node; its distinct words; the fewest words of the
-text from its first to its last one; how often they are near each other, 1 at least; the first and
-the last place of these; how often the sequence stands there one after the other; 0. Or of a
-sequence of one word that is a part of words: N_WORDS is 0, SPAN 1, and PART what the part has of
-the word at most, in thousandths.
+"""Columns of a match.
+
+SEQUENCE, NODE  the sequence of words, and its node in the trie
+N_WORDS         its distinct words
+SPAN            the fewest words of the text from its first to its last word
+COUNT           how often its words are near each other, at least 1
+FIRST, LAST     the first and the last position of these occurrences
+ADJACENT        how often the sequence stands in the text as it is, one word after the other
+PART            0
+
+A match can also be a sequence of one word that is a part of longer words: then N_WORDS is 0, SPAN
+is 1, and PART is the largest share of a word's bytes that the part has, in thousandths.
 """
 
 _N_COLUMNS = 9
@@ -204,21 +212,23 @@ _N_COLUMNS = 9
 class Matches(NamedTuple):
     """The sequences of words that a text has.
 
-    found   int32[m, 9]  a row each, columns as SEQUENCE to PART; parts stand last
-    cover   int32[n]     words of the longest sequence of two or more that stands over each word, 0:
-            none
+    rows    int32[m, 9]  a row for each, with the columns SEQUENCE to PART; parts of words come last
+    cover   int32[n]     for each word the length of the longest sequence of two or more words that
+            stands over it; 0 if there is none
     """
 
-    found: I32
+    rows: I32
     cover: I32
 
 
 @inlined
 def find_matches(trie: NameTrie, text: TextWords) -> Matches:
-    """Return the sequences of a trie whose words a text has, all of
-    them; by their rarest word's place.
+    """Return all sequences of a trie whose words a text has.
+
+    They are ordered by the position of their rarest word, within the limits FAR_GAP and
+    VISITS_A_WORD.
     """
-    found, n = np.empty((64, _N_COLUMNS), np.int32), 0
+    matches, n = np.empty((64, _N_COLUMNS), np.int32), 0
     cover = np.zeros(len(text.ids), np.int32)
     n_distinct = len(text.words)
     stack = np.empty((NAME_WORDS_MAX * n_distinct + 1, 3), np.int32)
@@ -235,37 +245,38 @@ def find_matches(trie: NameTrie, text: TextWords) -> Matches:
             node, depth = stack[top, 0], stack[top, 2]
             path[depth] = stack[top, 1]
             first, last = trie.sequence_ptr[node], trie.sequence_ptr[node + 1]
-            while n + last - first > len(found):
-                more = np.empty((2 * len(found), _N_COLUMNS), np.int32)
-                more[:n] = found[:n]
-                found = more
+            while n + last - first > len(matches):
+                larger = np.empty((2 * len(matches), _N_COLUMNS), np.int32)
+                larger[:n] = matches[:n]
+                matches = larger
             if first < last:
-                found[n, PART] = 0
-                _measure(text, path, depth + 1, found[n])
-            is_far = first < last and found[n, SPAN] > depth + 1 + FAR_GAP
+                matches[n, PART] = 0
+                _measure(text, path, depth + 1, matches[n])
+            is_far = first < last and matches[n, SPAN] > depth + 1 + FAR_GAP
             for sequence in range(last if is_far else first, last):
-                found[n] = found[n + first - sequence]
-                found[n, SEQUENCE], found[n, NODE] = sequence, node
-                found[n, ADJACENT] = _count_adjacent(trie, text, sequence, cover)
+                matches[n] = matches[n + first - sequence]
+                matches[n, SEQUENCE], matches[n, NODE] = sequence, node
+                matches[n, ADJACENT] = _count_adjacent(trie, text, sequence, cover)
                 n_visits += trie.name_ptr[sequence + 1] - trie.name_ptr[sequence]
                 n += 1
             if depth + 1 < NAME_WORDS_MAX:
                 top, n_looks = _push_children(trie, text, node, depth + 1, stack, top)
                 n_visits += n_looks
-    return Matches(_with_parts(trie, text, found[:n]), cover)
+    return Matches(_with_parts(trie, text, matches[:n]), cover)
 
 
 @inlined
-def _with_parts(trie: NameTrie, text: TextWords, found: I32) -> I32:
-    """Return matches and behind them the names that are parts of words, in the order
-    of the text.
+def _with_parts(trie: NameTrie, text: TextWords, matches: I32) -> I32:
+    """Return the matches, and after them the names that are parts of words.
+
+    The parts are in the order of the text.
     """
-    n, m = 0, len(found)
+    n, m = 0, len(matches)
     for i in range(len(text.parts)):
         n += int(text.parts[i] >= 0)
     parts, slots = np.empty(n, np.int32), empty_slots(n, text.slots[-1])
-    every = np.zeros((m + n, _N_COLUMNS), np.int32)
-    every[:m] = found
+    all_matches = np.zeros((m + n, _N_COLUMNS), np.int32)
+    all_matches[:m] = matches
     n = 0
     for i in range(len(text.parts)):
         part = text.parts[i]
@@ -274,23 +285,24 @@ def _with_parts(trie: NameTrie, text: TextWords, found: I32) -> I32:
         slot = slot_of(slots, parts, part)
         if slots[slot] < 0:
             slots[slot], parts[n] = n, part
-            every[m + n, SEQUENCE], every[m + n, NODE] = trie.word_name[part], trie.word_node[part]
-            every[m + n, SPAN], every[m + n, FIRST] = 1, i
+            all_matches[m + n, SEQUENCE], all_matches[m + n, NODE] = (
+                trie.word_name[part],
+                trie.word_node[part],
+            )
+            all_matches[m + n, SPAN], all_matches[m + n, FIRST] = 1, i
             n += 1
-        match = every[m + slots[slot]]
+        match = all_matches[m + slots[slot]]
         match[COUNT] += 1
         match[LAST] = i
         match[PART] = max(match[PART], np.int32(1000 * text.shares[i]))
-    return every[: m + n]
+    return all_matches[: m + n]
 
 
 @reading
 def _push_children(
     trie: NameTrie, text: TextWords, node: int, depth: int, stack: I32, top: int
 ) -> tuple[int, int]:
-    """Push the children whose words the text has; return (the
-    stack's size, how many were looked at).
-    """
+    """Push the children whose words the text has; return the stack's size and the look-ups made."""
     first, last = trie.child_ptr[node], trie.child_ptr[node + 1]
     n_distinct = len(text.words)
     if last - first <= 4 * n_distinct:
@@ -320,8 +332,9 @@ def _push_children(
 
 @reading
 def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
-    """Write how near each other the k distinct words of a path
-    stand: all columns but three of a match.
+    """Write how near each other the k distinct words of a path stand in a text.
+
+    These are the columns N_WORDS, SPAN, COUNT, FIRST and LAST of a match.
     """
     anchor = path[0]
     for i in range(1, k):
@@ -337,10 +350,10 @@ def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
     count = 0
     first = 0
     last = 0
-    for at in range(begin, min(stop, begin + PLACES_MAX)):
-        low = high = int(text.places[at])
+    for occurrence in range(begin, min(stop, begin + PLACES_MAX)):
+        low = high = int(text.places[occurrence])
         for i in range(k):
-            place = nearest_place(text, path[i], text.places[at])
+            place = nearest_place(text, path[i], text.places[occurrence])
             low, high = min(low, place), max(high, place)
         width = high - low + 1
         is_near = width <= k + NEAR_GAP
@@ -358,21 +371,23 @@ def _measure(text: TextWords, path: I32, k: int, match_out: I32) -> None:
 
 @reading
 def _anchor_of(trie: NameTrie, text: TextWords, sequence: int) -> tuple[int, int, int, int]:
-    """Return (words of a sequence, which stands in the text least often, the bounds
-    of its places).
+    """Return the length of a sequence, and where its word that is rarest in the text stands.
+
+    The parts are: the length, the offset of that word in the sequence, and the bounds of its
+    positions in `text.places`.
     """
     first, last = trie.sequence_words_ptr[sequence], trie.sequence_words_ptr[sequence + 1]
-    at, anchor = 0, -1
+    offset, anchor = 0, -1
     for i in range(first, last):
         local = local_word(text, trie.sequence_words[i])
         if anchor < 0 or n_places(text, local) < n_places(text, anchor):
-            at, anchor = i - first, local
-    return last - first, at, text.places_ptr[anchor], text.places_ptr[anchor + 1]
+            offset, anchor = i - first, local
+    return last - first, offset, text.places_ptr[anchor], text.places_ptr[anchor + 1]
 
 
 @reading
 def _stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> bool:
-    """Return whether a text has the words of a sequence one after the other from a place on."""
+    """Return whether the words of a sequence stand one after the other from a position on."""
     begin = trie.sequence_words_ptr[sequence]
     length = trie.sequence_words_ptr[sequence + 1] - begin
     if place < 0 or place + length > len(text.ids):
@@ -385,13 +400,16 @@ def _stands_at(trie: NameTrie, text: TextWords, sequence: int, place: int) -> bo
 
 @reading
 def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> int:
-    """Return how often the sequence stands in the text; note where, if it has two words or more."""
-    length, at, begin, stop = _anchor_of(trie, text, sequence)
+    """Return how often a sequence stands in the text as it is, one word after the other.
+
+    Its length is written to `cover` where it stands, if it has two words or more.
+    """
+    length, offset, begin, stop = _anchor_of(trie, text, sequence)
     if length == 1:
         return int(stop - begin)
     count = 0
     for i in range(begin, min(stop, begin + PLACES_MAX)):
-        place = text.places[i] - at
+        place = text.places[i] - offset
         if _stands_at(trie, text, sequence, place):
             count += 1
             for j in range(place, place + length):
@@ -401,13 +419,11 @@ def _count_adjacent(trie: NameTrie, text: TextWords, sequence: int, cover: I32) 
 
 @reading
 def count_inside(trie: NameTrie, text: TextWords, sequence: int, cover: I32) -> tuple[int, int]:
-    """Return how many of the places of a sequence are inside a
-    longer one, and how many were looked at.
-    """
-    length, at, begin, stop = _anchor_of(trie, text, sequence)
+    """Return how many positions of a sequence are in a longer one, and how many were checked."""
+    length, offset, begin, stop = _anchor_of(trie, text, sequence)
     inside, n = 0, 0
     for i in range(begin, min(stop, begin + PLACES_MAX)):
-        place = text.places[i] - at
+        place = text.places[i] - offset
         if length == 1 or _stands_at(trie, text, sequence, place):
             n += 1
             inside += int(cover[place] > length)

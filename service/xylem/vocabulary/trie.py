@@ -1,8 +1,8 @@
 """The trie over sets of words by which names are found, as kernels read it.
 
-A name is found by its set of words, the rarest first: edges of the trie are words, and a node is
-the set of the words on its path. The order of words ids is that of the edges, so that the search
-for names in a text looks at those names alone whose rarest word the text has.
+A name is found by its set of words, the rarest word first: edges of the trie are words, and a node
+stands for the set of the words on its path. Ids of words ascend along a path, and rarer words have
+smaller ids. So a search in a text visits only names whose rarest word the text has.
 """
 
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ from xylem.base import inverse, offsets
 from xylem_store import F32_1, I32, I32_1, I64, I64_1, U8, U8_1, Corrupt, check_all, handle
 
 NAME_WORDS_MAX = 16
-"""A name of more words is left out: it would stand in no text."""
+"""Names of more words are left out: they would stand in no text."""
 
 IDF_MAX = 100
-"""No inverse document frequency is as great: it is a logarithm."""
+"""No inverse document frequency is as large as this, because it is a logarithm."""
 
 CONCEPTS_A_NAME_MAX = 64
-"""A name that more concepts share says nothing, and is left out."""
+"""A name that more concepts share does not tell which one is meant, and is left out."""
 
 
 class Lists(NamedTuple):
@@ -36,30 +36,31 @@ class Lists(NamedTuple):
 
 @handle
 class NameTrie(NamedTuple):
-    """n names of w words, as kernels read them; v nodes, and s sequences
-    of words, of one name or more each.
+    """n names of w words, as kernels read them.
+
+    The trie has v nodes and s sequences of words; a sequence is one name or more.
 
     offsets, utf8, slots  the table of words, a NameTable
     idf                 float32[w]      inverse document frequency of each word
-    word_node           int32[w]        the node of the set that is just this word, -1: no name's
-                        rarest word
-    word_name           int32[w]        the sequence that is just this word, -1: none
-    child_ptr           int64[v + 1]    below node i: nodes child_ptr[i] .. child_ptr[i + 1] - 1,
-                        all above i
-    node_word           int32[v]        the word that leads to a node; ascending below one node, and
-                        on a path
-    node_concepts       int32[v]        concepts with a name that is this set of words
-    sequence_ptr        int64[v + 1]    sequences of a node: its words in some order, some more than
-                        once
+    word_node           int32[w]        the node of the set that is just this word; -1 if it is no
+                        name's rarest word
+    word_name           int32[w]        the sequence that is just this word, -1 if there is none
+    child_ptr           int64[v + 1]    the children of node i are the nodes child_ptr[i] ..
+                        child_ptr[i + 1] - 1, all greater than i
+    node_word           int32[v]        the word that leads to a node; ascending among the children
+                        of a node, and along a path
+    node_concepts       int32[v]        number of concepts with a name that is this set of words
+    sequence_ptr        int64[v + 1]    sequences of a node: its words in some order, where a word
+                        may occur more than once
     sequence_words_ptr  int64[s + 1]
-    sequence_words      int32[..]       words of sequence j, NAME_WORDS_MAX at most
-    name_ptr            int64[s + 1]    names that are a sequence; a concept has one of them at most
+    sequence_words      int32[..]       words of sequence j, at most NAME_WORDS_MAX
+    name_ptr            int64[s + 1]    names that are a sequence; at most one of each concept
     concepts            int32[n]        ascending within a sequence
     kinds               uint8[n]        PREFERRED, ALTERNATIVE or HIDDEN
-    is_qualified        uint8[n]        1: words in brackets stand behind the name, which say what
-                        is meant
+    is_qualified        uint8[n]        1 if words in brackets, which tell what is meant, follow the
+                        name
     qualifier_ptr       int64[n + 1]
-    qualifiers          int32[..]       those words
+    qualifiers          int32[..]       these words
     broader_ptr, broader, related_ptr, related  Lists of the concepts
     """
 
@@ -88,21 +89,21 @@ class NameTrie(NamedTuple):
 
 
 NONE = np.iinfo(np.int32).max
-"""What stands behind the last word of a sequence that is shorter than others."""
+"""Fills up the words of a sequence that is shorter than others, behind its last word."""
 
 
 def build_trie(
     words: I32, concepts: I32, kinds: U8, is_qualified: U8, n_words: int
 ) -> tuple[dict[str, NDArray[Any]], I64]:
-    """Return the arrays of the trie of n names, by their fields, and
-    which of them it has, in its order.
+    """Return the arrays of the trie by their field names, and which names it has, in its order.
 
-    words  int32[n, L]  of each name: ids, the rarest words have the smallest; NONE behind the last
-           one
+    words  int32[n, L]  the ids of the words of each of n names: rarer words have smaller ids; NONE
+           behind the last word
     concepts, kinds, is_qualified  int32[n], uint8[n], uint8[n]  of each name
 
-    Of names of a concept that are the same sequence it has the one that its kind puts first, the
-    shorter one of two; of sequences that more than CONCEPTS_A_NAME_MAX concepts share none.
+    If several names of a concept are the same sequence, the trie has the one whose kind comes
+    first, and of these one without a qualifier first. Sequences that more than CONCEPTS_A_NAME_MAX
+    concepts share are left out.
     """
     sets = np.sort(words, axis=1)  # the distinct words of each name, ascending
     sets[:, 1:][sets[:, 1:] == sets[:, :-1]] = NONE
@@ -116,7 +117,7 @@ def build_trie(
     words = words[order]
     concepts = concepts[order]
     is_new = np.ones(len(order), bool)
-    is_new[1:] = (words[1:] != words[:-1]).any(axis=1)  # of another node are other words
+    is_new[1:] = (words[1:] != words[:-1]).any(axis=1)  # different nodes have different words
     is_other = is_new.copy()
     is_other[1:] |= concepts[1:] != concepts[:-1]
     order = order[is_other]
@@ -151,8 +152,9 @@ def build_trie(
 
 
 def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
-    """Return the arrays of the nodes, level after level, and the
-    node of each set; the sets are sorted.
+    """Return the arrays of the nodes, level after level, and the node of each set.
+
+    The sets must be sorted.
     """
     n = len(sets)
     leaf = np.zeros(n, np.int64)
@@ -183,11 +185,11 @@ def _nodes(sets: I32, n_words: int) -> tuple[dict[str, NDArray[Any]], I64]:
 
 
 def check_trie(trie: NameTrie) -> None:
-    """Raise Corrupt unless kernels may read these arrays: a search stays
-    on the words of its text, and ends.
+    """Raise Corrupt unless kernels may read these arrays safely.
 
-    The table of words, types, lengths and bounds of the arrays are checked before. Cost: a sort of
-    the words of all sequences, and one of the concepts.
+    A search must stay on the words of its text, and must end. The table of words, types, lengths
+    and bounds of the arrays are checked before this. Cost: a sort of the words of all sequences,
+    and one of the concepts.
     """
     n_nodes = len(trie.node_word)
     nodes = np.arange(len(trie.node_word))
@@ -230,29 +232,29 @@ def check_trie(trie: NameTrie) -> None:
 def _check_sets(trie: NameTrie, node_of: I64, parent: I64) -> None:
     """Raise Corrupt unless the words of each sequence are those on the path to its node.
 
-    A search takes the words of a sequence for words that the text has: it has those on the path.
+    A search assumes that the text has the words of a sequence, because it has those on the path.
 
-    node_of, parent  of each sequence its node, of each node the one above, -1 at a root
+    node_of, parent  the node of each sequence; the parent of each node, -1 at a root
     """
     n = len(node_of)
     owner = np.repeat(np.arange(n), np.diff(trie.sequence_words_ptr))
-    # each word of a sequence once
+    # pairs of a sequence and a word, each once
     pairs = np.unique(owner.astype(np.int64) << 32 | trie.sequence_words)
     owner = pairs >> 32
     words = (pairs & NONE).astype(np.int32)
     last = offsets(np.bincount(owner, minlength=n))
-    node = node_of  # of each sequence its greatest word, which leads to its node
-    left = last[1:] - 1
+    node = node_of  # the greatest word of a sequence leads to its node
+    remaining = last[1:] - 1
     sequences = np.arange(n)
     while len(sequences):
-        has_word = left >= last[sequences]
+        has_word = remaining >= last[sequences]
         if (
             not np.array_equal(has_word, node >= 0)
-            or (words[left[has_word]] != trie.node_word[node[has_word]]).any()
+            or (words[remaining[has_word]] != trie.node_word[node[has_word]]).any()
         ):
             raise Corrupt(
                 "names.sequence_words.npy", "the words on the path to the sequence's node", "others"
             )
         sequences = sequences[has_word]
         node = parent[node[has_word]]
-        left = left[has_word] - 1
+        remaining = remaining[has_word] - 1

@@ -1,4 +1,4 @@
-"""What the command line and the service do with files: train, evaluate, tune."""
+"""Work on files that the command line and the service share: training, evaluating, tuning."""
 
 from xylem_store import face_of
 

@@ -1,6 +1,4 @@
-"""Calibrate a version: fit the probability that a label is true to
-held-out rows, and publish it anew.
-"""
+"""Calibrate a version: fit probabilities to held-out rows, and publish the version with them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,53 +42,53 @@ from xylem_store import (
     read_report,
 )
 
-# how many predictions of each row are fitted: more than are shown, for low thresholds too
+# predictions of each row that are fitted: more than are shown, because low thresholds use them
 FITTED_TOP_R = 20
 ROWS_MIN = 100
-"""Rows that a fit takes, at least."""
+"""The fewest rows that a calibration is fitted to."""
 
 
 class CalibrationFit(NamedTuple):
-    """A calibration, fitted to all rows, and how reliable scores are without and with one.
+    """A calibration fitted to all rows, and the reliability of scores without and with one.
 
-    source         the file of these rows, as the origin of a version tells it
-    before, after  of the first TOP_R labels of each row; after: each half of the rows by a fit to
-                   the other half, so that no row is measured by what was fitted to it
-    n_pairs        predictions that were fitted
+    source       the file of these rows, as a version's origin records it
+    n_pairs      number of predictions that were fitted
+    bins_before  reliability of the first TOP_R labels of each row, without a calibration
+    bins_after   the same with a calibration. Each half of the rows is measured with a fit to the
+                 other half, so that no row is measured with what was fitted to it.
     """
 
     calibration: Calibration
     source: DataInfo
     n_pairs: int
-    before: list[ReliabilityBin]
-    after: list[ReliabilityBin]
+    bins_before: list[ReliabilityBin]
+    bins_after: list[ReliabilityBin]
 
     @property
     def errors(self) -> dict[str, float]:
-        """Return the expected calibration errors, 0 to 1, `before` and `after`."""
-        both = {"before": self.before, "after": self.after}
+        """Return the expected calibration errors, 0 to 1, as "before" and "after"."""
+        both = {"before": self.bins_before, "after": self.bins_after}
         return {name: calibration_error(bins) or 0.0 for name, bins in both.items()}
 
 
 def refuse_link(model: Model) -> None:
-    """Raise BadParameter for a model whose probabilities are exact, and sum to 1 over
-    the labels.
-    """
+    """Raise BadParameter for a model whose probabilities are exact and sum to 1 over the labels."""
     if model.manifest.link == "softmax":
         raise BadParameter(
             f"calibrate: expected a model that scores each label by itself, found one of "
             f"{model.manifest.trainer.name}: its probabilities sum to 1 over the labels, and "
-            "would not after"
+            "calibrated ones would not"
         )
 
 
 def fit_to_rows(
     model: Model, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> CalibrationFit:
-    """Fit a calibration of a model's own scores to rows that it was not trained on.
+    """Fit a calibration of a model's uncalibrated scores to rows that it was not trained on.
 
-    A model that is calibrated already is fitted anew. Raises BadData for too few rows, BadParameter
-    for a model that cannot be calibrated. Cost: a prediction a row.
+    The calibration that the model may have is ignored. Raises BadData for too few rows, rows that
+    the model was trained on, and rows of which no prediction is true; BadParameter for a model that
+    cannot be calibrated. Cost: a prediction for each row.
     """
     refuse_link(model)
     source = labelled.source
@@ -98,62 +96,66 @@ def fit_to_rows(
     assert source is not None, (
         "expected rows of a file: windows of words are of models that are refused"
     )
-    known = [model.manifest, *model.manifest.members]
-    if any(source.sha256 == manifest.data.sha256 for manifest in known):
+    training_manifests = [model.manifest, *model.manifest.members]
+    if any(source.sha256 == manifest.data.sha256 for manifest in training_manifests):
         raise BadData(
             "calibrate: expected rows that the model was not trained on, found those that it "
             "was trained on"
         )
     if n_rows < ROWS_MIN:
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
-    own = replace(model, arrays=_without_calibration(model.arrays))
+    uncalibrated = replace(model, arrays=_without_calibration(model.arrays))
     on_progress("fit", 0, 1)
-    found = make_predictor(own).predict(labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads)
-    are_true = mark_true(PredictedRows(found.ptr, found.labels), labelled.labels)
+    predictions = make_predictor(uncalibrated).predict(
+        labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads
+    )
+    are_true = mark_true(PredictedRows(predictions.ptr, predictions.labels), labelled.labels)
     if not are_true.any():
         raise BadData(
             f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows"
         )
-    is_shown = ranks_of(found.ptr) < TOP_R
+    is_shown = ranks_of(predictions.ptr) < TOP_R
     in_half = np.zeros(n_rows, np.bool_)
     in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
-    in_half = in_half[rows_of(found.ptr)]
-    honest = found.scores.copy()
+    in_half = in_half[rows_of(predictions.ptr)]
+    cross_fitted = predictions.scores.copy()
     for fitted in (in_half, ~in_half):
         if fitted.any():
-            by_half = fit_calibration(found.scores[fitted], are_true[fitted])
-            honest[~fitted] = apply_calibration(by_half, found.scores[~fitted])
+            by_half = fit_calibration(predictions.scores[fitted], are_true[fitted])
+            cross_fitted[~fitted] = apply_calibration(by_half, predictions.scores[~fitted])
     fit = CalibrationFit(
-        fit_calibration(found.scores, are_true),
+        fit_calibration(predictions.scores, are_true),
         source,
-        len(found.labels),
-        reliability(found.scores[is_shown], are_true[is_shown]),
-        reliability(honest[is_shown], are_true[is_shown]),
+        len(predictions.labels),
+        reliability(predictions.scores[is_shown], are_true[is_shown]),
+        reliability(cross_fitted[is_shown], are_true[is_shown]),
     )
     on_progress("fit", 1, 1)
     return fit
 
 
 def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any]) -> Draft:
-    """Return a draft with a calibration, in place of the one it has if it has one.
+    """Return a draft with a calibration, which replaces the one that the draft may have.
 
-    origin  the other fields of its origin
+    origin  the other fields of the draft's origin
 
-    Its F-measures, and what its report has of a validation file, are left out: they are of other
-    scores.
+    The draft's F-measures, and the part of its report on a validation file, are left out: they were
+    measured on other scores.
     """
-    about = {
+    facts = {
         **fit.source._asdict(),
         "knots": len(fit.calibration.x),
         "predictions": fit.n_pairs,
-        **{f"error_{when}": error for when, error in fit.errors.items()},
+        **{f"error_{stage}": error for stage, error in fit.errors.items()},
     }
     extra = _without_calibration(draft.extra)
     extra.update(group_of(CALIBRATION, fit.calibration))
     if REPORT in extra:
-        told = {name: part for name, part in read_report(extra).items() if name != "validation"}
-        extra[REPORT] = json_array(REPORT, told)
-    extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: about})
+        report_parts = {
+            name: part for name, part in read_report(extra).items() if name != "validation"
+        }
+        extra[REPORT] = json_array(REPORT, report_parts)
+    extra[ORIGIN] = json_array(ORIGIN, {**origin, CALIBRATION: facts})
     metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
     return replace(draft, metrics=metrics, extra=extra)
 
@@ -170,7 +172,7 @@ def calibrate_and_publish(
     """Publish a version once more, calibrated on a labelled file, as the model's `latest`.
 
     Returns the keys of `xylem calibrate --json`. Raises BadInput for a file that cannot be used,
-    the one that the version was trained on among them, and StoreError.
+    such as the one that the version was trained on, and StoreError.
     """
     store.prepare()
     model = store.open(name, reference)
@@ -190,8 +192,8 @@ def calibrate_and_publish(
         "knots": len(fit.calibration.x),
         "calibration_error": fit.errors,
         "reliability": {
-            "before": [each._asdict() for each in fit.before],
-            "after": [each._asdict() for each in fit.after],
+            "before": [reliability_bin._asdict() for reliability_bin in fit.bins_before],
+            "after": [reliability_bin._asdict() for reliability_bin in fit.bins_after],
         },
     }
 

@@ -1,6 +1,6 @@
-"""Reports of versions and evaluations as pictures, and as a page of HTML.
+"""Draw reports of versions and evaluations as pictures, and write them as a page of HTML.
 
-matplotlib, an extra, is imported when they are drawn.
+matplotlib, an extra, is imported only when something is drawn.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
-    """Draw what a report has into PNG files of a directory; return them.
+    """Draw the parts of a report as PNG files in a directory; return the files.
 
     Decision trees: criteria.png and error.png (against the number of splits), objective.png (J,
-    balance and purity by depth). Learned trees: updates.png (J of the first levels as a share of J*
-    at each update, and the share of labels that it moved: Jernite et al. 2017, section 5). Label
-    trees: features.png and alpha.png (features used by depth, and the ratio to the depth above).
-    Raises BadInput without matplotlib, and where there can be no such directory.
+    balance and purity by depth). Learned trees: updates.png (at each update, J of the first levels
+    as a share of J*, and the share of labels that the update moved: Jernite et al. 2017, section
+    5). Label trees: features.png and alpha.png (features used by depth, and the ratio to the depth
+    above). Raises BadInput without matplotlib, and if the directory cannot be made.
     """
     _make_directory(out)
     charts: list[tuple[str, list[dict[str, float]], str, list[str], str]] = []
@@ -57,10 +57,10 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
         if not points:
             continue
         figure, axes = new_chart()
-        for each in names:
-            at = [point[x] for point in points]
-            values = [point[each] for point in points]
-            axes.plot(at, values, marker=".", label=each.replace("_", " "))
+        for curve in names:
+            positions = [point[x] for point in points]
+            values = [point[curve] for point in points]
+            axes.plot(positions, values, marker=".", label=curve.replace("_", " "))
         axes.set(title=title, xlabel=x, ylabel=y)
         axes.grid(alpha=0.3)
         axes.legend()
@@ -70,7 +70,7 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
 
 
 def _make_directory(out: Path) -> None:
-    """Make a directory where there is none. Raises BadInput."""
+    """Make a directory if it does not exist. Raises BadInput."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -79,8 +79,9 @@ def _make_directory(out: Path) -> None:
 
 
 def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], list[str]]:
-    """Return the points of a learned tree's curves, and their names; a
-    level that is not there yet is nan.
+    """Return the points of a learned tree's curves, and the names of the curves.
+
+    A level that does not exist yet is nan.
     """
     n_levels = min(3, max(len(update["levels"]) for update in updates))
     names = [f"J, level {level}" for level in range(n_levels)]
@@ -98,8 +99,7 @@ def new_chart() -> tuple[Figure, Axes]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise BadInput(
-            "expected matplotlib to draw with (pip install xylem-serve[report]), found "
-            f"none: {error}"
+            f"drawing needs matplotlib: pip install 'xylem-serve[report]' ({error})"
         ) from error
     figure = Figure(figsize=(7.0, 4.5), dpi=120, layout="constrained")  # inches
     return figure, figure.subplots()
@@ -124,13 +124,18 @@ def draw_bands(bands: Sequence[Band]) -> str:
 def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
     """Return the reliability diagram as an SVG element. Raises BadInput without matplotlib."""
     figure, axes = new_chart()
-    low = [each.low for each in bins]
-    width = [each.high - each.low for each in bins]
+    low = [reliability_bin.low for reliability_bin in bins]
+    width = [reliability_bin.high - reliability_bin.low for reliability_bin in bins]
     axes.bar(
-        low, [each.share_true for each in bins], width, align="edge", alpha=0.4, label="share true"
+        low,
+        [reliability_bin.share_true for reliability_bin in bins],
+        width,
+        align="edge",
+        alpha=0.4,
+        label="share true",
     )
-    means = [each.mean_score for each in bins]
-    shares = [each.share_true for each in bins]
+    means = [reliability_bin.mean_score for reliability_bin in bins]
+    shares = [reliability_bin.share_true for reliability_bin in bins]
     axes.plot(means, shares, marker="o", label="share true at the mean score")
     axes.plot([0, 1], [0, 1], linestyle="--", color="grey", label="scores that are probabilities")
     axes.set(xlabel="score", ylabel="share of labels that are true", xlim=(0, 1), ylim=(0, 1))
@@ -140,16 +145,18 @@ def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
 
 
 def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
-    """Return precision against recall, some thresholds named, as an SVG element.
+    """Return a curve of precision against recall, with some thresholds named, as an SVG element.
 
     Raises BadInput without matplotlib.
     """
     figure, axes = new_chart()
-    known = [(point, point.precision) for point in points if point.precision is not None]
+    measured = [(point, point.precision) for point in points if point.precision is not None]
     axes.plot(
-        [point.recall for point, _ in known], [precision for _, precision in known], marker="."
+        [point.recall for point, _ in measured],
+        [precision for _, precision in measured],
+        marker=".",
     )
-    for point, precision in known:
+    for point, precision in measured:
         if round(100 * point.threshold) in (10, 30, 50, 70, 90):
             axes.annotate(f"{point.threshold:.1f}", (point.recall, precision))
     axes.set(xlabel="recall, percent", ylabel="precision, percent", xlim=(0, 100), ylim=(0, 100))
@@ -158,16 +165,17 @@ def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
 
 
 def _svg(figure: Figure, salt: str) -> str:
-    """Return a figure as an SVG element: the same bytes each time,
-    text as text, nothing from elsewhere.
+    """Return a figure as an SVG element, with the same bytes each time.
+
+    Text stays text, and nothing is loaded from elsewhere.
     """
     from matplotlib import rc_context
 
     out = io.StringIO()
-    # the salt keeps ids of figures apart
+    # the salt keeps the ids of several figures on a page distinct
     with rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(out, format="svg", metadata=nothing)
+        no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(out, format="svg", metadata=no_metadata)
     text = out.getvalue()
     return text[text.index("<svg") :]
 
@@ -175,7 +183,7 @@ def _svg(figure: Figure, salt: str) -> str:
 FILE_NAME = "report.html"
 
 LABELS_MAX = 50
-"""So many labels are listed: those by which the most decisions went wrong."""
+"""At most so many labels are listed: those with the most wrong decisions."""
 
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 
@@ -200,9 +208,7 @@ svg {{ max-width: 100%; height: auto; }}
 
 
 class PageSubject(NamedTuple):
-    """What a page is about: the version with the names of its
-    labels, and the file it was measured on.
-    """
+    """The subject of a page: a version, the names of its labels, and the file of the figures."""
 
     version: str
     data: str
@@ -210,9 +216,10 @@ class PageSubject(NamedTuple):
 
 
 def prepare_files(table: Path | None, page: Path | None) -> None:
-    """Make the directory of a page.
+    """Check the file of a table, and make the directory of a page, before anything is measured.
 
-    Raises BadInput where a file cannot be written: before it is measured.
+    Raises BadParameter for a file that cannot be written, and BadInput for a directory that cannot
+    be made or without matplotlib.
     """
     if table is not None:
         if table.suffix not in SUFFIXES:
@@ -220,9 +227,9 @@ def prepare_files(table: Path | None, page: Path | None) -> None:
                 f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {table.name!r}"
             )
         if table.is_dir() or not table.parent.is_dir():
-            found = "a directory" if table.is_dir() else "no such directory"
+            fault = "a directory" if table.is_dir() else "no such directory"
             raise BadParameter(
-                f"--per-label: expected a file in a directory that is there, found {found}: {table}"
+                f"--per-label: expected a file in a directory that is there, found {fault}: {table}"
             )
     if page is not None:
         new_chart()
@@ -232,9 +239,9 @@ def prepare_files(table: Path | None, page: Path | None) -> None:
 def write_files(
     table: Path | None, page: Path | None, subject: PageSubject, evaluation: Evaluation
 ) -> dict[str, str]:
-    """Write the files that are wanted; return their names, by what they are.
+    """Write the requested files; return their names, under "per_label" and "report".
 
-    Raises BadInput without matplotlib, OSError.
+    Raises BadInput without matplotlib, and OSError.
     """
     written: dict[str, str] = {}
     if table is not None:
@@ -248,50 +255,52 @@ def write_files(
 
 
 def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
-    """Return the page. Names of labels, files and models are text in it, whatever they hold."""
+    """Return the page. Names of labels, files and models are escaped, whatever they contain."""
     report = evaluation.report
     title = f"{subject.version} on {subject.data}"
-    at = (
+    threshold_text = (
         "the tuned thresholds"
         if report["threshold"] == "tuned"
         else f"a threshold of {report['threshold']}"
     )
     bands = ["<p>Nobody knows how often the labels of this version occurred in training.</p>"]
-    if found := report["bands"]:
+    if band_figures := report["bands"]:
         bands = [
-            draw_bands(found),
-            _table(list(found[0]), [tuple(band.values()) for band in found]),
+            draw_bands(band_figures),
+            _table(list(band_figures[0]), [tuple(band.values()) for band in band_figures]),
         ]
     reliability = ["<p>Nothing was predicted.</p>"]
     error = report["calibration_error"]
     if error is not None:
         rows = [
-            (f"{each.low:.2f} to {each.high:.2f}", *each[2:]) for each in evaluation.reliability
+            (f"{reliability_bin.low:.2f} to {reliability_bin.high:.2f}", *reliability_bin[2:])
+            for reliability_bin in evaluation.reliability
         ]
         reliability = [
             "<p>The expected calibration error of the first five labels of each row is "
-            f"{error:.3f}: so far "
-            "are score and share of true labels apart, on average.</p>",
+            f"{error:.3f}: so far are score and share of true labels apart, on average.</p>",
             draw_reliability(evaluation.reliability),
             _table(("score", "labels", "mean score", "share true"), rows),
         ]
     unknown = list_unknown(report)
-    how = (
+    macro_note = (
         "In macro-F a label that is never true nor predicted counts as "
         f"{report['empty_label_convention']}"
     )
-    how += f"; those that the model does not know count as zero: {unknown}" if unknown else "."
+    macro_note += (
+        f"; those that the model does not know count as zero: {unknown}" if unknown else "."
+    )
     counts = evaluation.counts
-    wrong = counts.support + counts.predicted - 2 * counts.hits
+    n_wrong = counts.support + counts.predicted - 2 * counts.hits
     worst = [
         label
-        for label in np.argsort(-wrong, kind="stable")[:LABELS_MAX].tolist()
-        if wrong[label] > 0
+        for label in np.argsort(-n_wrong, kind="stable")[:LABELS_MAX].tolist()
+        if n_wrong[label] > 0
     ]
     parts = [
         _HEAD.format(title=escape(title)),
         f"<p>{report['rows']:,} rows. Shares are in percent; labels are decided at "
-        f"{escape(at)}.</p>",
+        f"{escape(threshold_text)}.</p>",
         _table(
             ("", *(f"@{k}" for k in KS)),
             [(m, *(report[f"{m}@{k}"] for k in KS)) for m in _RANKINGS],
@@ -300,7 +309,7 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
             ("macro-F", "micro-F", "instance-F", "recall@5"),
             [tuple(report[key] for key in ("macro_f", "micro_f", "instance_f", "R@5"))],
         ),
-        f"<p>{escape(how)}</p>",
+        f"<p>{escape(macro_note)}</p>",
         *([f"<p>{escape(report['note'])}</p>"] if "note" in report else []),
         "<h2>By frequency of the labels</h2>",
         *bands,
@@ -330,8 +339,10 @@ def _cell(value: object) -> str:
 
 
 COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
-"""In percent. Precision and recall of nothing are empty (null in .jsonl), and F
-of a label never true nor predicted.
+"""The columns of a table of labels; shares are in percent.
+
+Precision and recall of nothing are empty (null in .jsonl), and so is F of a label that is never
+true nor predicted.
 """
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -343,7 +354,7 @@ LabelLine = tuple[str, int, int, float | None, float | None, float | None, float
 def label_lines(
     names: NameTable, evaluation: Evaluation, labels: Iterable[int] | None = None
 ) -> Iterable[LabelLine]:
-    """Yield the values of COLUMNS for each label by its id, or for those asked for."""
+    """Yield the values of COLUMNS for each label by its id, or only for `labels`."""
     counts = evaluation.counts
     thresholds = evaluation.thresholds
     for i in range(names.n_names) if labels is None else labels:
@@ -355,13 +366,14 @@ def label_lines(
             _percent(hits, predicted),
             _percent(hits, support),
             _percent(2 * hits, support + predicted),
-            float(str(thresholds[i])),  # the fewest digits that say which float32 it is
+            float(str(thresholds[i])),  # the fewest digits that identify the float32
         )
 
 
 def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
-    """Write lines in the format of the suffix; the file is there
-    whole or not at all. Raises OSError.
+    """Write lines in the format of the file's suffix. Raises OSError.
+
+    The file is written whole or not at all.
     """
     with unfinished(file) as out:
         if file.suffix == ".jsonl":
@@ -378,11 +390,12 @@ def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
 
 
 def plain_cell(text: str) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula:
-    with ' before it, as OWASP advises.
+    """Return a text as a cell that no spreadsheet takes for a formula.
+
+    A ' is put before it, as OWASP advises.
     """
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def _percent(part: int, whole: int) -> float | None:
-    return round(100.0 * part / whole, 4) if whole else None
+def _percent(part: int, total: int) -> float | None:
+    return round(100.0 * part / total, 4) if total else None

@@ -1,6 +1,4 @@
-"""`features.kind=auto`: which features of texts predict best, tried on
-rows held out of the training rows.
-"""
+"""`features.kind=auto`: find the features of texts that predict best on held-out training rows."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +22,7 @@ from xylem.trainers import Trained, parse_parameters, train
 from xylem_store import I64, DataInfo, Draft, Model, TrainerInfo, build_names, model_of
 
 HELD_OUT_PARTS = 5
-"""One of so many parts is held out."""
+"""One of so many parts of the rows is held out."""
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
@@ -32,29 +30,32 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "words+chars": {"kind": "words+chars"},
     "chars": {"kind": "chars"},
 }
-"""What is tried, in the order in which it is taken where others are no better: the cheapest first,
-and characters beside words before characters alone, which cost hardly less.
+"""The features that are tried; of those that are equally good the first one is chosen.
+
+The cheapest come first, and characters beside words come before characters alone, which cost hardly
+less.
 """
 
 TRAINER = "label-tree"
-"""One tree of it judges the features, whatever trainer is to use them."""
+"""One tree of this trainer judges the features, whatever trainer is to use them."""
 
 TOLERANCE = 0.2
-"""The first candidate is taken whose precision is so near to the best one's, in percent."""
+"""The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
 ROWS_MIN = 50
 BLOCKS = 50
-"""The held-out rows are so many blocks of neighbours, or more."""
+"""The held-out rows are at least so many blocks of neighbouring rows."""
 
 _TIMED_TEXTS = 200
 
 
 class Tried(NamedTuple):
-    """What came of features on the held-out rows.
+    """The measurements of one candidate on the held-out rows.
 
     precision    the mean of P@1, P@3 and P@5, in percent
-    us_per_row   from a text to its labels on one thread, of which `features_us` are to its features
-    n_features   of the rows that were tried
+    us_per_row   microseconds from a text to its labels on one thread
+    features_us  the part of them that goes into making the features
+    n_features   number of features of the rows that were tried
     """
 
     features: str
@@ -65,7 +66,11 @@ class Tried(NamedTuple):
 
 
 class FeatureChoice(NamedTuple):
-    """Which features were taken, of those tried on so many rows, some of them held out."""
+    """The features that were chosen, and the candidates that were tried.
+
+    rows      number of rows that were used
+    held_out  number of them that were held out
+    """
 
     chosen: str
     rows: int
@@ -73,12 +78,16 @@ class FeatureChoice(NamedTuple):
     tried: list[Tried]
 
     def as_json(self, *, times: bool = True) -> dict[str, Any]:
-        """Return it as `xylem train --json` says it; without times:
-        the same for the same data and seed.
+        """Return it as `xylem train --json` has it.
+
+        times  whether measured times are included; without them the same data and seed give the
+               same values
         """
         left_out = () if times else ("us_per_row", "features_us")
         facts = [tried._asdict().items() for tried in self.tried]
-        tried = [{name: value for name, value in each if name not in left_out} for each in facts]
+        tried = [
+            {name: value for name, value in figures if name not in left_out} for figures in facts
+        ]
         return {**self._asdict(), "tried": tried}
 
 
@@ -92,40 +101,42 @@ def choose_features(
     """Return the parameters of the features that predict best, and what was tried.
 
     At most `auto.rows` rows are drawn; a fifth of them is held out. Deterministic but for the
-    times. Raises BadParameter for instances that are no texts and for fewer than ROWS_MIN rows.
+    times. Raises BadParameter for instances that are not texts and for fewer than ROWS_MIN rows.
     """
     if dataset.texts is None:
         raise BadParameter(
-            "features.kind: expected auto for texts, found instances of another kind"
+            "features.kind: expected texts with auto, found instances of another kind"
         )
     if dataset.n_rows < ROWS_MIN:
         raise BadParameter(
             f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
         )
-    held, rest = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
+    held_out, training = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
     tried = []
-    for done, (name, given) in enumerate(CANDIDATES.items()):
+    for done, (name, parameters) in enumerate(CANDIDATES.items()):
         on_progress("choose features", done, len(CANDIDATES))
-        tried.append(_try(name, _parameters(given, auto), rest, held, seed, crew))
+        tried.append(
+            _try_features(name, _parameters(parameters, auto), training, held_out, seed, crew)
+        )
     on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
-    best = max(found.precision for found in tried)
-    chosen = next(found.features for found in tried if found.precision >= best - TOLERANCE)
-    choice = FeatureChoice(chosen, held.n_rows + rest.n_rows, held.n_rows, tried)
+    best = max(outcome.precision for outcome in tried)
+    chosen = next(outcome.features for outcome in tried if outcome.precision >= best - TOLERANCE)
+    choice = FeatureChoice(chosen, held_out.n_rows + training.n_rows, held_out.n_rows, tried)
     return _parameters(CANDIDATES[chosen], auto), choice
 
 
-def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
-    fields = PARAMETERS[given["kind"]].model_fields  # characters have no stems
+def _parameters(candidate: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
+    fields = PARAMETERS[candidate["kind"]].model_fields  # characters have no stems
     shared = auto.model_dump(include=fields.keys() - {"rows"})
-    return parameters_of({**shared, **given})
+    return parameters_of({**shared, **candidate})
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
-    """Return the rows that are held out, a fifth of those that are drawn,
-    and those to learn from; ascending.
+    """Return the rows that are held out, a fifth of those drawn, and the rows to learn from.
 
-    Neighbours in a file are often alike, as the packages of one program: they are held out in
-    blocks, for features that only know a neighbour again would win otherwise.
+    Both are ascending. Neighbours in a file are often alike, such as the packages of one program.
+    Therefore rows are held out in blocks: otherwise features that only recognise a neighbour would
+    win.
     """
     rng = np.random.default_rng(seed)
     n_drawn = min(n_rows, rows_max)
@@ -134,44 +145,55 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:
     starts = rng.permutation(-(-n_rows // block))
     order = (starts[:, None] * block + np.arange(block)).ravel()
     order = order[order < n_rows]
-    held = order[:n_held]
-    others = order[n_held:]
-    return np.sort(held), np.sort(rng.permutation(others)[: n_drawn - n_held])
+    held_out = order[:n_held]
+    remainder = order[n_held:]
+    return np.sort(held_out), np.sort(rng.permutation(remainder)[: n_drawn - n_held])
 
 
-def _try(
-    name: str, parameters: FeatureParameters, rest: Dataset, held: Dataset, seed: int, crew: Crew
+def _try_features(
+    name: str,
+    parameters: FeatureParameters,
+    training: Dataset,
+    held_out: Dataset,
+    seed: int,
+    crew: Crew,
 ) -> Tried:
-    """Return what features make of the held-out rows, learnt from the rest."""
-    assert held.texts is not None
-    featurizer, rows = fit_featurizer(rest, parameters, crew)
-    trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, crew.threads)
-    predictor = make_predictor(trial_model(trained, rest.labels.n_labels, featurizer.n_features))
-    held_rows = featurizer.transform_dataset(held)
-    options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
-    predictor.predict(held_rows.cut(0, 1), options, 1)  # compiles
+    """Return how good features are on the held-out rows, after training on the other rows."""
+    assert held_out.texts is not None
+    featurizer, rows = fit_featurizer(training, parameters, crew)
+    trained = train(
+        TRAINER, parse_parameters(TRAINER, []), rows, training.labels, seed, crew.threads
+    )
+    predictor = make_predictor(
+        trial_model(trained, training.labels.n_labels, featurizer.n_features)
+    )
+    held_rows = featurizer.transform_dataset(held_out)
+    options = PredictOptions(top_r=min(max(KS), training.labels.n_labels))
+    # this compiles the kernels, so that no compilation is timed
+    predictor.predict(held_rows.cut(0, 1), options, 1)
     start = time.perf_counter()
-    found = predictor.predict(held_rows, options, 1)
-    search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
+    predictions = predictor.predict(held_rows, options, 1)
+    search_us = 1e6 * (time.perf_counter() - start) / held_out.n_rows
     figures = ranking_metrics(
-        PredictedRows(found.ptr, found.labels),
-        Truth(held.labels, held.unknown_labels),
-        np.ones(held.labels.n_labels),
+        PredictedRows(predictions.ptr, predictions.labels),
+        Truth(held_out.labels, held_out.unknown_labels),
+        np.ones(held_out.labels.n_labels),
     )
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
-    taken = []
-    for text in held.texts[:_TIMED_TEXTS]:
+    seconds = []
+    for text in held_out.texts[:_TIMED_TEXTS]:
         start = time.perf_counter()
         featurizer.transform_texts([text])
-        taken.append(time.perf_counter() - start)
-    features_us = 1e6 * median(taken)
+        seconds.append(time.perf_counter() - start)
+    features_us = 1e6 * median(seconds)
     total_us = round(features_us + search_us, 1)
     return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
 
 
 def trial_model(trained: Trained, n_labels: int, n_features: int, trainer: str = TRAINER) -> Model:
-    """Return what was trained as a model that is never published;
-    its labels are named by their ids.
+    """Return a trained ensemble as a model that is never published.
+
+    Its labels are named by their ids.
     """
     draft = Draft(
         kind=trained.kind,

@@ -1,5 +1,6 @@
-"""`xylem combine`: versions and names of concepts made one version, whose
-ranker is fitted to labelled rows.
+"""`xylem combine`: make one version of several versions and of names of concepts.
+
+A ranker, fitted to labelled rows, orders the labels that the members and the names propose.
 
 Source of the idea: Annif's fusion backends (Suominen, Inkinen and Lehtinen 2022, "Annif and Finto
 AI"), and re-ranking of candidates by boosted trees (Burges 2010, "From RankNet to LambdaRank to
@@ -63,17 +64,18 @@ RANKERS = ("auto", "boosted", "linear")
 
 @dataclass(frozen=True)
 class CombineRequest:
-    """What to combine, and how.
+    """A request to combine versions: what to combine, and how.
 
     members     names and references of versions in the store
     data        labelled rows that no member was trained on
-    vocabulary  a file of concepts, whose names are found in texts; None: no names are
+    vocabulary  a file of concepts whose names are searched for in texts; None: there are no names
     language    of the names; None: all
-    by          what labels are: "uri", "notation", or a language, in which they are the names
-    candidates  labels of each member that are ranked; beam_width: of the members' searches
-    rerank      the rows that the first member was trained on: near ones rank candidates, if that
-                gains
+    key_kind    what labels are: "uri", "notation", or a language, in which they are the names
+    candidates  number of labels of each member that are ranked
+    beam_width  of the members' searches
     ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
+    rerank      the rows that the first member was trained on: near rows help to rank candidates, if
+                that gains
     origin, latest, made_for  as in TrainRequest
     """
 
@@ -81,7 +83,7 @@ class CombineRequest:
     data: Path
     vocabulary: Path | None = None
     language: str | None = None
-    by: str = URI
+    key_kind: str = URI
     candidates: int = 50
     beam_width: int = 3
     ranker: str = "auto"
@@ -96,10 +98,9 @@ class CombineRequest:
 def combine_and_publish(
     store: Store, model: str, request: CombineRequest, on_progress: OnProgress = no_progress
 ) -> dict[str, Any]:
-    """Publish the combination of versions of a store as a model's next
-    version; return what is told of it.
+    """Publish the combination of versions of a store as a model's next version; return a report.
 
-    The vocabulary becomes the model's label info where it has none.
+    The vocabulary becomes the model's label info if the model has none.
 
     Raises BadInput for members or rows that cannot be combined, and StoreError.
     """
@@ -107,11 +108,11 @@ def combine_and_publish(
     store.prepare()
     info = None
     if request.vocabulary is not None and store.label_info(model) is None:
-        info = read_label_info(request.vocabulary, request.by, request.language)
+        info = read_label_info(request.vocabulary, request.key_kind, request.language)
     members = [store.open(name, reference) for name, reference in request.members]
     concepts = None
     if request.vocabulary is not None:
-        concepts = read_concepts(request.vocabulary, request.language, request.by)
+        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
     check_members(members, request.language, concepts is not None)
     dataset = read_dataset(
         request.data, columns=request.columns, on_progress=partial(on_progress, "read")
@@ -148,14 +149,14 @@ def combine_dataset(
     request: CombineRequest,
     on_progress: OnProgress = no_progress,
 ) -> tuple[Draft, dict[str, Any]]:
-    """Return the combination of opened versions, which can be published, and what is told of it.
+    """Return the combination of opened versions as a draft, which can be published, and a report.
 
-    That is, by folds of the rows: "members", the figures of each alone, and "combined"; "rows",
-    "ranker", "warnings". The files that the request names are passed over: concepts and rows are at
-    hand.
+    The report has "members", the figures of each member alone, and "combined", both by folds of the
+    rows; "rows", "ranker", "warnings". The files that the request names are ignored, because
+    concepts and rows are passed directly.
 
-    trained_on  the rows that the first member was trained on: near ones rank candidates, if that
-                gains
+    trained_on  the rows that the first member was trained on: near rows help to rank candidates, if
+                that gains
 
     Raises BadInput. Deterministic.
     """
@@ -172,7 +173,7 @@ def combine_dataset(
     if concepts is not None:
         if dataset.texts is None:
             raise BadData(
-                "combine: expected texts, in which names of concepts are found, found none"
+                "combine: expected texts to look for names of concepts in, found other instances"
             )
         parameters = name_parameters_for(members, request.language)
         names = NamesToMatch(concepts, parameters, count_words(dataset.texts, parameters))
@@ -181,9 +182,9 @@ def combine_dataset(
         labels = renumbered(trained_on, parts.labels).labels
         parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
         if trained_on.sha256 != members[0].manifest.data.sha256:
-            shown = members[0].manifest.shown
+            member_name = members[0].manifest.shown
             warning = (
-                f"{trained_on.source}, whose rows rank candidates, is not what {shown} "
+                f"{trained_on.source}, whose rows rank candidates, is not what {member_name} "
                 "was trained on"
             )
             parts = replace(parts, warnings=[*parts.warnings, warning])
@@ -191,39 +192,39 @@ def combine_dataset(
     on_progress("features", 0, 1)
     labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
     on_progress("features", 1, 1)
-    return _fitted(parts, trial, labelled, request, on_progress)
+    return _fit_combination(parts, trial, labelled, request, on_progress)
 
 
-def _fitted(
+def _fit_combination(
     parts: CombinedParts,
     trial: Model,
     labelled: Labelled,
     request: CombineRequest,
     on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any]]:
-    """Return the combination with a ranker that is fitted to labelled rows of the trial."""
+    """Return the combination with a ranker that is fitted to labelled rows, and a report."""
     kind = request.ranker
     if kind == "auto":
         kind = "boosted" if labelled.n_rows >= BOOSTED_ROWS else "linear"
     predictor = make_predictor(trial)
     assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
-    found = candidates_of(predictor, labelled, on_progress)
+    candidates = candidates_of(predictor, labelled, on_progress)
     on_progress("fit", 0, 2)
-    margins = rank_by_folds(kind, found, request.seed)
+    margins = rank_by_folds(kind, candidates, request.seed)
     reranked = None
     if parts.near:
-        found, margins, reranked = near_or_not(kind, found, margins, request.seed)
+        candidates, margins, reranked = near_or_not(kind, candidates, margins, request.seed)
         parts = parts if reranked["kept"] else replace(parts, near={})
-    by_folds = best_of(found, margins)
+    by_folds = best_of(candidates, margins)
     on_progress("fit", 1, 2)
-    ranker = fit_ranker(kind, found, np.arange(labelled.n_rows), request.seed)
+    ranker = fit_ranker(kind, candidates, np.arange(labelled.n_rows), request.seed)
     on_progress("fit", 2, 2)
 
     def figures(ranked: PredictedRows) -> dict[str, float]:
         return ranking_figures(ranked, labelled.labels, labelled.unknown)
 
     alone = {
-        member.manifest.shown: figures(_of_member(found, i))
+        member.manifest.shown: figures(_member_ranking(candidates, i))
         for i, member in enumerate(parts.members)
     }
     report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
@@ -231,42 +232,48 @@ def _fitted(
     if reranked is not None:
         report["rerank"] = reranked
     warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
-    said: dict[str, Parameter] = {"ranker": kind}
+    parameters: dict[str, Parameter] = {"ranker": kind}
     if parts.name_parameters is not None:
-        said |= {"by": request.by, "language": request.language or ""}
-    draft = parts.draft(ranker, request.seed, said)
-    told = {"combined": report, **({"warnings": warnings} if warnings else {})}
+        parameters |= {"by": request.key_kind, "language": request.language or ""}
+    draft = parts.draft(ranker, request.seed, parameters)
+    stored_report = {"combined": report, **({"warnings": warnings} if warnings else {})}
     draft = replace(
         draft,
         data=labelled.source._replace(rows=draft.data.rows),
         metrics=report["combined"],
-        extra={**draft.extra, REPORT: json_array(REPORT, told)},
+        extra={**draft.extra, REPORT: json_array(REPORT, stored_report)},
     )
     return draft, {**report, "warnings": warnings}
 
 
-def _of_member(found: Candidates, number: int) -> PredictedRows:
-    """Return the ranking of a member alone."""
-    own = found.features[:, len(MEMBER_FEATURES) * number :]
-    is_own = own[:, 2] > 0
-    ptr = offsets(np.bincount(rows_of(found.ptr)[is_own], minlength=len(found.ptr) - 1))
-    part = Candidates(ptr, found.labels[is_own], found.features[is_own], found.are_true[is_own])
-    return best_of(part, -own[is_own, 1].astype(np.float64))
+def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
+    """Return the ranking of one member alone."""
+    member_features = candidates.features[:, len(MEMBER_FEATURES) * number :]
+    is_proposed = member_features[:, 2] > 0
+    ptr = offsets(
+        np.bincount(rows_of(candidates.ptr)[is_proposed], minlength=len(candidates.ptr) - 1)
+    )
+    part = Candidates(
+        ptr,
+        candidates.labels[is_proposed],
+        candidates.features[is_proposed],
+        candidates.are_true[is_proposed],
+    )
+    return best_of(part, -member_features[is_proposed, 1].astype(np.float64))
 
 
 def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
-    """Return what may be wrong with the rows that the ranker is fitted to."""
+    """Return warnings about the rows that the ranker is fitted to."""
     assert labelled.source is not None
-    found = [
+    warnings = [
         f"{member.manifest.shown} was trained on these rows: its scores are better there than "
         "elsewhere, and the ranker trusts it too much"
         for member in members
         if member.manifest.data.sha256 == labelled.source.sha256
     ]
     if n_unknown := len(labelled.unknown_names):
-        found.append(
+        warnings.append(
             f"no member has {n_unknown} of the labels of the rows, as "
-            f"{labelled.unknown_names[0]!r:.80}: "
-            "each counts as missed"
+            f"{labelled.unknown_names[0]!r:.80}: each counts as missed"
         )
-    return found
+    return warnings

@@ -1,6 +1,4 @@
-"""What a combined version is made of before it has a ranker:
-members, labels, and names of concepts.
-"""
+"""The parts of a combined version but for its ranker: members, labels, names of concepts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,19 +51,21 @@ from xylem_store import (
 )
 
 LEFT_OUT = (REPORT, ORIGIN, MADE_FOR, *AT_REST)
-"""How arrays of a member begin that tell of it, or are for training: they are of no
-use to answer.
+"""Prefixes of a member's arrays that are left out, since answering does not use them.
+
+They describe the member, or are for training.
 """
 
 
 @dataclass(frozen=True)
 class CombinedParts:
-    """A combined version but for its ranker.
+    """A combined version without its ranker.
 
-    labels   the vocabulary's concepts first, then labels of the members that it lacks
-    maps     of each member its labels' ids, NO_LABEL
-    near     arrays of near rows; none
-    counts   int64[K], training rows of each label; n_rows: all of them, of files that differ
+    labels   the vocabulary's concepts, then the labels of the members that it lacks
+    maps     for each member the ids of its labels here, NO_LABEL for those left out
+    near     arrays of near rows; empty if there are none
+    counts   int64[K], training rows of each label
+    n_rows   number of training rows of all members; a file counts once
     """
 
     members: Sequence[Model]
@@ -80,26 +80,29 @@ class CombinedParts:
     near: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def draft(self, ranker: Ranker, seed: int, parameters: Mapping[str, Parameter]) -> Draft:
-        """Return what can be published with a ranker; `parameters` are told besides
-        the parts' own.
+        """Return a draft with a ranker, which can be published.
+
+        parameters  recorded as the trainer's, besides those of the parts
         """
         manifests = tuple(member.manifest for member in self.members)
         extra: dict[str, NDArray[Any]] = {LABEL_COUNTS: self.counts}
         extra |= ranker_arrays(ranker, self.proposing, self.maps)
         for number, member in enumerate(self.members):
-            kept = {
+            member_arrays = {
                 name: array
                 for name, array in member.arrays.items()
                 if not name.startswith(LEFT_OUT)
             }
-            extra |= {f"{member_prefix(number)}{name}": array for name, array in kept.items()}
+            extra |= {
+                f"{member_prefix(number)}{name}": array for name, array in member_arrays.items()
+            }
         extra |= {**self.name_arrays, **self.near}
         features: dict[str, Any] = {}
         n_features = CombinedFeaturizer(self.members).n_features
         if self.name_parameters is not None:
             features = as_config(self.name_parameters)
             n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
-        own: dict[str, Parameter] = {
+        settings: dict[str, Parameter] = {
             "members": [member.manifest.shown for member in self.members],
             "candidates": self.proposing.candidates,
             "beam_width": self.proposing.beam_width,
@@ -109,7 +112,7 @@ class CombinedParts:
             link="logistic",
             weights=manifests[0].weights,
             n_features=n_features,
-            trainer=TrainerInfo("combine", {**own, **parameters}),
+            trainer=TrainerInfo("combine", {**settings, **parameters}),
             seed=seed,
             data=manifests[0].data._replace(rows=self.n_rows),
             metrics={},
@@ -132,16 +135,16 @@ class NamesToMatch(NamedTuple):
 def combined_parts(
     members: Sequence[Model], names: NamesToMatch | None, candidates: int, beam_width: int
 ) -> CombinedParts:
-    """Return what members and names make together.
+    """Return the parts of the combination of members and names.
 
-    Raises BadParameter for numbers out of range, BadData.
+    Raises BadParameter for numbers out of range, and BadData.
     """
-    for name, value, most in (
+    for name, value, limit in (
         ("candidates", candidates, CANDIDATES_MAX),
         ("beam_width", beam_width, BEAM_MAX),
     ):
-        if type(value) is not int or not 1 <= value <= most:
-            raise BadParameter(f"{name}: expected 1 to {most}, found {value!r:.40}")
+        if type(value) is not int or not 1 <= value <= limit:
+            raise BadParameter(f"{name}: expected 1 to {limit}, found {value!r:.40}")
     labels: dict[str, int] = (
         {} if names is None else {key: i for i, key in enumerate(names.concepts.keys)}
     )
@@ -150,20 +153,19 @@ def combined_parts(
     maps = []
     warnings = []
     for member in members:
-        own = all_names(member.labels)
+        member_labels = all_names(member.labels)
         ids = [
-            NO_LABEL if name in retired else labels.setdefault(name, len(labels)) for name in own
+            NO_LABEL if name in retired else labels.setdefault(name, len(labels))
+            for name in member_labels
         ]
         maps.append(np.array(ids, np.int32))
     n_kept = len(labels) - n_concepts
     if names is not None and n_kept:
         if not any(((of_member >= 0) & (of_member < n_concepts)).any() for of_member in maps):
             raise BadData(
-                "vocabulary: expected concepts that are labels of the members, found none "
-                f"of their {n_kept} "
-                f"labels, as {list(labels)[n_concepts]!r:.80}: say what labels are with "
-                "--by, uri, notation "
-                "or a language"
+                "vocabulary: expected concepts that are labels of the members, found none of "
+                f"their {n_kept} labels, as {list(labels)[n_concepts]!r:.80}: say what labels are "
+                "with --by, uri, notation or a language"
             )
         warnings.append(f"the vocabulary lacks {n_kept} of the members' labels: they are kept")
     n_retired = sum(int((of_member == NO_LABEL).sum()) for of_member in maps)
@@ -171,7 +173,7 @@ def combined_parts(
         warnings.append(
             f"{n_retired} of the members' labels are deprecated concepts: they are left out"
         )
-    counts, n_rows = _counted(members, maps, len(labels))
+    counts, n_rows = _training_counts(members, maps, len(labels))
     arrays = dict[str, NDArray[Any]]()
     parameters = None
     n_named = 0
@@ -197,31 +199,36 @@ def combined_parts(
 
 
 def name_parameters_for(members: Sequence[Model], language: str | None) -> NameParameters:
-    """Return how names become words: as a member's texts do, else by the stems of
-    their language.
-    """
+    """Return how names become words: as a member's texts do, else by stems of their language."""
     for member in members:
-        said: dict[str, Any] = {
+        word_forms: dict[str, Any] = {
             name: value for name, value in member.manifest.features.items() if name in WORD_FORMS
         }
-        if said.get("stem") or said.get("lemmas"):
-            return NameParameters(**{name: said[name] for name in said if name != "stop_words"})
+        if word_forms.get("stem") or word_forms.get("lemmas"):
+            return NameParameters(
+                **{name: word_forms[name] for name in word_forms if name != "stop_words"}
+            )
     try:
         return NameParameters(stem=None if language is None else language.partition("-")[0])
     except BadParameter:  # there is no stemmer of that language
         return NameParameters()
 
 
-def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tuple[I64, int]:
-    """Return the training rows of each label, int64[n_labels], and of all; a file counts once."""
+def _training_counts(
+    members: Sequence[Model], maps: Sequence[I32], n_labels: int
+) -> tuple[I64, int]:
+    """Return the number of training rows of each label, int64[n_labels], and of all labels.
+
+    A file that several members were trained on counts once.
+    """
     counts = np.zeros(n_labels, np.int64)
     n_rows = 0
-    seen = set()
+    counted_digests = set()
     for member, labels in zip(members, maps, strict=True):
         data = member.manifest.data
-        if data.sha256 in seen or LABEL_COUNTS not in member.arrays:
+        if data.sha256 in counted_digests or LABEL_COUNTS not in member.arrays:
             continue
-        seen.add(data.sha256)
+        counted_digests.add(data.sha256)
         n_rows += data.rows
         is_there = labels != NO_LABEL
         counts[labels[is_there]] += member.arrays[LABEL_COUNTS][is_there]
@@ -229,7 +236,7 @@ def _counted(members: Sequence[Model], maps: Sequence[I32], n_labels: int) -> tu
 
 
 def no_ranker(parts: CombinedParts) -> Ranker:
-    """Return a ranker for which all candidates are equal: what serves until one is fitted."""
+    """Return a ranker that ranks all candidates equal; it is used until one is fitted."""
     ids = np.empty(0, np.int32)
     numbers = np.empty(0, np.float32)
     n_features = candidate_features(len(parts.members), parts.proposing) + near_features(parts.near)
@@ -245,8 +252,9 @@ def no_ranker(parts: CombinedParts) -> Ranker:
 
 
 def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
-    """Return labelled rows whose labels have the ids of a table;
-    those that it lacks are unknown ones.
+    """Return labelled rows whose labels have the ids of a table.
+
+    Labels that the table lacks become unknown ones.
     """
     names = dataset.names
     ids = find_all(table, names)
@@ -268,33 +276,32 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
     names = [member.manifest.shown for member in members]
     for number, member in enumerate(members):
         manifest = member.manifest
-        shown = f"member {names[number]}"
+        subject = f"member {names[number]}"
         if names[number] in names[:number]:
-            raise BadParameter(f"{shown}: expected each version once, found it twice")
+            raise BadParameter(f"{subject}: expected each version once, found it twice")
         if manifest.kind == COMBINED:
             raise BadParameter(
-                f"{shown}: expected a version of trees, found a combined one: name its "
+                f"{subject}: expected a version of trees, found a combined one: name its "
                 "members instead"
             )
         if manifest.features["kind"] == ContextParameters.kind:
             raise BadParameter(
-                f"{shown}: expected a version that labels instances, found one that predicts "
+                f"{subject}: expected a version that labels instances, found one that predicts "
                 "the next word"
             )
         for name in WORD_FORMS:
-            found = manifest.features.get(name)
-            if str(found).endswith(FILE_SUFFIX):
+            setting = manifest.features.get(name)
+            if str(setting).endswith(FILE_SUFFIX):
                 continue
-            if language is not None and found not in (None, language, language.partition("-")[0]):
+            if language is not None and setting not in (None, language, language.partition("-")[0]):
                 raise BadParameter(
-                    f"{shown}: expected words of {language}, found features.{name} of {found}"
+                    f"{subject}: expected words of {language}, found features.{name} of {setting}"
                 )
     if has_names or len(CombinedFeaturizer(members).blocks) > 1:
         for member in members:
             if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
                 raise BadParameter(
-                    f"member {member.manifest.shown}: expected one that takes texts, or "
-                    "members whose "
-                    "features are all the same, found features of kind "
+                    f"member {member.manifest.shown}: expected one that takes texts, or members "
+                    "whose features are all the same, found features of kind "
                     f"{member.manifest.features['kind']}"
                 )

@@ -28,14 +28,14 @@ from xylem_store import F32, I64, Model, find_names
 
 
 class Contender(NamedTuple):
-    """An opened version, and its tuned thresholds, float32[K], if it has some."""
+    """An opened version, and its tuned thresholds, float32[K], if it has any."""
 
     model: Model
     thresholds: F32 | None
 
 
 class CompareRequest(NamedTuple):
-    """What to compare on, and how: `evaluation.bootstrap` says what resamples and seed are for."""
+    """A request to compare versions; `evaluation.bootstrap` explains resamples and seed."""
 
     data: Path
     empty: EmptyConvention = USUAL_EMPTY
@@ -46,7 +46,7 @@ class CompareRequest(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """What a version made of the file: rankings, and decisions where both versions are tuned."""
+    """The answers of a version on the file: rankings, and decisions if both versions are tuned."""
 
     labelled: Labelled
     ranked: PredictedRows
@@ -62,18 +62,21 @@ def compare(
 ) -> dict[str, Any]:
     """Return how two versions differ on a file, with the keys of `xylem compare --json`.
 
-    rows  those of the request's file as each takes them, where they are at hand
+    rows  the rows of the request's file, read for each version; None: they are read here
 
-    a, b       NAME@VERSION; rows, resamples, seed
+    The keys are:
+
+    a, b       NAME@VERSION
+    rows, resamples, seed  how it was measured
     metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in
                percent; p of the paired randomisation test, and real: whether p is at most 0.05.
-               macro_f is there if both versions are tuned
-    labels     how many both know, and how many only one of them; `neither`: those of the file that
-               none knows
-    note       why macro_f is not there, else null
+               macro_f is included if both versions are tuned
+    labels     how many labels both versions know, and how many only one of them; `neither`: how
+               many labels of the file none knows
+    note       why macro_f is missing, else null
 
-    Labels are told apart by name: one that a version does not know is one that it never predicts.
-    Macro-F is the mean over all labels that either knows. Raises BadInput.
+    Labels are matched by name: a label that a version does not know is one that it never predicts.
+    Macro-F is the mean over all labels that either version knows. Raises BadInput.
     """
     if not RESAMPLES_MIN <= request.resamples <= RESAMPLES_MAX:
         raise BadParameter(
@@ -82,17 +85,17 @@ def compare(
     names = b.model.labels
     ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
     n_new = int((ids < 0).sum())
-    # those that a does not know follow its own
+    # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
     _check_windows(a, b, n_new)
     untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
     sides = [
-        _predicted(side, not untuned, request, on_progress, labelled)
+        _predict_side(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
     _check_rows(sides, request.data)
     of_a, of_b = (row_figures(side.ranked, side.labelled.truth) for side in sides)
-    found = compare_rows(
+    differences = compare_rows(
         of_a,
         of_b,
         None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
@@ -114,7 +117,10 @@ def compare(
             "only_b": n_new,
             "neither": len(set.intersection(*(set(side.labelled.unknown_names) for side in sides))),
         },
-        "metrics": {name: {**each._asdict(), "real": each.real} for name, each in found.items()},
+        "metrics": {
+            name: {**difference._asdict(), "real": difference.real}
+            for name, difference in differences.items()
+        },
         "note": f"no macro-F: {' and '.join(untuned)} not tuned (xylem thresholds)"
         if untuned
         else None,
@@ -122,19 +128,22 @@ def compare(
 
 
 def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
-    """Raise BadData where rows are words: another vocabulary makes
-    other true labels of the same text.
+    """Raise BadData if rows are words and the vocabularies differ.
+
+    The same text then has other true labels in each.
     """
     kinds = [side.model.manifest.features["kind"] for side in (a, b)]
-    same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
-    if ContextParameters.kind in kinds and not same:
+    same_words = (
+        n_new == 0 and a.model.labels.n_names == b.model.labels.n_names and kinds[0] == kinds[1]
+    )
+    if ContextParameters.kind in kinds and not same_words:
         raise BadData(
             f"expected two models of next words that know the same words, found "
             f"{a.model.manifest.shown} and {b.model.manifest.shown}"
         )
 
 
-def _predicted(
+def _predict_side(
     side: Contender,
     decides: bool,
     request: CompareRequest,
@@ -152,48 +161,47 @@ def _predicted(
     decided = None
     if decides and side.thresholds is not None:
         thresholds = predictor.node_thresholds(side.thresholds)
-        found = predict_all(
+        decisions = predict_all(
             predictor,
             rows,
             thresholds,
             request.threads,
             lambda done: show("decide", done, rows.n_rows),
         )
-        decided = PredictedRows(*found)
+        decided = PredictedRows(*decisions)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
 
 
 def _check_rows(sides: list[_Side], data: Path) -> None:
-    """Raise BadData unless both versions read the file as the same rows with as many
-    true labels.
-    """
+    """Raise BadData unless both versions read the same rows, with as many true labels."""
     a, b = (np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in sides)
     if not np.array_equal(a, b):
         raise BadData(
             f"{data}: expected rows that both models read alike, found {len(a)} rows with "
-            f"{int(a.sum())} "
-            f"labels, and {len(b)} with {int(b.sum())}"
+            f"{int(a.sum())} labels, and {len(b)} with {int(b.sum())}"
         )
 
 
 def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
-    """Return the decisions of both over the labels that either
-    knows; `ids` are those of b's labels.
+    """Return the decisions of both versions over the labels that either knows.
+
+    ids    the ids of b's labels there; a's labels keep theirs
+    n_new  number of labels that only b knows
     """
     n_rows = a.labelled.n_rows
     n_labels = a.labelled.labels.n_labels
     hits = []
     predicted = []
     true = []
-    for side, named in ((a, np.arange(n_labels)), (b, ids)):
+    for side, label_ids in ((a, np.arange(n_labels)), (b, ids)):
         assert side.decided is not None
         labels = side.labelled.labels
         decided = side.decided
         is_true = mark_true(decided, labels)
         shape = (n_labels + n_new, n_rows)
         rows = rows_of(decided.ptr)
-        of = named[decided.labels]
-        hits.append(ones_at(rows[is_true], of[is_true], shape))
-        predicted.append(ones_at(rows, of, shape))
-        true.append(ones_at(rows_of(labels.indptr), named[labels.indices], shape))
+        decided_ids = label_ids[decided.labels]
+        hits.append(ones_at(rows[is_true], decided_ids[is_true], shape))
+        predicted.append(ones_at(rows, decided_ids, shape))
+        true.append(ones_at(rows_of(labels.indptr), label_ids[labels.indices], shape))
     return DecisionPair(hits, predicted, true[0].maximum(true[1]), empty)

@@ -23,11 +23,11 @@ from xylem.workflows.train import peak_memory_bytes
 def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
     """Return the keys of `xylem estimate --json` for a training file. Raises BadInput.
 
-    Of a training by steps on other machines "ray" says what a node holds for all its workers
-    (`node_bytes`), what a worker needs besides (`worker_bytes`), and what this process has taken to
-    read the same rows and to make the same trees (`driver_bytes`), to which the weights come. On a
-    stream "blocks" says what all nodes hold, or the disk (`held_bytes`), and the same of worker and
-    driver.
+    If the steps of the training run on other machines, "ray" has the memory that a node needs for
+    all its workers (`node_bytes`), what each worker needs besides (`worker_bytes`), and what this
+    process has used to read the same rows and to make the same trees (`driver_bytes`); the weights
+    come on top of the last. On a stream, "blocks" has what all nodes, or the disk, hold
+    (`held_bytes`), and the same of worker and driver.
     """
     chosen = request.chosen()
     crew = _Measuring(request.threads)
@@ -38,30 +38,33 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     tools = Tools(request.seed, crew, on_progress)
     if request.stream:
         source = prepare(request, chosen, crew, on_progress)
-        found = estimate_blocks(name, parameters, source, tools)
-        assert isinstance(parameters, ClassifierParameters)  # others have no blocks
+        figures = estimate_blocks(name, parameters, source, tools)
+        assert isinstance(parameters, ClassifierParameters)  # other trainers have no blocks
         worker = block_bytes(source.census.n_features, parameters.memory_mib, crew.most_rows)
         needs = {
             "held_bytes": crew.held_bytes,
             "worker_bytes": worker,
             "driver_bytes": peak_memory_bytes(),
         }
-        return {**found, "blocks": needs}
+        return {**figures, "blocks": needs}
     data = prepare_in_memory(request, chosen, crew, on_progress).data
-    found = estimate(name, parameters, data, tools)
+    figures = estimate(name, parameters, data, tools)
     if request.ray is None:
-        return found
+        return figures
     worker = find_trainer(name).worker_bytes(data, parameters)
     node = max(crew.most_bytes, n_bytes(data))
     return {
-        **found,
+        **figures,
         "ray": {"node_bytes": node, "worker_bytes": worker, "driver_bytes": peak_memory_bytes()},
     }
 
 
 class _Measuring(Crew):
-    """A crew that knows how large its largest step was, and all that
-    it held; rows of the largest block.
+    """A crew that measures its steps.
+
+    most_bytes  of its largest step
+    held_bytes  of all values that it held
+    most_rows   of the largest block
     """
 
     most_bytes = held_bytes = most_rows = 0

@@ -42,20 +42,19 @@ from xylem.workflows.labelled import Labelled, OnProgress
 from xylem_store import F32, Model, has_calibration, has_rerank
 
 TOP_R = 5
-"""What rankings are measured on, and what is timed."""
+"""The number of labels that rankings are measured on, and that are timed."""
 
 THRESHOLD_UNTUNED = 0.5
-"""What F-measures are taken at when a version has no tuned thresholds."""
+"""The threshold of F-measures if a version has no tuned thresholds."""
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
 
 NAMES_MAX = 20
-"""So many labels that the model does not know are named."""
+"""At most so many labels that the model does not know are named."""
 
 RERANKED = (
-    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is "
-    "predicted, F-measures "
-    "say nothing before xylem thresholds has tuned the version"
+    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, "
+    "F-measures say nothing before xylem thresholds has tuned the version"
 )
 """Why a version that re-ranks, and is not calibrated, has no F-measures after training."""
 
@@ -64,13 +63,13 @@ _SECONDS_MAX = 10.0
 
 
 class Evaluation(NamedTuple):
-    """What there is to tell of a version on labelled rows.
+    """The measurements of a version on labelled rows.
 
     report       the keys of `xylem evaluate --json`
-    counts       what was decided of each label
-    thresholds   float32[K], at which it was decided
+    counts       the decisions about each label
+    thresholds   float32[K], of these decisions
     reliability  scores of the first TOP_R labels of each row against the share that is true
-    sweep        what one threshold for all labels would give; empty unless asked for
+    sweep        precision and recall of one threshold for all labels; empty unless requested
     """
 
     report: dict[str, Any]
@@ -90,22 +89,22 @@ def evaluate_rows(
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
 ) -> Evaluation:
-    """Measure an opened version on labelled rows; return the keys of
-    `xylem evaluate --json`, and the rest.
+    """Measure an opened version on labelled rows.
 
-    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
-    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch,
-    on one thread, the median of some runs. `note` is there where F-measures say nothing.
+    Rankings are the first TOP_R labels of the default beam. F-measures are of the labels at
+    `thresholds`, float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`. `us_per_row` is
+    of a batch, on one thread, the median of some runs. The report has `note` if F-measures say
+    nothing.
 
-    `sweep` asks for the precision and recall of one threshold for all labels, which is an exact
-    search more.
+    sweep  whether precision and recall of one threshold for all labels are measured, which takes
+           one more exact search
     """
     predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
         predictor, model, labelled, threads, on_progress, thresholds, empty
     )
     note = note_on(model) if thresholds is None else None
-    at = (
+    decision_thresholds = (
         np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
         if thresholds is None
         else thresholds
@@ -122,58 +121,59 @@ def evaluate_rows(
             **({"note": note} if note else {}),
         },
         counts,
-        at,
+        decision_thresholds,
         bins,
         _sweep(predictor, labelled, threads, on_progress) if sweep else [],
     )
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
-    """Return what exact probabilities say of labelled rows.
+    """Return the figures of exact probabilities on labelled rows.
 
     log_loss             the mean of -log p over the true labels, in nats a label
     perplexity           exp(log_loss)
-    without_probability  how often a true label has none, since no training row carried it or the
-                         model does not know it; these are in neither mean
+    without_probability  how often a true label has no probability, because no training row carried
+                         it or the model does not know it; these are in neither mean
 
-    log_loss and perplexity are None where no true label has one.
+    log_loss and perplexity are None if no true label has a probability.
     """
     logs = predictor.score_labels(
         labelled.rows, labelled.labels.indptr, labelled.labels.indices
     ).logs
-    known = logs[np.isfinite(logs)].astype(np.float64)
-    log_loss = float(-known.mean()) if len(known) else None
+    finite_logs = logs[np.isfinite(logs)].astype(np.float64)
+    log_loss = float(-finite_logs.mean()) if len(finite_logs) else None
     return {
         "log_loss": log_loss,
         "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
-        "without_probability": len(logs) - len(known) + int(labelled.unknown.sum()),
+        "without_probability": len(logs) - len(finite_logs) + int(labelled.unknown.sum()),
     }
 
 
 def list_unknown(report: Mapping[str, Any]) -> str:
-    """Return how many labels the model does not know, and their
-    names, as one line; empty without any.
+    """Return the number and the names of labels that the model does not know, as one line.
+
+    The line is empty if there are none.
     """
     n_labels = report["unknown_labels"]
     names = report["unknown_label_names"]
-    more = ", ..." if n_labels > len(names) else ""
-    return f"{n_labels:,}: {', '.join(names)}{more}" if n_labels else ""
+    suffix = ", ..." if n_labels > len(names) else ""
+    return f"{n_labels:,}: {', '.join(names)}{suffix}" if n_labels else ""
 
 
 def note_on(model: Model) -> str | None:
-    """Return what to know about the metrics of a version that is not tuned, if there
-    is something.
-    """
+    """Return a note on the metrics of a version that is not tuned, or None."""
     return RERANKED if has_rerank(model.arrays) and not has_calibration(model.arrays) else None
 
 
 class ValidFigures(NamedTuple):
-    """What a version keeps of a validation file: its manifest's
-    metrics, and what its report has of it.
+    """The figures on a validation file that a version keeps.
+
+    metrics         of the manifest
+    report_figures  the "validation" part of the report
     """
 
     metrics: dict[str, float]
-    kept: dict[str, Any]
+    report_figures: dict[str, Any]
 
 
 def valid_figures(
@@ -183,10 +183,11 @@ def valid_figures(
     on_progress: OnProgress,
     thresholds: F32 | None = None,
 ) -> ValidFigures:
-    """Return what a version keeps of the figures on a validation file,
-    decided at its thresholds, if any.
+    """Return the figures on a validation file that a version keeps.
 
-    Its metrics are all that are in percent, but for F-measures of a version that re-ranks: see
+    thresholds  that decisions are made at, float32[K]; None: THRESHOLD_UNTUNED
+
+    Its metrics are all figures in percent, without F-measures of a version that re-ranks: see
     RERANKED.
     """
     predictor = make_predictor(model)
@@ -197,8 +198,10 @@ def valid_figures(
     metrics = {
         key: value for key, value in figures.items() if type(value) is float and key not in left_out
     }
-    kept = kept_figures(counts, bins, bands, model.labels)
-    return ValidFigures(metrics, {"rows": valid.n_rows, **kept, "threshold": THRESHOLD_UNTUNED})
+    stored_figures = kept_figures(counts, bins, bands, model.labels)
+    return ValidFigures(
+        metrics, {"rows": valid.n_rows, **stored_figures, "threshold": THRESHOLD_UNTUNED}
+    )
 
 
 def _measure(
@@ -210,18 +213,26 @@ def _measure(
     thresholds: F32 | None,
     empty: EmptyConvention,
 ) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
-    """Return figures in percent, what was decided of each label,
-    reliability, and figures of the bands.
+    """Return the measurements of a version on labelled rows.
+
+    They are the figures in percent, the decisions about each label, the bins of reliability, and
+    the figures of the bands.
     """
     rows = labelled.rows
     labels = labelled.labels
     label_counts = model.arrays.get("labels/counts")
-    found = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
-    ranked = PredictedRows(found.ptr, found.labels)
-    at = THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
+    predictions = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
+    ranked = PredictedRows(predictions.ptr, predictions.labels)
+    decision_thresholds = (
+        THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
+    )
     decided = PredictedRows(
         *predict_all(
-            predictor, rows, at, threads, lambda done: on_progress("decide", done, rows.n_rows)
+            predictor,
+            rows,
+            decision_thresholds,
+            threads,
+            lambda done: on_progress("decide", done, rows.n_rows),
         )
     )
     counts = count_labels(decided, labels)
@@ -236,7 +247,7 @@ def _measure(
     )
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
-    bins = reliability(found.scores, mark_true(ranked, labels))
+    bins = reliability(predictions.scores, mark_true(ranked, labels))
     return report, counts, bins, frequency_bands(ranked, counts, labels, label_counts, empty)
 
 
@@ -247,28 +258,32 @@ def _sweep(
     labels = labelled.labels
     counting = ThresholdSweep()
     first = 0
-    for found in predict_parts(
+    for predictions in predict_parts(
         predictor,
         rows,
         lambda: LEAST_THRESHOLD,
         threads,
         lambda done: on_progress("sweep", done, rows.n_rows),
     ):
-        last = first + len(found.ptr) - 1
+        last = first + len(predictions.ptr) - 1
         truth = labels.cut(first, last)
-        counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
+        counting.add(
+            predictions.scores, mark_true(PredictedRows(predictions.ptr, predictions.labels), truth)
+        )
         first = last
     return counting.points(labelled.n_true)
 
 
-def best_threshold(labelled: Labelled, found: Predictions) -> float:
-    """Return the threshold for all labels that has the most micro-F
-    among predictions of labelled rows.
+def best_threshold(labelled: Labelled, predictions: Predictions) -> float:
+    """Return the threshold for all labels that has the most micro-F on labelled rows.
 
-    found  the predictions that reach LEAST_THRESHOLD
+    predictions  of these rows, all that reach LEAST_THRESHOLD
     """
     counting = ThresholdSweep()
-    counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), labelled.labels))
+    counting.add(
+        predictions.scores,
+        mark_true(PredictedRows(predictions.ptr, predictions.labels), labelled.labels),
+    )
     return counting.best(labelled.n_true)
 
 

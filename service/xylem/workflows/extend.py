@@ -1,4 +1,4 @@
-"""`xylem extend`: labels added to a version, and thresholds that go on with its next one."""
+"""`xylem extend`: add labels to a version, and carry its thresholds over to the next version."""
 
 from dataclasses import replace
 
@@ -17,52 +17,54 @@ def extend_and_publish(
 ) -> TrainReport:
     """Publish a version with labels that its base does not have; the trainer is the base's.
 
-    Ids, names, features, calibration and all weights that no new label needs stay to the bit.
+    Ids, names, features, calibration, and all weights that no new label changes, stay to the bit.
     Raises as `train_and_publish`.
     """
     assert request.base is not None
     base = store.open(*request.base)
     trainer = base.manifest.trainer.name
-    wanted = replace(request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=())
-    check_base(base, wanted, "extend")
-    return train_and_publish(store, model, wanted, on_progress)
+    extension = replace(
+        request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=()
+    )
+    check_base(base, extension, "extend")
+    return train_and_publish(store, model, extension, on_progress)
 
 
-def carry_thresholds(store: Store, name: str, version: int, kept_in: ThresholdDatabase) -> bool:
-    """Give a version the thresholds of its parent, if they fit, unless it has some.
+def carry_thresholds(store: Store, name: str, version: int, database: ThresholdDatabase) -> bool:
+    """Give a version the thresholds of its parent if they fit, unless it has some.
 
-    They do where labels were added or got a leaf, which begin as untuned ones do, and where the
-    trees are the same; not where scores of one of them are calibrated alone. Returns whether it
-    did. Raises DatabaseUnavailable and StoreError.
+    They fit if the trees are the same, or if labels were added or got a leaf: these labels begin
+    like untuned ones. They do not fit if the scores of only one of the versions are calibrated.
+    Returns whether thresholds were carried over. Raises DatabaseUnavailable and StoreError.
     """
     model = store.open(name, version)
     parent = read_origin(model.arrays).get("parent") or {}
     if (
         parent.get("model") != name
-        or kept_in.load(name, version, model.manifest.digest) is not None
+        or database.load(name, version, model.manifest.digest) is not None
     ):
         return False
     number = int(parent["version"])
     n_labels = model.manifest.n_labels
     is_there = number in store.versions(name)
-    tuned = kept_in.load(name, number, store.manifest(name, number).digest if is_there else None)
+    tuned = database.load(name, number, store.manifest(name, number).digest if is_there else None)
     if tuned is None:
         return False
     n_old = len(tuned.thresholds)
-    before = store.open(name, number)
-    if has_calibration(before.arrays) != has_calibration(model.arrays):
+    parent_model = store.open(name, number)
+    if has_calibration(parent_model.arrays) != has_calibration(model.arrays):
         return False
-    gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(before)
+    gets_leaf = learnt_labels(model)[:n_old] & ~learnt_labels(parent_model)
     has_same_labels = n_labels == n_old and not gets_leaf.any()
-    if has_same_labels and tree_digest(before.ensemble) != tree_digest(model.ensemble):
+    if has_same_labels and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble):
         return False
     counters = no_counts(n_labels)
     bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)
     thresholds = thresholds_of(counters, tuned.start, bounds)
-    stays = np.flatnonzero(~gets_leaf)
-    thresholds[stays] = tuned.thresholds[stays]
-    for mine, old in zip(counters, tuned.counters, strict=True):
-        mine[stays] = old[stays]
+    unchanged = np.flatnonzero(~gets_leaf)
+    thresholds[unchanged] = tuned.thresholds[unchanged]
+    for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
+        new_counter[unchanged] = old_counter[unchanged]
     carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
-    kept_in.save(name, version, carried, model.manifest.digest)
+    database.save(name, version, carried, model.manifest.digest)
     return True

@@ -1,6 +1,4 @@
-"""Files as the rows that a trainer reads again and again: features
-of instances, or windows of words.
-"""
+"""Sources of training rows that read a file again and again: features, or windows of words."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -29,13 +27,13 @@ from xylem_store import I32, I64, DataInfo, NameTable, build_names
 
 
 class FileSource:
-    """A RowSource over a file, or over standard input, whose rows are seen once.
+    """A RowSource over a file, or over standard input, whose rows are read once.
 
-    Texts and names of features are hashed; ids stay as they are. Label ids follow the names sorted
-    by bytes.
+    Texts and names of features are hashed; ids of features stay as they are. Label ids follow the
+    names sorted by bytes.
 
-    The first pass over a file is made when the census is first asked for. After it `n_empty` says
-    how many rows have no feature.
+    The first pass over a file is made when the census is first used. After it `n_empty` is the
+    number of rows without a feature.
 
     Raises BadData and BadParameter as it reads. Memory: a block of the file and its rows.
     """
@@ -51,10 +49,11 @@ class FileSource:
         label_rows: I64 | None = None,
         crew: Crew | None = None,
     ) -> None:
-        """Make the rows of a stream; `featurizer` and `label_rows`, by
-        provisional id, are of rows before.
+        """Take a stream whose rows are to be made.
 
-        crew  who makes the rows of texts in a file; else this thread does
+        featurizer  of rows before; None: the first pass chooses one
+        label_rows  rows of each label, by provisional id, that were read before
+        crew        makes the rows of texts in a file; None: this thread does
         """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
@@ -69,25 +68,25 @@ class FileSource:
 
     @property
     def featurizer(self) -> Featurizer:
-        """Return what makes the rows; the first pass has chosen it."""
+        """Return the featurizer, which the first pass has chosen."""
         assert self._featurizer is not None
         return self._featurizer
 
     @property
     def names(self) -> NameTable:
-        """Return the names of the labels; numbers where they have none."""
+        """Return the names of the labels; numbers if they have no names."""
         return build_names(
             self.stream.label_names or [str(i) for i in range(len(self.census.label_rows))]
         )
 
     @property
     def data_info(self) -> DataInfo:
-        """Return what a manifest says of the data."""
+        """Return the description of the data for a manifest."""
         return DataInfo(self.stream.source, self.census.n_rows, self.stream.sha256)
 
     @property
     def warning(self) -> str | None:
-        """Return what the reader of the file says that may be wrong with it."""
+        """Return the warning of the file's reader, if there is one."""
         return self.stream.warning
 
     @property
@@ -105,24 +104,22 @@ class FileSource:
             yield from self._first_pass()
             return
         n_labels = len(self.census.label_rows)
-        for part, rows in self._with_rows(self.stream.parts()):
+        for part, rows in self._pair_with_rows(self.stream.parts()):
             yield TrainingSet(rows, part.labels._replace(n_labels=n_labels))
 
     def _first_pass(self) -> Iterator[TrainingSet]:
-        """Yield the rows while they are counted; find the labels,
-        choose the featurizer, check every line.
-        """
+        """Yield the rows and count them; find labels, choose the featurizer, check every line."""
         n_rows = n_nonzeros = n_labelled = 0
         label_rows = self._label_rows
         label_nonzeros = np.zeros(0, np.int64)
         parts = self.stream.parts(partial(self._on_progress, "read"))
-        for part, rows in self._with_rows(parts):
+        for part, rows in self._pair_with_rows(parts):
             counts = np.diff(rows.indptr)
-            label_rows = _added(label_rows, np.bincount(part.labels.indices))
+            label_rows = _add_padded(label_rows, np.bincount(part.labels.indices))
             of_label = np.bincount(
                 part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr))
             )
-            label_nonzeros = _added(label_nonzeros, of_label.astype(np.int64))
+            label_nonzeros = _add_padded(label_nonzeros, of_label.astype(np.int64))
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
@@ -136,48 +133,49 @@ class FileSource:
             n_features=self.featurizer.n_features,  # a file has a row at least
             n_nonzeros=n_nonzeros,
             n_labelled=n_labelled,
-            label_rows=_placed(label_rows, ids),
-            label_nonzeros=_placed(label_nonzeros, ids),
+            label_rows=_by_final_id(label_rows, ids),
+            label_nonzeros=_by_final_id(label_nonzeros, ids),
         )
 
-    def _with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
-        """Yield parts and their rows: those of texts in a file are
-        made by the crew, some parts ahead.
+    def _pair_with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
+        """Yield each part with its rows.
+
+        The crew makes those of texts in a file, some parts ahead.
         """
         first = next(parts)  # a file has a row at least
         if first.texts is None or self.reads == "once":
             for part in chain([first], parts):
-                n_features = self.stream.n_features  # of ids: later parts may have more
+                n_features = self.stream.n_features  # feature ids of later parts may be larger
                 if self._featurizer is None or n_features > self._featurizer.n_features:
                     self._featurizer = streaming_featurizer(part, self._features, n_features)
                 yield part, self._featurizer.transform_dataset(part)
             return
         if self._featurizer is None:
             self._featurizer = streaming_featurizer(first, self._features, 0)
-        parts, ahead = tee(chain([first], parts))
-        made = self._crew.mapped(
-            MakeRows.by(self._featurizer), (part.texts or [] for part in ahead)
+        parts, parts_ahead = tee(chain([first], parts))
+        row_parts = self._crew.mapped(
+            MakeRows.by(self._featurizer), (part.texts or [] for part in parts_ahead)
         )
-        yield from zip(parts, made, strict=True)
+        yield from zip(parts, row_parts, strict=True)
 
 
-def _added(sums: I64, more: I64) -> I64:
+def _add_padded(sums: I64, increments: I64) -> I64:
     """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(more)), np.int64)
+    total = np.zeros(max(len(sums), len(increments)), np.int64)
     total[: len(sums)] += sums
-    total[: len(more)] += more
+    total[: len(increments)] += increments
     return total
 
 
-def _placed(sums: I64, ids: I64 | I32) -> I64:
-    """Return the sums by final id: ids[i] is that of the provisional id i."""
+def _by_final_id(sums: I64, ids: I64 | I32) -> I64:
+    """Return the sums by final id; ids[i] is the final id of the provisional id i."""
     placed = np.zeros(len(ids), np.int64)
     placed[ids[: len(sums)]] = sums
     return placed
 
 
-class _Found(NamedTuple):
-    """What the first pass finds."""
+class _FirstPass(NamedTuple):
+    """The results of a first pass over texts."""
 
     featurizer: ContextFeaturizer
     census: Census
@@ -187,7 +185,7 @@ class _Found(NamedTuple):
 class TextSource:
     """A RowSource over a file of texts: a row is a window of words, its label the next word.
 
-    Its first pass, which counts the words, is made when the census is first asked for.
+    Its first pass, which counts the words, is made when the census is first used.
 
     Raises BadData as it reads. Memory: the words that occur, a block of the file and its windows.
     """
@@ -207,12 +205,12 @@ class TextSource:
     @property
     def census(self) -> Census:
         """Return the counts of all windows."""
-        return self._found.census
+        return self._first_pass.census
 
     @property
     def featurizer(self) -> ContextFeaturizer:
-        """Return what makes the windows."""
-        return self._found.featurizer
+        """Return the featurizer, which makes the windows."""
+        return self._first_pass.featurizer
 
     @property
     def names(self) -> NameTable:
@@ -221,29 +219,27 @@ class TextSource:
 
     @property
     def data_info(self) -> DataInfo:
-        """Return what a manifest says of the data."""
-        return DataInfo(source_of(self._path), self.census.n_rows, self._found.sha256)
+        """Return the description of the data for a manifest."""
+        return DataInfo(source_of(self._path), self.census.n_rows, self._first_pass.sha256)
 
     def parts(self) -> Iterator[TrainingSet]:
         """Yield the windows of the file, from the first to the last.
 
-        Raises BadData if it has changed.
+        Raises BadData if the file has changed since the first pass.
         """
-        found = self._found
+        first_pass = self._first_pass
         file = open_texts(self._path)
         for texts in blocks_of_texts(file):
             if texts:
-                yield TrainingSet(*found.featurizer.windows_of(texts))
-        if file.sha256 != found.sha256:
+                yield TrainingSet(*first_pass.featurizer.windows_of(texts))
+        if file.sha256 != first_pass.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
             )
 
     @cached_property
-    def _found(self) -> _Found:
-        """Read the file once: count its words, choose those of
-        the vocabulary, and check every line.
-        """
+    def _first_pass(self) -> _FirstPass:
+        """Read the file once: count its words, choose the vocabulary, and check every line."""
         counts: Counter[str] = Counter()
         n_texts = 0
         file = open_texts(self._path, partial(self._on_progress, "read"))
@@ -255,7 +251,7 @@ class TextSource:
             raise file.fault(1, "expected at least one row, found none")
         featurizer = context_of(counts, self._parameters)
         window = self._parameters.window
-        # windows: one a word, and one a text's end
+        # a window for each word, and one for the end of each text
         label_rows = np.zeros(featurizer.words.n_names, np.int64)
         for word, count in counts.items():
             label_rows[featurizer.id_of(word)] += count
@@ -269,4 +265,4 @@ class TextSource:
             label_rows=label_rows,
             label_nonzeros=window * label_rows,
         )
-        return _Found(featurizer, census, file.sha256)
+        return _FirstPass(featurizer, census, file.sha256)

@@ -1,4 +1,4 @@
-"""A first model of a file of texts alone: what `xylem try` does."""
+"""Make a first model from one labelled file: what `xylem try` does."""
 
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,8 @@ from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
 
-LEAST_ROWS = 10  # fewer are refused: two of them are held out for each of thresholds and figures
-FEW_ROWS = 100  # fewer held-out rows make figures that may be chance
+LEAST_ROWS = 10  # the minimum: of 10 rows one is held out for thresholds, and one for figures
+FEW_ROWS = 100  # figures of fewer held-out rows may be chance: a warning says so
 
 
 def make_first_model(
@@ -33,15 +33,16 @@ def make_first_model(
     threads: int,
     on_progress: OnProgress,
 ) -> dict[str, Any]:
-    """Learn a label tree from most rows of a file, tune it on a tenth,
-    measure it on another, and publish it.
+    """Train a label tree on most rows of a file, tune it, measure it, and publish it.
+
+    A tenth of the rows is held out to tune it on, and another tenth to measure it on.
 
     Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
     """
     check_model(name)
     dataset = read_dataset(data, columns=columns, on_progress=partial(on_progress, "read"))
-    train, valid, test = _parts(data, dataset, seed)
+    train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     request = TrainRequest(
         TRAINER,
@@ -55,23 +56,23 @@ def make_first_model(
     draft = train_dataset(train, request, on_progress)
     model = model_of(draft)
     featurizer = featurizer_of(model)
-    held, measured = (labelled_dataset(part, featurizer) for part in (valid, test))
-    draft = replace(draft, metrics=valid_figures(model, measured, threads, on_progress).metrics)
+    tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))
+    draft = replace(draft, metrics=valid_figures(model, test_rows, threads, on_progress).metrics)
     outcomes = []
     report = read_report(model.arrays)
-    if len(held.labels.indices):
+    if len(tuning_rows.labels.indices):
         outcomes = tune(
-            model, request_of(None, data, None, "zero", threads=threads), on_progress, held
+            model, request_of(None, data, None, "zero", threads=threads), on_progress, tuning_rows
         )
-    at = outcomes[0].tuned.thresholds if outcomes else None
-    found = evaluate_rows(model, measured, threads, on_progress, thresholds=at)
-    with ready_database(store.root) as database:  # before anything is published
+    thresholds = outcomes[0].tuned.thresholds if outcomes else None
+    evaluation = evaluate_rows(model, test_rows, threads, on_progress, thresholds=thresholds)
+    with ready_database(store.root) as database:  # a missing database is found before publishing
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)
     sizes = np.diff(test.labels.indptr)
-    n_hits = int(found.counts.hits.sum())
-    n_predicted = int(found.counts.predicted.sum())
+    n_hits = int(evaluation.counts.hits.sum())
+    n_predicted = int(evaluation.counts.predicted.sum())
     warnings = list(report.get("warnings", ()))
     if test.n_rows < FEW_ROWS:
         warnings.append(
@@ -89,15 +90,15 @@ def make_first_model(
         "precision": 100.0 * n_hits / max(n_predicted, 1),
         "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
         **{
-            key: found.report[key]
+            key: evaluation.report[key]
             for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")
         },
         "warnings": warnings,
     }
 
 
-def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:
-    """Return the rows to learn from, and those for thresholds and figures. Raises BadData."""
+def _split_rows(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:
+    """Return the rows to train on, to tune thresholds on, and to measure on. Raises BadData."""
     used = np.unique(dataset.labels.indices)
     if dataset.n_rows < LEAST_ROWS:
         raise BadData(
@@ -105,14 +106,15 @@ def _parts(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, D
         )
     if len(used) < 2:
         names = [dataset.names[label] for label in used]
-        found = f"only {names[0]!r:.80}" if names else "rows without labels"
-        raise BadData(f"{data}: expected two labels or more to tell apart, found {found}")
-    held, rest = divide(dataset.n_rows, dataset.n_rows, seed)
-    train, valid, test = (dataset.take(rows) for rows in (rest, held[::2], held[1::2]))
+        fault = f"only {names[0]!r:.80}" if names else "rows without labels"
+        raise BadData(f"{data}: expected two labels or more to tell apart, found {fault}")
+    held_out, training_rows = divide(dataset.n_rows, dataset.n_rows, seed)
+    train, valid, test = (
+        dataset.take(rows) for rows in (training_rows, held_out[::2], held_out[1::2])
+    )
     if not np.isin(test.labels.indices, train.labels.indices).any():
         raise BadData(
-            f"{data}: expected labels that several rows share, found none of {test.n_rows} "
-            "rows held out to "
-            f"measure on among those of the other {train.n_rows} rows"
+            f"{data}: expected labels that several rows share, found none of {test.n_rows} rows "
+            f"held out to measure on among those of the other {train.n_rows} rows"
         )
     return train, valid, test

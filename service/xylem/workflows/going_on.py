@@ -1,5 +1,4 @@
-"""A training that goes on from a version: labels added, other rows
-learnt, or the passes that are left.
+"""Continue a training from a version: add labels, learn other rows, or make the remaining passes.
 
 A version may keep its training rows for that, so that old rows and new ones are learnt together.
 """
@@ -73,19 +72,19 @@ _PARTS = {
 
 
 def kept_rows(data: TrainingSet) -> dict[str, NDArray[Any]]:
-    """Return the arrays that keep training rows with a version."""
+    """Return the arrays that store training rows with a version."""
     rows, labels = data
-    found: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
-    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, found, strict=True)}
+    arrays: tuple[NDArray[Any], ...] = (*rows[:3], *labels[:2])
+    return {f"{ROWS}/{name}": array for name, array in zip(_PARTS, arrays, strict=True)}
 
 
 def keeps_rows(model: Model) -> bool:
-    """Return whether a version keeps its training rows."""
+    """Return whether a version stores its training rows."""
     return f"{ROWS}/indptr" in model.arrays
 
 
 def read_kept(model: Model) -> TrainingSet | None:
-    """Return the training rows that a version keeps, None if it keeps none. Raises Corrupt."""
+    """Return the training rows that a version stores, None if it stores none. Raises Corrupt."""
     if not keeps_rows(model):
         return None
     arrays = at_rest(model, ROWS)
@@ -102,10 +101,11 @@ def read_kept(model: Model) -> TrainingSet | None:
 
 
 def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
-    """Return old and new rows; a new row that is an old one, to the bit, gives that its labels.
+    """Return old and new rows; a new row that repeats an old one is joined to it.
 
-    Otherwise the document that shows what a new label is would be, without it, one of what it is
-    not.
+    If a new row is equal to an old one, to the bit, the old row gets its labels too. Otherwise the
+    old row, which lacks the new label, would be a negative example of the label that the same
+    document shows.
     """
     data = TrainingSet.join([old, new])
     rows, labels = data
@@ -123,7 +123,7 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
             into[row] = first.get(key, row)
     carrier = np.repeat(into, np.diff(labels.indptr)).astype(np.int64)
     pairs = np.sort(carrier * labels.n_labels + labels.indices)
-    # each once; numpy's unique takes ten times as long
+    # distinct pairs; numpy's unique takes ten times as long
     pairs = pairs[np.diff(pairs, prepend=-1) > 0]
     carrier, label = np.divmod(pairs, labels.n_labels)
     indptr = offsets(np.bincount(carrier, minlength=rows.n_rows))
@@ -132,15 +132,17 @@ def join_rows(old: TrainingSet, new: TrainingSet) -> TrainingSet:
 
 
 NEW_LABELS_MAX = 100_000
-"""Labels that are added at once: beyond, and beyond as many as there
-are, a training is not much longer.
+"""At most so many labels are added at once, and not more than there are already.
+
+Beyond that, training again does not take much longer.
 """
 
 
 class GoingOn(NamedTuple):
-    """What a training goes on from, and what of its request the version decides.
+    """A version that a training continues from, and what the version decides of the request.
 
-    state  of a learner that makes further passes; None: trees get labels, or other rows
+    state  of a learner that makes further passes; None: labels are added to trees, or other rows
+           are learnt
     """
 
     base: Model
@@ -150,7 +152,7 @@ class GoingOn(NamedTuple):
 
 
 def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
-    """Return how a training goes on from a version.
+    """Return how a training continues from a version.
 
     Raises BadParameter, and Corrupt for a damaged state.
     """
@@ -160,32 +162,31 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
     spec = trainer(request.trainer)
-    own: dict[str, Any] = dict(manifest.trainer.parameters)
-    plan = spec.plan(spec.parameters.from_json(own))
+    parameter_values: dict[str, Any] = dict(manifest.trainer.parameters)
+    plan = spec.plan(spec.parameters.from_json(parameter_values))
     if plan is None:
         return GoingOn(base, request, chosen)
     state = read_state(base)
-    shown = manifest.shown
-    given = request.parameters
-    changed = set(given if isinstance(given, Mapping) else split_items(given))
+    base_name = manifest.shown
+    requested = request.parameters
+    changed = set(requested if isinstance(requested, Mapping) else split_items(requested))
     if changed - {plan.parameter} or request.weights != "float32":
-        what = f"parameters and weights of {shown} to stay, but for {plan.parameter}"
-        raise BadParameter(f"from: expected {what}, found others")
+        requirement = f"parameters and weights of {base_name} to stay, but for {plan.parameter}"
+        raise BadParameter(f"from: expected {requirement}, found others")
     if changed:
-        own[plan.parameter] = getattr(chosen.trainer, plan.parameter)
-    parameters = spec.parameters.from_json(own)
-    longer = spec.plan(parameters)
-    assert longer is not None
-    if longer.passes != plan.passes and not plan.is_open:
+        parameter_values[plan.parameter] = getattr(chosen.trainer, plan.parameter)
+    parameters = spec.parameters.from_json(parameter_values)
+    new_plan = spec.plan(parameters)
+    assert new_plan is not None
+    if new_plan.passes != plan.passes and not plan.is_open:
         raise BadParameter(
-            f"{plan.parameter}: expected {plan.passes} as {shown}, on which its steps "
-            "depend, found "
-            f"{longer.passes}"
+            f"{plan.parameter}: expected {plan.passes} as {base_name}, on which its steps depend, "
+            f"found {new_plan.passes}"
         )
-    _check_left(request, state, longer, shown)
+    _check_passes_left(request, state, new_plan, base_name)
     is_text = isinstance(parameters, SoftmaxParameters) and parameters.task == "text"
     features = {} if is_text else dict(manifest.features)
-    until = request.until if request.until != longer.passes else 0
+    until = request.until if request.until != new_plan.passes else 0
     keep_state = plan.is_open or until > 0
     request = replace(
         request, seed=manifest.seed, weights=manifest.weights, keep_state=keep_state, until=until
@@ -193,47 +194,48 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     return GoingOn(base, request, Chosen(parameters, features), state)
 
 
-def _check_left(request: TrainRequest, state: LearnerState, plan: PassPlan, shown: str) -> None:
-    """Raise BadParameter where no pass is left over the data."""
+def _check_passes_left(
+    request: TrainRequest, state: LearnerState, plan: PassPlan, base_name: str
+) -> None:
+    """Raise BadParameter if no pass over the data is left."""
     if request.data == STDIN:
         return
     if state.facts.get("once") is True:
-        found = f"{shown}, which learns from standard input"
-        raise BadParameter(f"data: expected -, to go on from {found}, found a file")
+        description = f"{base_name}, which learns from standard input"
+        raise BadParameter(f"data: expected -, to go on from {description}, found a file")
     if state.passes >= plan.passes:
-        more = f": plan more by -p {plan.parameter}" if plan.is_open else ""
-        found = f"{shown}, which has made all {plan.passes}"
+        hint = f": plan more by -p {plan.parameter}" if plan.is_open else ""
+        description = f"{base_name}, which has made all {plan.passes}"
         raise BadParameter(
-            f"from: expected a version with passes that are left, found {found}{more}"
+            f"from: expected a version with passes that are left, found {description}{hint}"
         )
     if request.until and request.until <= state.passes:
         message = (
-            f"expected a pass after {state.passes}, the last one of {shown}, found {request.until}"
+            f"expected a pass after {state.passes}, the last one of {base_name}, "
+            f"found {request.until}"
         )
         raise BadParameter(f"until: {message}")
 
 
-def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of a training that goes on, with the version's
-    features and labels. Raises BadInput.
+def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
+    """Return the rows of a training that continues, with the version's features and labels.
 
-    Those of further passes are those of the passes before; or new ones of standard input, whose
-    labels may be new. Where labels are added to trees, they are old rows and new ones; new labels
-    come after the others.
+    Raises BadInput. Further passes go over the rows of the passes before, or over new rows of
+    standard input, whose labels may be new. If labels are added to trees, the rows are old and new
+    ones together, and new labels come after the others.
     """
-    base = on.base
-    request = on.request
-    state = on.state
+    base = continuation.base
+    request = continuation.request
+    state = continuation.state
     if state is None:
         check_base(base, request, "extend" if request.extends else "from")
         dataset = request.read(on_progress)
-        shown = base.manifest.shown
+        base_name = base.manifest.shown
         if not request.extends:
             if to_learn := _labels_to_learn(base, dataset):
                 raise BadData(
-                    f"{dataset.source}: expected labels that {shown} has learnt, found "
-                    f"{len(to_learn)} "
-                    f"others, as {to_learn[0]!r:.80}: add them by xylem extend"
+                    f"{dataset.source}: expected labels that {base_name} has learnt, found "
+                    f"{len(to_learn)} others, as {to_learn[0]!r:.80}: add them by xylem extend"
                 )
             return rows_of_base(base, dataset)
         table = _with_new_names(base, dataset)
@@ -243,36 +245,46 @@ def prepare_on(on: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSour
         return PreparedRows(
             data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning
         )
-    if request.data == STDIN and on.chosen.features:
+    if request.data == STDIN and continuation.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names = all_names(base.labels)
         counts = base.arrays[LABEL_COUNTS]
         check_that(np.array_equal(np.sort(ids), np.arange(len(ids))), "each label once")
-        stream = DataStream(request.data, known=[names[label] for label in ids.tolist()])
-        return FileSource(stream, on.chosen.features, on_progress, featurizer_of(base), counts[ids])
-    source = prepare(request, on.chosen, crew, on_progress, base if on.chosen.features else None)
-    _ = source.census  # which takes a pass over a stream
+        stream = DataStream(request.data, earlier_labels=[names[label] for label in ids.tolist()])
+        return FileSource(
+            stream, continuation.chosen.features, on_progress, featurizer_of(base), counts[ids]
+        )
+    source = prepare(
+        request,
+        continuation.chosen,
+        crew,
+        on_progress,
+        base if continuation.chosen.features else None,
+    )
+    _ = source.census  # a stream is read for it, after which its digest is known
     info = source.data_info
     manifest = base.manifest
     if info.sha256 != manifest.data.sha256:
-        wanted = f"the rows of {manifest.shown}, over which its passes go"
-        raise BadData(f"{info.source}: expected {wanted}, found others")
+        requirement = f"the rows of {manifest.shown}, over which its passes go"
+        raise BadData(f"{info.source}: expected {requirement}, found others")
     return source
 
 
 def go_on(
     base: Model, source: PreparedRows, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> Trained:
-    """Return what a training on such rows gives, with weights of the version's type.
+    """Return the result of a training on such rows, with weights of the version's type.
 
-    Where labels are added, the calibration and the embeddings stay.
+    If labels are added, the calibration and the embeddings stay.
     """
     grown = grow_on(base, source.data, "extend" if request.extends else "from", crew, on_progress)
     manifest = base.manifest
     extra = {}
     if request.extends:
-        stays = f"{CALIBRATION}/", f"{EMBEDDING}/"
-        extra = {name: array for name, array in base.arrays.items() if name.startswith(stays)}
+        retained_prefixes = f"{CALIBRATION}/", f"{EMBEDDING}/"
+        extra = {
+            name: array for name, array in base.arrays.items() if name.startswith(retained_prefixes)
+        }
     n_leaves = [int((trees.label_leaf[0] >= 0).sum()) for trees in (base.ensemble, grown.ensemble)]
     report = {
         "labels_added": n_leaves[1] - n_leaves[0],
@@ -292,7 +304,10 @@ def go_on(
 
 
 def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
-    """Return the origin of what goes on from a version, which has learnt what that one had."""
+    """Return the origin of a version that continues from another.
+
+    It has learnt the feedback that the other version had learnt.
+    """
     origin = read_origin(base.arrays)
     calibration = (
         {CALIBRATION: origin[CALIBRATION]} if request.extends and CALIBRATION in origin else {}
@@ -301,43 +316,44 @@ def origin_of(base: Model, request: TrainRequest) -> dict[str, Any]:
     return {**request.origin, "parent": parent_of(base.manifest), FEEDBACK: feedback, **calibration}
 
 
-def check_base(base: Model, request: TrainRequest, what: str) -> None:
-    """Raise BadParameter for a version that cannot go on so."""
-    shown = base.manifest.shown
+def check_base(base: Model, request: TrainRequest, operation: str) -> None:
+    """Raise BadParameter for a version that a training cannot continue from.
+
+    operation  "extend" or "from", for the errors
+    """
+    base_name = base.manifest.shown
     manifest = base.manifest
     if manifest.kind == COMBINED:
         raise BadParameter(
-            f"{what}: expected a version of trees, found {shown}, a combined one: take its "
-            "member, and "
-            "combine anew"
+            f"{operation}: expected a version of trees, found {base_name}, a combined one: "
+            "take its member, and combine anew"
         )
     if manifest.trainer.name != request.trainer:
-        found = f"found {shown}, one of {manifest.trainer.name}"
-        raise BadParameter(f"{what}: expected a version of {request.trainer}, {found}")
-    check_growth(manifest, what)
+        fault = f"found {base_name}, one of {manifest.trainer.name}"
+        raise BadParameter(f"{operation}: expected a version of {request.trainer}, {fault}")
+    check_growth(manifest, operation)
     if request.parameters or request.weights != "float32":
         raise BadParameter(
-            f"{what}: expected parameters and weights of {shown} to stay, found others"
+            f"{operation}: expected parameters and weights of {base_name} to stay, found others"
         )
     if request.extends and not request.rows and not keeps_rows(base):
         raise BadParameter(
-            f"extend: expected --rows, those that {shown} was trained on, or a version that "
-            "keeps them "
-            "(xylem train --keep-rows), found neither"
+            f"extend: expected --rows, those that {base_name} was trained on, or a version that "
+            "keeps them (xylem train --keep-rows), found neither"
         )
 
 
 def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
-    """Return the labels of the rows that a version does not have, or lists without a leaf, sorted.
+    """Return the labels of the rows that a version has not learnt, sorted.
 
-    Raises BadData for numbers of labels where those of the version have names.
+    The version does not have these labels, or lists them without a leaf. Raises BadData for numbers
+    of labels if those of the version have names.
     """
     is_numbered = all_names(model.labels) == list(map(str, range(model.labels.n_names)))
     if data.label_names is None and not is_numbered:
         raise BadData(
             f"{data.source}: expected the names of its labels (--label-names), as "
-            f"{model.manifest.shown} "
-            "has names, found numbers alone"
+            f"{model.manifest.shown} has names, found numbers alone"
         )
     names = data.label_names
     labels = np.unique(data.labels.indices).tolist()
@@ -348,18 +364,17 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
 
 
 def _with_new_names(model: Model, new: Dataset) -> NameTable:
-    """Return the version's labels, and after them those that it
-    does not have, sorted. Raises BadData.
+    """Return the version's labels, and after them those that it lacks, sorted. Raises BadData.
 
-    Of rows whose labels have numbers all numbers up to the largest are listed: so each stays its
-    own id, by which a file without names is read later.
+    If labels of the rows are numbers, all numbers up to the largest are listed. So each number
+    stays its own id, which files without names refer to later.
     """
-    shown = model.manifest.shown
+    base_name = model.manifest.shown
     n_labels = model.manifest.n_labels
     to_learn = _labels_to_learn(model, new)
     if not to_learn:
         raise BadData(
-            f"{new.source}: expected labels that {shown} does not have, found "
+            f"{new.source}: expected labels that {base_name} does not have, found "
             f"{len(np.unique(new.labels.indices))}, which it has"
         )
     if new.label_names is None:
@@ -367,13 +382,12 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     else:
         is_unknown = find_all(model.labels, to_learn) < 0
         added = [to_learn[i] for i in np.flatnonzero(is_unknown).tolist()]
-    most = min(NEW_LABELS_MAX, max(1000, n_labels))
+    n_max = min(NEW_LABELS_MAX, max(1000, n_labels))
     n_new = max(len(added), len(to_learn))
-    if n_new > most:
+    if n_new > n_max:
         raise BadData(
-            f"{new.source}: expected at most {most} new labels at once for {n_labels} of "
-            f"{shown}, found "
-            f"{n_new}: train again"
+            f"{new.source}: expected at most {n_max} new labels at once for {n_labels} of "
+            f"{base_name}, found {n_new}: train again"
         )
     return build_names([*all_names(model.labels), *map(str, added)])
 
@@ -385,13 +399,15 @@ def _old_rows(
     request: TrainRequest,
     on_progress: OnProgress,
 ) -> tuple[TrainingSet, str | None]:
-    """Return the rows that a version was trained on, and what may be wrong with them.
+    """Return the rows that a version was trained on, and a warning about them or None.
 
     Raises BadInput.
     """
-    kept = read_kept(model)
-    if not request.rows and kept is not None:
-        return kept._replace(labels=kept.labels._replace(n_labels=table.n_names)), None
+    stored_rows = read_kept(model)
+    if not request.rows and stored_rows is not None:
+        return stored_rows._replace(
+            labels=stored_rows.labels._replace(n_labels=table.n_names)
+        ), None
     datasets = [request.read(on_progress, file) for file in request.rows]
     warning = None
     if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):

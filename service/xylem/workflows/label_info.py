@@ -1,4 +1,4 @@
-"""A vocabulary's file -> the label info of a model: read, checked, and put beside the versions."""
+"""Read a vocabulary's file as label info, check it, and store it beside a model's versions."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +21,14 @@ from xylem_store import (
 
 
 class Attached(NamedTuple):
-    """A model's label info: its subjects and languages, and how many
-    of the labels of `latest` it knows.
+    """A model's label info, and how many labels of the model's latest version it knows.
 
-    by        what labels are looked for by: uri, notation or a language
-    language  of names where a request does not say one
+    subjects      number of subjects
+    by            the column that labels are looked up in: uri, notation or a language
+    languages     of the names
+    language      of the names for a request that names no language
+    labels        number of labels of `latest`
+    known_labels  number of these that are subjects
     """
 
     model: str
@@ -37,54 +40,53 @@ class Attached(NamedTuple):
     known_labels: int
 
 
-def read_label_info(path: Path, by: str = URI, language: str | None = None) -> LabelInfo:
-    """Return the table of a file, told by its suffix (also .gz).
+def read_label_info(path: Path, key_kind: str = URI, language: str | None = None) -> LabelInfo:
+    """Return the label info of a file; its suffix tells the format (.gz may follow).
 
-    by        what a model's labels are: "uri", "notation", or a language, in which they are the
+    key_kind  what a model's labels are: "uri", "notation", or a language, in which they are the
               names
-    language  of names where a request does not say one; of a .tsv file, that of its names
+    language  of the names for a request that names no language; for a .tsv file, that of its names
 
-    Raises BadData, naming the file and, of a table, the line, and BadParameter.
+    Raises BadData, which names the file and, for a table, the line; and BadParameter.
     """
     if language is not None and not is_language(language):
         raise BadParameter(
             f"language: expected a language, as en or pt-br, found {language[:40]!r}"
         )
     file = DataFile(path)
-    found = read_subjects(file, language)
-    column = by if by in ("uri", "notation") else f"{NAME}{by}"
+    vocabulary = read_subjects(file, language)
+    column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
     try:
-        return build_label_info(found.subjects, column, language)
+        return build_label_info(vocabulary.subjects, column, language)
     except ValueError as error:
         if not isinstance(error, BadNames) or error.index is None:
             raise file.fault(None, str(error)) from None
-        line = found.lines[error.index] if found.lines else None
-        of = f"<{found.subjects[error.index].uri[:120]}>: "
-        raise file.fault(line, f"{of}{error.fault}") from None
+        line = vocabulary.lines[error.index] if vocabulary.lines else None
+        subject_prefix = f"<{vocabulary.subjects[error.index].uri[:120]}>: "
+        raise file.fault(line, f"{subject_prefix}{error.fault}") from None
 
 
 def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
-    """Make this the label info of a model, and say how many labels of its latest version it knows.
+    """Store label info with a model; return how many labels of its latest version it knows.
 
-    Raises BadData where it knows none of them: most likely, labels are looked for by the wrong
-    column.
+    Raises BadData if it knows none of them: most likely, labels are looked up in the wrong column.
     """
-    found = attached_info(store, model, info)
-    if not found.known_labels:
+    attached = attached_info(store, model, info)
+    if not attached.known_labels:
         raise BadData(
-            f"{model}: expected labels that the {found.subjects} subjects have as "
-            f"{found.by}, found none of "
-            f"{found.labels}: say what they are with --by, uri, notation or a language"
+            f"{model}: expected labels that the {attached.subjects} subjects have as "
+            f"{attached.by}, found none of {attached.labels}: say what they are with --by, uri, "
+            "notation or a language"
         )
     store.put_label_info(model, info)
-    return found
+    return attached
 
 
 def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> TrainReport:
-    """Attach label info to a model that was trained; return its report,
-    with a warning if it knows no label.
+    """Attach label info to a model that was trained; return its report.
 
-    The version is published by then, so that is no error.
+    The report has a warning if the info knows no label. This is no error, because the version is
+    published already.
     """
     try:
         attach_label_info(store, report.model, info)
@@ -94,18 +96,18 @@ def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> Train
 
 
 def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
-    """Return what a vocabulary knows of the labels of a model's latest version."""
+    """Return how a vocabulary fits the labels of a model's latest version."""
     labels = store.open(model).labels
     head = info.head
-    by = head.columns[0].removeprefix(NAME)
+    key_kind = head.columns[0].removeprefix(NAME)
     languages = list(head.languages)
-    known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
+    n_known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
     return Attached(
         model=model,
         subjects=head.n_subjects,
-        by=by,
+        by=key_kind,
         languages=languages,
         language=head.language,
         labels=labels.n_names,
-        known_labels=known,
+        known_labels=n_known,
     )

@@ -1,4 +1,4 @@
-"""A labelled file as a version takes it: rows of its features, and true labels by its ids."""
+"""A labelled file in the form a version needs: rows of its features, and true labels by its ids."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,15 +26,15 @@ from xylem.vocabulary import featurizer_of
 from xylem_store import COMBINED, I32, LABEL_COUNTS, Bools, DataInfo, Model, NameTable
 
 OnProgress = Progress
-"""Called with a phase's name, how much of it is done, and how much it is in all."""
+"""Called with the name of a phase, how much of it is done, and how much it is in all."""
 
 
 def learnt_labels(model: Model) -> Bools:
     """Return which labels a version has learnt, bool[K].
 
-    It lists others if its names file or the header of its data had them but no row did: label trees
-    have no leaf for these. A combined version finds every concept by its names. All count where
-    nothing is known.
+    A version has others if its names file or the header of its data listed them but no row had
+    them: label trees have no leaf for these. A combined version finds every concept by its names.
+    All labels count as learnt if nothing is known about them.
     """
     counts = model.arrays.get(LABEL_COUNTS)
     is_learnt = np.ones(model.labels.n_names, np.bool_)
@@ -46,11 +46,12 @@ def learnt_labels(model: Model) -> Bools:
 
 
 class Labelled(NamedTuple):
-    """Rows and what is true of them.
+    """Rows with their true labels.
 
-    unknown  int32[n], how many more labels each row has that the model does not know
-    source   the file; None of windows of words
-    unknown_names  of the labels that the model does not know, each once
+    labels         true labels of each row that the model knows
+    unknown        int32[n], number of further labels of each row, which the model does not know
+    source         the file; None for windows of words
+    unknown_names  names of the labels that the model does not know, each once
     """
 
     rows: SparseRows
@@ -61,17 +62,18 @@ class Labelled(NamedTuple):
 
     @property
     def truth(self) -> Truth:
-        """Return what is true of the rows."""
+        """Return the true labels of the rows."""
         return Truth(self.labels, self.unknown, len(self.unknown_names))
 
     @property
     def n_true(self) -> int:
-        """Return how many labels are true in all rows, those too that the model does not know."""
+        """Return how many labels are true in all rows, also those that the model does not know."""
         return len(self.labels.indices) + int(self.unknown.sum())
 
     def rows_learnt(self, model: Model) -> tuple[int, int]:
-        """Return how many rows have a label that a version has
-        learnt, and how many have others alone.
+        """Return two numbers of rows: those with a label that a version has learnt, and the others.
+
+        Rows without any label are in neither number.
         """
         n_learnt = np.diff(offsets(learnt_labels(model)[self.labels.indices])[self.labels.indptr])
         has_labels = np.diff(self.labels.indptr) + self.unknown > 0
@@ -79,7 +81,7 @@ class Labelled(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Return how many are measured: rows of a file, or windows of words."""
+        """Return the number of rows that are measured: rows of a file, or windows of words."""
         return self.labels.n_rows
 
 
@@ -97,10 +99,9 @@ def read_labelled_with(
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> Labelled:
-    """Read a labelled file as rows of a featurizer's features,
-    labels with their ids. Raises BadInput.
+    """Read a labelled file as rows of a featurizer's features, with ids of labels. Raises BadInput.
 
-    For windows of words the texts of the file are all: their words are the labels.
+    For windows of words only the texts of the file are read: their words are the labels.
     """
     if isinstance(featurizer, ContextFeaturizer):
         rows, words = featurizer.windows_of(read_texts(data, partial(on_progress, "read")))

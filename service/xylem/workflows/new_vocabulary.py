@@ -1,8 +1,8 @@
-"""`xylem models vocabulary`: a combined version with another vocabulary, without training.
+"""`xylem models vocabulary`: give a combined version another vocabulary, without training.
 
-The members, the ranker and the near rows stay as they are. Concepts that are new are found by their
-names from then on; those that the new vocabulary lacks are labels no more. A label keeps what is
-known of it by its key.
+The members, the ranker and the near rows stay as they are. New concepts are found by their names
+from then on; concepts that the new vocabulary lacks are no longer labels. Labels are matched by
+their keys, and keep what was learnt about them.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ from xylem_store import (
 
 
 class NewVocabulary(NamedTuple):
-    """What was published, and how its labels differ from those of the version before."""
+    """A version that was published, and how its labels differ from those of the version before."""
 
     model: str
     version: int
@@ -60,16 +60,15 @@ class NewVocabulary(NamedTuple):
 
 @dataclass(frozen=True)
 class VocabularyRequest:
-    """The concepts of a file, told by its suffix, that a combined
-    version is to have in place of its own.
+    """A file of concepts that replace those of a combined version; its suffix tells the format.
 
-    language, by              as `CombineRequest` has them; left out, as they were
+    language, key_kind        as in `CombineRequest`; if left out, as in the version
     origin, latest, made_for  as in TrainRequest
     """
 
     file: Path
     language: str | None = None
-    by: str | None = None
+    key_kind: str | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
     made_for: str | None = None
@@ -84,40 +83,40 @@ def set_vocabulary(
 ) -> NewVocabulary:
     """Publish a combined version with other concepts, which become the model's label info.
 
-    Raises BadParameter for a version that is not combined, or has no names; BadData where no label
-    of the version is among the concepts; and as `read_concepts` does.
+    Raises BadParameter for a version that is not combined, or has no names; BadData if no label of
+    the version is among the concepts; and as `read_concepts` does.
     """
     model = store.open(name, reference)
     manifest = model.manifest
-    shown = model.manifest.shown
+    version_name = model.manifest.shown
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(
-            f"{shown}: expected a combined version with a vocabulary, found one without"
+            f"{version_name}: expected a combined version with a vocabulary, found one without"
         )
-    said = manifest.trainer.parameters
-    by = request.by or str(said.get("by", URI))
-    language = request.language or str(said.get("language") or "") or None
+    parameters = manifest.trainer.parameters
+    key_kind = request.key_kind or str(parameters.get("by", URI))
+    language = request.language or str(parameters.get("language") or "") or None
     on_progress("read", 0, 1)
-    concepts = read_concepts(request.file, language, by)
-    info = read_label_info(request.file, by, language)
+    concepts = read_concepts(request.file, language, key_kind)
+    info = read_label_info(request.file, key_kind, language)
     on_progress("read", 1, 1)
     draft = _with_concepts(model, concepts)
     labels = set(all_names(draft.labels))
-    before = set(all_names(model.labels))
+    old_labels = set(all_names(model.labels))
     if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
         raise BadData(
-            f"{request.file.name}: expected concepts of {shown}, found none: say what labels "
-            "are with --by"
+            f"{request.file.name}: expected concepts of {version_name}, found none: say what "
+            "labels are with --by"
         )
-    before_that = {
-        name: found for name, found in read_origin(model.arrays).items() if name == CALIBRATION
+    old_calibration = {
+        name: facts for name, facts in read_origin(model.arrays).items() if name == CALIBRATION
     }
-    made = {"parent": parent_of(manifest), "vocabulary": request.file.name}
-    origin = {**before_that, **made, **request.origin}
-    told = {**said, "by": by, "language": language or ""}
+    provenance = {"parent": parent_of(manifest), "vocabulary": request.file.name}
+    origin = {**old_calibration, **provenance, **request.origin}
+    new_parameters = {**parameters, "by": key_kind, "language": language or ""}
     draft = replace(
         draft,
-        trainer=draft.trainer._replace(parameters=told),
+        trainer=draft.trainer._replace(parameters=new_parameters),
         extra={**draft.extra, **origin_arrays(origin, request.made_for)},
         files=store.files_of(model, draft.extra),
     )
@@ -130,8 +129,8 @@ def set_vocabulary(
         version=published.version,
         parent=manifest.version,
         labels=len(labels),
-        added=len(labels - before),
-        removed=len(before - labels),
+        added=len(labels - old_labels),
+        removed=len(old_labels - labels),
     )
 
 
@@ -144,23 +143,23 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     matcher = matcher_of(model)
     assert matcher is not None
     place = {key: i for i, key in enumerate(concepts.keys)}
-    known = place.keys() | concepts.retired
-    kept = [label for label in old[proposing.concepts :] if label not in known]
-    place |= {label: len(place) + i for i, label in enumerate(kept)}
+    vocabulary_keys = place.keys() | concepts.retired
+    retained_labels = [label for label in old[proposing.concepts :] if label not in vocabulary_keys]
+    place |= {label: len(place) + i for i, label in enumerate(retained_labels)}
     labels = list(place)
     to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)
     counts = np.zeros(len(labels), np.int64)
-    stay = to_new != NO_LABEL
-    counts[to_new[stay]] = arrays[LABEL_COUNTS][stay]
+    is_retained = to_new != NO_LABEL
+    counts[to_new[is_retained]] = arrays[LABEL_COUNTS][is_retained]
     maps = []
     for number in range(len(manifest.members)):
         of_member = arrays[map_name(number)]
         maps.append(np.where(of_member == NO_LABEL, NO_LABEL, to_new[of_member]).astype(np.int32))
     near: dict[str, NDArray[Any]] = {}
     if has_near(arrays):
-        was = np.full(len(labels), -1, np.int32)
-        was[to_new[stay]] = np.flatnonzero(stay)
-        near = group_of(NEAR, place_near(assemble_near(len(old), arrays), was))
+        old_ids = np.full(len(labels), -1, np.int32)
+        old_ids[to_new[is_retained]] = np.flatnonzero(is_retained)
+        near = group_of(NEAR, place_near(assemble_near(len(old), arrays), old_ids))
     parts = CombinedParts(
         members=members_of(model),
         labels=build_names(labels),
@@ -178,6 +177,8 @@ def _with_concepts(model: Model, concepts: Concepts) -> Draft:
     draft = parts.draft(
         assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters
     )
-    kept = [name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")]
-    extra = {**draft.extra, **{name: arrays[name] for name in kept}}
+    retained_arrays = [
+        name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")
+    ]
+    extra = {**draft.extra, **{name: arrays[name] for name in retained_arrays}}
     return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)

@@ -1,6 +1,7 @@
 """Search for the trainer and parameters that are best on held-out rows: what `xylem tune` does.
 
-Optuna proposes (an extra, imported when a search begins); a study in a file is gone on with.
+Optuna, an extra that is imported when a search begins, proposes the parameters. A study that is
+stored in a file can be continued.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ if TYPE_CHECKING:
 METRICS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@5")
 FOLDS_MAX = 20
 _STUDY = "xylem"
-_ASKED = "asked"
+_DESCRIPTION = "asked"
 _FACTS = "facts"
 
 
 class TrialFacts(NamedTuple):
-    """A trial that ended: what was tried, what came of it, in percent, and what it took."""
+    """A trial that ended: what was tried, its metric in percent, and its cost."""
 
     trainer: str
     parameters: dict[str, Scalar]
@@ -70,15 +71,15 @@ class TrialFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What to search, and how long.
+    """A request to search for parameters: what to search, and how long.
 
-    valid    a file to measure on; without one rows of `data` are held out
+    valid    a file to measure on; None: rows of `data` are held out
     folds    1: a fifth is held out once; more: each of so many parts once, and the mean counts
-    minutes  no trial begins later, and one that still runs then is given up
-    trials   so many at most, those of the study before counted
-    study    a file that keeps the trials, made or gone on with
+    minutes  no trial begins later, and one that is still running then is given up
+    trials   at most so many, including those that the study had before
+    study    a file that stores the trials; it is made, or continued
     fixed    "key=value" each: these parameters are not searched
-    ray      the address of a Ray cluster whose nodes try side by side, a trial a processor
+    ray      the address of a Ray cluster whose nodes run trials side by side, a trial a processor
     """
 
     data: Path
@@ -125,22 +126,22 @@ def search(
     on_progress: OnProgress = no_progress,
     rows: tuple[Dataset, Dataset | None] | None = None,
 ) -> list[TrialFacts]:
-    """Return the trials of a search, the best first; of equals the earliest.
+    """Return the trials of a search, the best first; among equals the earliest.
 
-    rows  those of the request's files, where they are at hand; labels of the second have the ids of
-          the first
+    rows  the rows of the request's files if they are read already; labels of the second file have
+          the ids of the first
 
-    Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a
-    new study: the same trials, as many as the time allows; on a cluster what is proposed hangs on
-    which ended before. Raises BadInput, also where a study is of another search or the time was too
-    short for one trial.
+    Each trainer is tried with its usual values first. Nothing is published. With the same seed, the
+    same data and a new study the trials are the same, as many as the time allows; on a cluster the
+    proposals depend on which trials ended before. Raises BadInput, also if a study is of another
+    search or the time was too short for one trial.
     """
     fixed = _check(request)
     if rows is None:
-        like = TrainRequest(
+        training_request = TrainRequest(
             "", request.data, label_names=request.label_names, columns=request.columns
         )
-        dataset = like.read(on_progress)
+        dataset = training_request.read(on_progress)
         valid = None
         if request.valid is not None:
             names = build_names(dataset.names)
@@ -165,30 +166,30 @@ def search(
         for name in request.trainers:
             study.enqueue_trial(start_of(name, spaces[name]))
     running = _Running(study, request, on_progress)
-    asked = running.ask(
+    proposals = running.ask(
         lambda trial, name: {**fixed_of(name, fixed), **ask(trial, name, spaces[name])}
     )
     try:
         if request.ray is None:
-            for one in asked:
-                running.tell(one, try_trial(one, folds, request, on_progress))
+            for proposal in proposals:
+                running.tell(proposal, try_trial(proposal, folds, request, on_progress))
         else:
             with crew_of(1, request.ray, ahead=1) as crew:
-                crew.steps(Calls(try_trial, (folds, request)), asked, running.tell)
+                crew.steps(Calls(try_trial, (folds, request)), proposals, running.tell)
     finally:
         running.give_up()
-    trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
+    trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _completed_trials(study)]
     if not trials:
         raise BadParameter(
             f"--minutes: expected time for one trial, found {request.minutes:g} too short"
         )
-    return sorted(trials, key=lambda each: -each.value)
+    return sorted(trials, key=lambda facts: -facts.value)
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:
     """Return the values that are fixed.
 
-    Raises BadParameter for what cannot be asked, and without Optuna.
+    Raises BadParameter for a request that is not valid, and BadInput without Optuna.
     """
     if request.metric not in METRICS:
         raise BadParameter(
@@ -197,7 +198,7 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
     if not 1 <= request.folds <= FOLDS_MAX:
         raise BadParameter(f"--folds: expected 1 to {FOLDS_MAX}, found {request.folds}")
     if request.valid is not None and request.folds > 1:
-        raise BadParameter("--folds: expected without --valid, found both")
+        raise BadParameter("--folds cannot be used with --valid")
     fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
     check_space(request.trainers, fixed)
     for name in request.trainers:
@@ -206,17 +207,17 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
         import optuna
     except ImportError as error:
         raise BadInput(
-            f"expected optuna to search with (pip install xylem-serve[tune]), found none: {error}"
+            f"searching parameters needs optuna: pip install 'xylem-serve[tune]' ({error})"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return fixed
 
 
 def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
-    """Yield `folds` folds, each with another part of the rows held
-    out; with 1 a fifth is held out once.
+    """Yield `folds` folds, each with another part of the rows held out; 1: a fifth is held out.
 
-    Rows are dealt by chance, the same for the same seed. Raises BadData for fewer rows than parts.
+    Rows are dealt by chance, in the same way for the same seed. Raises BadData for fewer rows than
+    parts.
     """
     n_parts = HELD_OUT_PARTS if folds == 1 else folds
     if dataset.n_rows < n_parts:
@@ -232,7 +233,7 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
-    asked = json.dumps(
+    description = json.dumps(
         {
             "data": dataset.sha256,
             "valid": None if valid is None else valid.sha256,
@@ -255,28 +256,28 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
         study = optuna.create_study(
             storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True
         )
-        before = study.user_attrs.get(_ASKED)
-        if before is None:
-            study.set_user_attr(_ASKED, asked)
-        # what was proposed already is not proposed again
+        stored_description = study.user_attrs.get(_DESCRIPTION)
+        if stored_description is None:
+            study.set_user_attr(_DESCRIPTION, description)
+        # another seed for each start, or the proposals of the first one would come again
         study.sampler = optuna.samplers.TPESampler(seed=(request.seed + len(study.trials)) % 2**32)
     except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
         raise BadParameter(
             f"--study: expected a file that xylem tune wrote, or none, found {request.study}: "
             f"{type(error).__name__}"
         ) from error
-    if before not in (None, asked):
+    if stored_description not in (None, description):
         raise BadParameter(
-            "--study: expected one of the same data, metric, trainers, folds, seed, "
-            "parameters and spaces "
-            f"of this release, {asked}, found {before}"
+            "--study: expected one of the same data, metric, trainers, folds, seed, parameters "
+            f"and spaces of this release, {description}, found {stored_description}"
         )
     return study
 
 
-class AskedTrial(NamedTuple):
-    """What is to be tried; `until`: given up then, in seconds since
-    1970, as clocks of machines agree on.
+class ProposedTrial(NamedTuple):
+    """A trial that is to be run.
+
+    until  when it is given up, in seconds since 1970, which the clocks of all machines agree on
     """
 
     number: int
@@ -286,9 +287,9 @@ class AskedTrial(NamedTuple):
 
 
 class _Running:
-    """Trials that were asked for and have not ended.
+    """Trials that were proposed and have not ended.
 
-    Optuna's ask and tell, in the caller's thread.
+    This is Optuna's ask and tell, in the caller's thread.
     """
 
     def __init__(self, study: Study, request: SearchRequest, on_progress: OnProgress) -> None:
@@ -301,49 +302,51 @@ class _Running:
         self._until = time.time() + 60.0 * request.minutes
         self._trials: dict[int, Trial] = {}
 
-    def ask(self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]) -> Iterator[AskedTrial]:
-        """Yield trials while there is time, and so many have neither ended nor run."""
+    def ask(
+        self, parameters_of: Callable[[Trial, str], dict[str, Scalar]]
+    ) -> Iterator[ProposedTrial]:
+        """Yield trials while there is time, until as many as requested have ended or run."""
         while time.time() < self._until:
-            n_ended = len(_ended(self._study))
+            n_ended = len(_completed_trials(self._study))
             if n_ended + len(self._trials) >= self._request.trials:
                 return
             self._on_progress("trials", n_ended, self._request.trials)
             trial = self._study.ask()
             self._trials[trial.number] = trial
             name = trial.suggest_categorical(TRAINER, self._request.trainers)
-            yield AskedTrial(trial.number, name, parameters_of(trial, name), self._until)
+            yield ProposedTrial(trial.number, name, parameters_of(trial, name), self._until)
 
-    def tell(self, asked: AskedTrial, facts: TrialFacts | None) -> None:
-        """Write down what came of a trial; None: it was given up."""
-        trial = self._trials.pop(asked.number)
+    def tell(self, proposal: ProposedTrial, facts: TrialFacts | None) -> None:
+        """Record the outcome of a trial; None: it was given up."""
+        trial = self._trials.pop(proposal.number)
         if facts is None:
             self._study.tell(trial, state=self._failed)
         else:
             trial.set_user_attr(_FACTS, facts._asdict())
             self._study.tell(trial, facts.value)
-        self._on_progress("trials", len(_ended(self._study)), self._request.trials)
+        self._on_progress("trials", len(_completed_trials(self._study)), self._request.trials)
 
     def give_up(self) -> None:
-        """Write down that what runs has failed."""
+        """Record the trials that are still running as failed."""
         for trial in self._trials.values():
             self._study.tell(trial, state=self._failed)
 
 
 def try_trial(
-    asked: AskedTrial,
+    proposal: ProposedTrial,
     folds: list[Fold],
     request: SearchRequest,
     on_progress: OnProgress = no_progress,
 ) -> TrialFacts | None:
-    """Train and measure on each fold; return None where it took too long. Raises BadInput."""
+    """Train and measure on each fold; return None if it took too long. Raises BadInput."""
 
     def watch(phase: str, done: int, total: int) -> None:
-        if time.time() > asked.until:
+        if time.time() > proposal.until:
             raise _TimeIsUp
         on_progress(phase, done, total)
 
-    name = asked.trainer
-    parameters = asked.parameters
+    name = proposal.trainer
+    parameters = proposal.parameters
     threads = request.threads if request.ray is None else 1
     training = TrainRequest(
         name, request.data, parameters=parameters, seed=request.seed, threads=threads
@@ -364,9 +367,9 @@ def try_trial(
     return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
 
 
-def _ended(study: Study) -> list[FrozenTrial]:
+def _completed_trials(study: Study) -> list[FrozenTrial]:
     """Return the trials that have a value, in the order in which they were tried."""
     from optuna.trial import TrialState
 
-    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return found
+    trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return trials

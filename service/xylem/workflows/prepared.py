@@ -1,4 +1,4 @@
-"""The data of a training as a source of rows, and what is known of them besides."""
+"""The data of a training as a source of rows, with their names, featurizer and warnings."""
 
 from typing import TypeAlias
 
@@ -23,7 +23,7 @@ from xylem.workflows.labelled import OnProgress
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import DataInfo, Model, NameTable, build_names
 
-EMPTY_SHARE_MAX = 0.1  # a warning says when a larger share of the training rows has no feature
+EMPTY_SHARE_MAX = 0.1  # a larger share of training rows without a feature causes a warning
 
 
 class PreparedRows(MemorySource):
@@ -31,10 +31,10 @@ class PreparedRows(MemorySource):
 
     names       of the labels
     featurizer  makes rows of instances
-    data_info   what a manifest says of the data
-    warning     what the reader of the data says that may be wrong with them
-    choice      what features were tried, if any were
-    n_empty     rows without a feature
+    data_info   the description of the data for a manifest
+    warning     of the reader of the data, if there is one
+    choice      the features that were tried, if any were
+    n_empty     number of rows without a feature
     """
 
     def __init__(
@@ -56,21 +56,22 @@ class PreparedRows(MemorySource):
 
 
 PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource
-"""Rows to train on, and what a version tells of them: unless they
-are in memory, once they were read.
+"""Rows to train on, and what a version stores about them.
+
+The latter is known once the rows were read; rows in memory have been read.
 """
 
 
 def warnings_of(source: PreparedSource) -> list[str]:
-    """Return what may be wrong with training rows that have been read."""
-    found = [] if source.warning is None else [source.warning]
+    """Return warnings about training rows that have been read."""
+    warnings = [] if source.warning is None else [source.warning]
     n_rows = source.data_info.rows
     if source.n_empty > EMPTY_SHARE_MAX * n_rows:
         kind = f"no feature (kind {source.featurizer.kind})"
-        found.append(
+        warnings.append(
             f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them"
         )
-    return found
+    return warnings
 
 
 def prepare(
@@ -80,10 +81,10 @@ def prepare(
     on_progress: OnProgress,
     base: Model | None = None,
 ) -> PreparedSource:
-    """Return the rows of the data: in memory, as a stream, or as they come. Raises BadInput.
+    """Return the rows of the data: in memory, as a stream, or as they arrive. Raises BadInput.
 
-    crew  who makes the rows of texts
-    base  a version whose features and labels they have, and not such as are chosen
+    crew  makes the rows of texts
+    base  a version whose features and labels the rows get, instead of those that are chosen
     """
     if request.stream or request.data == STDIN:
         context = _context_parameters(chosen)
@@ -106,7 +107,7 @@ def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
 
 
 def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> TrainingSet:
-    """Return the rows of a data set with features and labels that there are. Raises BadData."""
+    """Return the rows of a data set with given features and labels. Raises BadData."""
     try:
         return TrainingSet(
             featurizer.transform_dataset(dataset), renumbered(dataset, labels).labels
@@ -118,14 +119,14 @@ def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> Tra
 def prepare_in_memory(
     request: TrainRequest, chosen: Chosen, crew: Crew, on_progress: OnProgress
 ) -> PreparedRows:
-    """Read the training file and make rows of it, windows of words where texts alone are the data.
+    """Read the training file and make rows of it.
 
-    Raises BadInput.
+    They are windows of words if the data are texts alone. Raises BadInput.
     """
     context = _context_parameters(chosen)
     if context is not None:
         source = TextSource(request.data, context, on_progress)
-        featurizer = source.featurizer  # after a first pass
+        featurizer = source.featurizer  # this takes a first pass
         on_progress("features", 0, 1)
         windows = TrainingSet.join(list(source.parts()))
         on_progress("features", 1, 1)
@@ -137,8 +138,9 @@ def prepare_in_memory(
 def prepare_dataset(
     dataset: Dataset, seed: int, crew: Crew, chosen: Chosen, on_progress: OnProgress
 ) -> PreparedRows:
-    """Make rows of a data set; choose their features if the
-    parameters leave that open. Raises BadInput.
+    """Make rows of a data set; choose their features if the parameters leave that open.
+
+    Raises BadInput.
     """
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
@@ -160,9 +162,7 @@ def prepare_dataset(
 
 
 def _context_parameters(chosen: Chosen) -> ContextParameters | None:
-    """Return how windows are made, where texts alone are the data; else None. Raises
-    BadParameter.
-    """
+    """Return how windows are made if the data are texts alone, else None. Raises BadParameter."""
     if not isinstance(chosen.trainer, SoftmaxParameters) or chosen.trainer.task != "text":
         return None
     if chosen.features:

@@ -1,8 +1,8 @@
 """OFO beside a training: thresholds from rows that are predicted before they are learnt.
 
 Source: Jasinska et al. 2016, section 4.3. Deviations: a row is predicted by the trees as they were
-when its part of the first pass began, not by those of the row before; the start values are chosen,
-out of STARTS.
+when its part of the first pass began, not by those of the row before; the start values are chosen
+from STARTS.
 """
 
 from typing import Any, NamedTuple
@@ -32,14 +32,15 @@ from xylem_store import F32, Manifest, TreeEnsemble
 STARTS = tuple(
     Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0)
 )
-"""Start values that are tried, each with counters and thresholds of its own: 20 bytes a label."""
+"""The start values that are tried, each with its own counters and thresholds: 20 bytes a label."""
 
 LATE_SHARE = 0.2
 LATE_ROWS_MIN = 100
 LATE_ROWS_MAX = 1 << 16
-"""Start values are chosen by what their thresholds, in the end, find on the last rows of the first
-pass: this share of all rows, within these bounds. The trees are then most like those that are
-published.
+"""The bounds for the number of late rows, which are the last rows of the first pass.
+
+They are the share LATE_SHARE of all rows within these bounds. Start values are chosen by how good
+their final thresholds are on the late rows: the trees are then most like those that are published.
 """
 
 
@@ -52,16 +53,16 @@ class _Learner(NamedTuple):
 
 
 class ProgressiveThresholds:
-    """An OnRows that finds thresholds; scores are probabilities (link logistic).
+    """An OnRows that finds thresholds; scores must be probabilities (link logistic).
 
-    n_rows  that have been counted
+    n_rows  number of rows that have been counted
 
     Memory: the model so far, predictions of 2^24 places at a time, the estimates and labels of
     LATE_ROWS_MAX rows, and 340 bytes a label.
     """
 
     def __init__(self, source: RowSource, threads: int, database: ThresholdDatabase) -> None:
-        """Count the rows of a source on so many threads; what is found goes into the database."""
+        """Take a source whose rows are counted, and the database that stores the thresholds."""
         self.n_rows = 0
         self._database = database
         self._source = source
@@ -74,7 +75,7 @@ class ProgressiveThresholds:
         self._truth: list[LabelRows] = []
 
     def __call__(self, ensemble: TreeEnsemble, data: TrainingSet) -> None:
-        """Count rows: predicted by the trees so far, under the thresholds so far."""
+        """Count rows; they are predicted by the trees so far, under the thresholds so far."""
         if not self._learners:
             census = self._source.census
             n_labels = len(census.label_rows)
@@ -91,11 +92,13 @@ class ProgressiveThresholds:
         assert self._predictor is not None
         floor = self._predictor.node_thresholds(self._bounds)
         first = 0
-        for found in predict_parts(
+        for predictions in predict_parts(
             self._predictor, data.rows, lambda: floor, self._threads, lambda n: None
         ):
-            n = len(found.ptr) - 1
-            estimates = Estimates(found.ptr, found.labels, found.scores, self._bounds)
+            n = len(predictions.ptr) - 1
+            estimates = Estimates(
+                predictions.ptr, predictions.labels, predictions.scores, self._bounds
+            )
             truth = data.labels.cut(first, first + n)
             for start, counters, thresholds in self._learners:
                 count_rows(estimates, truth, self._bounds, start, counters, thresholds)
@@ -104,7 +107,7 @@ class ProgressiveThresholds:
             self.n_rows += n
 
     def check(self) -> None:
-        """Raise BadData where no row was counted."""
+        """Raise BadData if no row was counted."""
         if not self._learners:
             raise BadData("thresholds: expected two rows at least to find them on, found one")
 
@@ -114,7 +117,7 @@ class ProgressiveThresholds:
         return Tuned("ofo", USUAL_EMPTY, best.start, best.thresholds, best.counters)
 
     def keep(self, manifest: Manifest) -> dict[str, Any]:
-        """Keep the thresholds with a version, and return what a report says of them.
+        """Store the thresholds with a version, and return a report on them.
 
         `validation_macro_f` is of the late rows.
         """
@@ -140,11 +143,11 @@ class ProgressiveThresholds:
         """Return the macro-F of thresholds on the late rows, in percent."""
         estimates = self._late.all()
         truth = LabelRows.join(self._truth)
-        at = np.maximum(learner.thresholds, estimates.floor)
-        return 100.0 * count_at(estimates, truth, at).macro_f(USUAL_EMPTY)
+        thresholds = np.maximum(learner.thresholds, estimates.floor)
+        return 100.0 * count_at(estimates, truth, thresholds).macro_f(USUAL_EMPTY)
 
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:
-    """Return what answers from trees that are not a version yet."""
+    """Return a predictor of trees that are not a version yet."""
     trained = Trained(ensemble, "label-tree", "logistic", {}, 0)
     return make_predictor(trial_model(trained, ensemble.label_leaf.shape[1], n_features, "plt"))

@@ -1,6 +1,4 @@
-"""What to train on, and how: a request and its parameters,
-checked together before anything is read.
-"""
+"""The request for a training and its parameters, checked together before anything is read."""
 
 from __future__ import annotations
 
@@ -33,36 +31,36 @@ from xylem_store import WORD_FORMS, Weights
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What to train on, and how.
+    """A request for a training: what to train on, and how.
 
-    data        a file, or STDIN: lines that are learnt as they come
+    data        a file, or STDIN: lines that are learnt as they arrive
     parameters  "key=value" each, or the values of a JSON object by name; those whose names begin
                 with "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
-    columns     of data and valid, where they are tables
+    columns     of data and valid, if they are tables
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
-    origin      fields of the version's origin (`xylem_store.origin`), as its job; its parent is
-                what `latest` names before, unless it is given here
-    latest      whether `latest` moves to what is published; it always does to a first version
+    origin      fields of the version's origin (`xylem_store.origin`), such as its job; the parent
+                is the version that `latest` named before, unless it is given here
+    latest      whether `latest` moves to the published version; to a first version it always does
     calibrate   whether scores are fitted to the validation rows (`xylem.workflows.calibrate`)
-    rerank      whether candidates are ranked anew, if that gains (`xylem.workflows.rerank`)
-    keep_rows   whether the rows are kept with the version, so that labels can be added (`xylem
+    rerank      whether candidates are re-ranked, if that gains (`xylem.workflows.rerank`)
+    keep_rows   whether the rows are stored with the version, so that labels can be added (`xylem
                 extend`)
-    keep_state  whether the state of a learner is kept, so that a training goes on from it
-    until       the last pass over the rows of those that parameters plan; 0: all
-    base        a model's name and a version that it goes on from: its features, parameters and
-                trees stay, and what it keeps is kept
-    extends     whether labels that the base does not have are added, learnt from `data`
-    rows        of what extends: files of the rows that the base was trained on; none: those that it
-                keeps
-    made_for    an id for which a version is published once: if there is one already, it stays the
-                only one
+    keep_state  whether the state of a learner is stored, so that the training can be continued
+    until       the last pass over the rows to make, of those that the parameters plan; 0: all
+    base        a model's name and a version that the training continues from: its features,
+                parameters and trees stay, and what it stores is stored again
+    extends     whether labels that the base lacks are added, learnt from `data`
+    rows        with `extends`: files of the rows that the base was trained on; none: the rows that
+                the base stores
+    made_for    an id for which only one version is published: if it exists already, no other is
+                made
     ray         the address of a Ray cluster whose nodes run the steps
                 (`xylem.base.executors.ray.connect`)
-    steps       a directory in which finished steps are kept until the version is published, but of
+    steps       a directory in which finished steps are kept until the version is published; not for
                 a stream
-    resume      whether those that are there already are taken
+    resume      whether finished steps that are in `steps` already are used
     """
 
     trainer: str
@@ -91,7 +89,7 @@ class TrainRequest:
     resume: bool = False
 
     def read(self, on_progress: Progress, file: Path | None = None) -> Dataset:
-        """Return the rows of the data, or of another file that is like it. Raises BadInput."""
+        """Return the rows of the data, or of another file of the same form. Raises BadInput."""
         return read_dataset(
             self.data if file is None else file,
             label_names_file=self.label_names,
@@ -100,16 +98,14 @@ class TrainRequest:
         )
 
     def chosen(self) -> Chosen:
-        """Return the parameters. Raises BadParameter, which tells all that is wrong."""
+        """Return the parameters. Raises BadParameter, which lists everything that is wrong."""
         if isinstance(self.parameters, Mapping):
             return from_json(self.trainer, dict(self.parameters))
         return parse(self.trainer, self.parameters)
 
     @contextmanager
     def crew(self) -> Iterator[Crew]:
-        """Yield who runs the steps; what they leave in `steps` goes when the block
-        has ended well.
-        """
+        """Yield the crew that runs the steps; finished steps are deleted if the block ends well."""
         with ExitStack() as stack:
             crew = stack.enter_context(crew_of(self.threads, self.ray))
             if self.steps is not None:
@@ -117,9 +113,9 @@ class TrainRequest:
             yield crew
 
     def check(self, chosen: Chosen, finds_thresholds: bool) -> None:
-        """Raise BadParameter for what cannot be had together.
+        """Raise BadParameter for options that cannot be used together.
 
-        finds_thresholds  beside the training
+        finds_thresholds  whether thresholds are found beside the training
         """
         name = self.trainer
         plan = trainer(self.trainer).plan(chosen.trainer)
@@ -134,12 +130,12 @@ class TrainRequest:
         keeps = self.keep_state or until > 0
         stdin = "standard input"
         memory = "rows in memory"
-        able = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
-        learners = f"one of {able}, or plt with solver=sgd"
+        capable = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
+        learners = f"one of {capable}, or plt with solver=sgd"
         a_pass = f"a file, and a pass of 1 to {passes}"
         below = f"--until below the {passes} passes, because {name} cannot make more passes later"
         with_file = "a file with --stream and --label-names"
-        for is_wrong, option, expected, found in (
+        for is_wrong, option, expected, actual in (
             (
                 self.calibrate and self.valid is None,
                 "calibrate",
@@ -147,7 +143,12 @@ class TrainRequest:
                 "none",
             ),
             (self.calibrate and from_stdin, "calibrate", "a file", stdin),
-            (self.calibrate and is_exact, "calibrate", "scores a label", f"{name}, whose sum to 1"),
+            (
+                self.calibrate and is_exact,
+                "calibrate",
+                "a score for each label by itself",
+                f"{name}, whose scores sum to 1",
+            ),
             (self.rerank and is_exact, "rerank", "sparse rows", f"{name}, whose scores sum to 1"),
             (
                 finds_thresholds and not self.stream,
@@ -158,12 +159,12 @@ class TrainRequest:
             (
                 finds_thresholds and self.calibrate,
                 "thresholds",
-                "scores as they are trained",
+                "uncalibrated scores",
                 "--calibrate",
             ),
-            (self.rerank and self.calibrate, "rerank", "scores as they are ranked", "--calibrate"),
+            (self.rerank and self.calibrate, "rerank", "uncalibrated scores", "--calibrate"),
             (self.rerank and is_stream, "rerank", memory, "a stream"),
-            (self.base and has_more, "from", f"{memory} and nothing fitted besides", "more"),
+            (self.base and has_more, "from", f"{memory}, without a ranker or thresholds", "others"),
             (keeps and plan is None, "keep_state", learners, name),
             (keeps and self.rerank, "keep_state", learners, "--rerank"),
             (
@@ -187,17 +188,17 @@ class TrainRequest:
             (from_stdin and (self.stream or self.label_names), "data", with_file, stdin),
         ):
             if is_wrong:
-                raise BadParameter(f"{option}: expected {expected}, found {found}")
+                raise BadParameter(f"{option}: expected {expected}, found {actual}")
         if on_nodes:
             check_spreads(name, chosen.trainer)
 
 
 class Chosen(NamedTuple):
-    """What was chosen for a training.
+    """The parameters of a training.
 
     trainer   of the trainer's class
-    features  values by name, without their prefix; which kind they are for may only be known with
-              the data
+    features  values by name, without their prefix; the kind of features they belong to may be known
+              only with the data
     """
 
     trainer: Parameters
@@ -205,27 +206,28 @@ class Chosen(NamedTuple):
 
 
 def parse(name: str, items: Sequence[str]) -> Chosen:
-    """Return what the `key=value` items of a command line choose for trainer `name`.
+    """Return the parameters that a command line's `key=value` items choose for trainer `name`.
 
-    Names that begin with "features." are the features', others the trainer's. Raises BadParameter
-    for a trainer that is unknown; otherwise its `faults` are all that is wrong with the parameters.
-    Raises BadData for a file of stop words that cannot be used.
+    Items whose names begin with "features." are the features', others the trainer's. Raises
+    BadParameter for a trainer that is unknown; otherwise its `faults` are all that is wrong with
+    the parameters. Raises BadData for a file of stop words that cannot be used.
     """
     parameters = trainer(name).parameters
-    own, features = _parted(split_items(items))
-    return _checked(
-        lambda: parameters.from_text(own), {key: scalar_of(text) for key, text in features.items()}
+    trainer_values, features = _split_values(split_items(items))
+    return _check_together(
+        lambda: parameters.from_text(trainer_values),
+        {key: scalar_of(text) for key, text in features.items()},
     )
 
 
 def from_json(name: str, values: object) -> Chosen:
-    """Return what a JSON object chooses: `{"trees": 3,
-    "features.ngram_max": 2}`. Raises as `parse`.
+    """Return the parameters that a JSON object chooses: `{"trees": 3, "features.ngram_max": 2}`.
 
-    It may come from another machine, and so names no file, as of stop words.
+    Raises as `parse`. The object may come from another machine, so it cannot name files, such as
+    one of stop words.
     """
     parameters = trainer(name).parameters
-    own, features = _parted(json_object(values))
+    trainer_values, features = _split_values(json_object(values))
     stop_words = features.get("stop_words")
     if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
         message = (
@@ -233,16 +235,20 @@ def from_json(name: str, values: object) -> Chosen:
             "estimate take"
         )
         raise BadParameter.of([ParameterFault(f"{PREFIX}stop_words", message)])
-    return _checked(lambda: parameters.from_json(own), features)
+    return _check_together(lambda: parameters.from_json(trainer_values), features)
 
 
-def _parted(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (the trainer's, the features' without their prefix)."""
-    own = {key: value for key, value in values.items() if not key.startswith(PREFIX)}
-    return own, {key.removeprefix(PREFIX): value for key, value in values.items() if key not in own}
+def _split_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of the trainer, and those of the features without their prefix."""
+    trainer_values = {key: value for key, value in values.items() if not key.startswith(PREFIX)}
+    return trainer_values, {
+        key.removeprefix(PREFIX): value
+        for key, value in values.items()
+        if key not in trainer_values
+    }
 
 
-def _checked(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen:
+def _check_together(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen:
     faults: list[ParameterFault] = []
     chosen = None
     try:
@@ -256,6 +262,6 @@ def _checked(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen
     if chosen is None or faults:
         raise BadParameter.of(faults)
     words = {name: features[name] for name in WORD_FORMS if name in features}
-    # a library that is missing, or a file, is told before data are read
+    # a missing library or file is reported before data are read
     fit_forms(WordParameters(**words))
     return Chosen(chosen, features)

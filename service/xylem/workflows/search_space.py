@@ -1,6 +1,4 @@
-"""What a search of parameters tries: for each trainer some of its
-parameters, and those of text features.
-"""
+"""The values that a search tries: parameters of each trainer, and those of text features."""
 
 from __future__ import annotations
 
@@ -20,8 +18,10 @@ TRAINER = "trainer"
 
 
 class Range(NamedTuple):
-    """Numbers from low to high, integers if both are; `log`: evenly by
-    logarithm. `start` is tried first.
+    """Numbers from low to high, integers if both are.
+
+    start  is tried first
+    log    whether numbers are drawn evenly by their logarithm
     """
 
     low: float
@@ -77,7 +77,7 @@ SPACES: dict[str, dict[str, Dimension]] = {
         "lambda2": Range(0.5, 4.0, 1.25, log=True),
     },
 }
-"""The parameters that are tried; all others keep their defaults, or what was asked for."""
+"""The parameters that are tried; all others keep their defaults or the values of the request."""
 
 _KIND = f"{PREFIX}kind"
 _WORDS = TfidfParameters.kind
@@ -93,16 +93,15 @@ DEFAULT_TRAINERS = ("label-tree", "plt")
 
 
 def digest_of_spaces() -> str:
-    """Return what is another one as soon as something else is tried: a
-    study goes on with its own spaces.
+    """Return a digest that changes with the spaces.
+
+    A study can only be continued with its own spaces.
     """
     return hashlib.sha256(repr((SPACES, _TEXT)).encode()).hexdigest()[:8]
 
 
 def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
-    """Raise BadParameter for a trainer without a space, and for a parameter that none
-    of them has.
-    """
+    """Raise BadParameter for a trainer without a space, and for a parameter that no trainer has."""
     for name in trainers:
         if name not in SPACES:
             raise BadParameter(f"--trainer: expected some of {', '.join(SPACES)}, found {name!r}")
@@ -118,27 +117,26 @@ def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
 def dimensions_of(
     name: str, fixed: Mapping[str, Scalar], *, are_texts: bool
 ) -> dict[str, Dimension]:
-    """Return what is tried with a trainer: not what is fixed; with
-    texts their features too, if of words.
+    """Return the parameters that are tried with a trainer, without those that are fixed.
+
+    For texts there are parameters of their features too, if these are of words.
     """
     space = dict(SPACES[name])
     if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
         names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {"kind"}
-        # or what is fixed is of characters
+        # otherwise the fixed parameters are those of characters
         have_words = names <= TfidfParameters.model_fields.keys()
         space |= {_KIND: Choice((_WORDS, _CHARS) if have_words else (_CHARS,)), **_TEXT}
     return {key: dimension for key, dimension in space.items() if key not in fixed}
 
 
 def fixed_of(name: str, fixed: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return what is fixed of a trainer and of the features."""
+    """Return the fixed values of a trainer and of the features."""
     return {key: value for key, value in fixed.items() if key.startswith(PREFIX) or _has(name, key)}
 
 
 def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
-    """Return the values, by the names that trials have them under,
-    that a trainer is first tried with.
-    """
+    """Return the values that a trainer is first tried with, by their names in trials."""
     values = {
         _trial_name(name, key): dimension.values[0]
         if isinstance(dimension, Choice)
@@ -149,23 +147,25 @@ def start_of(name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Any]:
 
 
 def ask(trial: Trial, name: str, dimensions: Mapping[str, Dimension]) -> dict[str, Scalar]:
-    """Return the values that a trial shall be of, by the names that trainers and features take."""
-    found: dict[str, Scalar] = {}
+    """Return the values of a trial, by the names that trainers and features use."""
+    values: dict[str, Scalar] = {}
     for key, dimension in dimensions.items():
-        asked = _trial_name(name, key)
+        full_name = _trial_name(name, key)
         if isinstance(dimension, Choice):
-            found[key] = trial.suggest_categorical(asked, dimension.values)
+            values[key] = trial.suggest_categorical(full_name, dimension.values)
         elif isinstance(dimension.low, int) and isinstance(dimension.high, int):
-            found[key] = trial.suggest_int(asked, dimension.low, dimension.high, log=dimension.log)
-        else:
-            found[key] = trial.suggest_float(
-                asked, dimension.low, dimension.high, log=dimension.log
+            values[key] = trial.suggest_int(
+                full_name, dimension.low, dimension.high, log=dimension.log
             )
-    return found
+        else:
+            values[key] = trial.suggest_float(
+                full_name, dimension.low, dimension.high, log=dimension.log
+            )
+    return values
 
 
 def _trial_name(name: str, key: str) -> str:
-    """Return what a trial calls a parameter: features are the same for all trainers."""
+    """Return the name of a parameter in trials: features have the same one for all trainers."""
     return key if key.startswith(PREFIX) else f"{name}.{key}"
 
 

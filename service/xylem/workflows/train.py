@@ -1,4 +1,4 @@
-"""Train on a data file and publish what comes of it."""
+"""Train on a data file and publish the result."""
 
 import resource
 import time
@@ -53,17 +53,19 @@ FITTED = "scores were fitted to the validation rows: xylem evaluate measures the
 
 
 class TrainReport(NamedTuple):
-    """A published version and what it took. Metrics are of the validation file, none without one.
+    """A published version, and the cost of its training.
 
-    note      what to know about the metrics, if there is something
-    warnings  what may be wrong with the data, if something is
-    features  what `features.kind=auto` chose, and of what
-    calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
-    thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
+    metrics   of the validation file, empty without one
+    note      on the metrics, if there is one
+    warnings  about the data, if there are any
+    features  what `features.kind=auto` chose, and from what
+    calibration_error  before and after the calibration, if there was one: see `CalibrationFit`
+    thresholds  that were found beside the training: see `ProgressiveThresholds.keep`; with their
+              epoch
     rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is
               "kept"
-    grown     of a training that goes on from a version: labels added, groups divided, classifiers
-              trained
+    grown     for a training that continues from a version: labels added, groups divided,
+              classifiers trained
     """
 
     model: str
@@ -83,17 +85,17 @@ class TrainReport(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """A training's result, and the rows that it was made of.
+    """The result of a training, and the rows that it was made from.
 
     valid  the validation rows, if there are any and they were read before the training
-    found  thresholds that were found beside the training
+    threshold_learner  has found thresholds beside the training
     """
 
     trained: Trained
     source: PreparedSource
     train_seconds: float
     valid: Labelled | None = None
-    found: ProgressiveThresholds | None = None
+    threshold_learner: ProgressiveThresholds | None = None
     weights: Weights = "float32"
 
     @property
@@ -102,7 +104,7 @@ class _Outcome(NamedTuple):
         return self.source.data if isinstance(self.source, PreparedRows) else None
 
     def warnings(self) -> list[str]:
-        """Return what may be wrong with the data or the model."""
+        """Return warnings about the data or the model."""
         return [*warnings_of(self.source), *self.trained.warnings]
 
 
@@ -111,51 +113,56 @@ def train_and_publish(
     model: str,
     request: TrainRequest,
     on_progress: OnProgress = no_progress,
-    kept_in: ThresholdDatabase | None = None,
+    database: ThresholdDatabase | None = None,
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
+    database  if there is one, thresholds are found beside the training, by OFO, and stored there
+
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on
-    a stream they are all but publishing. With `kept_in` thresholds are found beside the training,
-    by OFO, and kept there. Raises BadInput for what cannot be trained on, StoreError when it cannot
-    be published; then nothing is. A store that cannot be written to is refused before anything is
-    read, a validation file that cannot be used before the training (on a stream: one that cannot be
-    read).
+    a stream they are all but publishing. Raises BadInput for what cannot be trained on, StoreError
+    if the result cannot be published; then nothing is. A store that cannot be written to is refused
+    before anything is read. A validation file that cannot be used is refused before the training;
+    on a stream this holds only for one that cannot be read.
     """
     check_model(model)
     chosen = request.chosen()
-    on = None
+    continuation = None
     if request.base is not None:
-        on = going_on(store.open(*request.base), request, chosen)
-        request = on.request
-        chosen = on.chosen
-    request.check(chosen, kept_in is not None)
+        continuation = going_on(store.open(*request.base), request, chosen)
+        request = continuation.request
+        chosen = continuation.chosen
+    request.check(chosen, database is not None)
     if request.rerank:
         check_installed()
     store.prepare()
     origin = (
         {"parent": parent_in(store, model), **request.origin}
-        if on is None
-        else origin_of(on.base, request)
+        if continuation is None
+        else origin_of(continuation.base, request)
     )
     if request.valid is not None:
         check_readable(request.valid)
     with request.crew() as crew:
         source = (
             prepare(request, chosen, crew, on_progress)
-            if on is None
-            else prepare_on(on, crew, on_progress)
+            if continuation is None
+            else prepare_on(continuation, crew, on_progress)
         )
-        found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
-        outcome = _trained(source, request, chosen, crew, on_progress, found, on)
-        finished = _finished(outcome, request, origin, on_progress)
-        ranked = None
+        threshold_learner = (
+            None if database is None else ProgressiveThresholds(source, request.threads, database)
+        )
+        outcome = _train_prepared(
+            source, request, chosen, crew, on_progress, threshold_learner, continuation
+        )
+        finished = _finish(outcome, request, origin, on_progress)
+        rerank_report = None
         if request.rerank:
-            finished, ranked = _reranked(finished, request, crew, on_progress)
+            finished, rerank_report = _rerank_finished(finished, request, crew, on_progress)
         on_progress("publish", 0, 1)
         manifest = store.publish(model, finished.draft, latest=request.latest)
         on_progress("publish", 1, 1)
-        thresholds = None if found is None else found.keep(manifest)
+        thresholds = None if threshold_learner is None else threshold_learner.keep(manifest)
     return TrainReport(
         model=model,
         version=manifest.version,
@@ -169,8 +176,10 @@ def train_and_publish(
         features=source.choice and source.choice.as_json(),
         calibration_error=finished.calibration_error,
         thresholds=thresholds,
-        rerank=ranked,
-        grown=None if on is None or on.state is not None else outcome.trained.report,
+        rerank=rerank_report,
+        grown=None
+        if continuation is None or continuation.state is not None
+        else outcome.trained.report,
     )
 
 
@@ -180,42 +189,40 @@ def train_dataset(
     on_progress: OnProgress = no_progress,
     crew: Crew | None = None,
 ) -> Draft:
-    """Train on rows that are at hand; return what can be published. Raises BadInput.
+    """Train on rows that are passed directly; return what can be published. Raises BadInput.
 
-    crew  who runs the steps; else threads of this process do
+    crew  runs the steps; None: threads of this process do
 
-    Of the request what names files is passed over: data, valid, label_names and columns.
+    The files that the request names are ignored: data, valid, label_names and columns.
     """
     request = replace(request, valid=None)
     chosen = request.chosen()
     crew = crew or Crew(request.threads)
     source = prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
-    outcome = _trained(source, request, chosen, crew, on_progress)
-    return _finished(outcome, request, dict(request.origin), on_progress).draft
+    outcome = _train_prepared(source, request, chosen, crew, on_progress)
+    return _finish(outcome, request, dict(request.origin), on_progress).draft
 
 
 class _Finished(NamedTuple):
-    """What can be published, a note on its metrics, and the calibration errors before and after."""
+    """The draft to publish, a note on its metrics, and the calibration errors before and after."""
 
     draft: Draft
     note: str | None
     calibration_error: dict[str, float] | None
 
 
-def _finished(
+def _finish(
     outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
 ) -> _Finished:
-    """Return what a training made with its metrics, report and
-    origin, calibrated if that is asked for.
-    """
+    """Return the result of a training with metrics, report and origin, calibrated if requested."""
     draft = _draft(outcome, request)
     trial = model_of(draft)
     valid = outcome.valid
-    kept = None
+    validation_figures = None
     if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
     if valid is not None:
-        metrics, kept = valid_figures(trial, valid, request.threads, on_progress)
+        metrics, validation_figures = valid_figures(trial, valid, request.threads, on_progress)
         draft = replace(draft, metrics=metrics)
     on_progress("report", 0, 1)
     test = valid and TrainingSet(valid.rows, valid.labels)
@@ -229,8 +236,8 @@ def _finished(
     draft, rounded = round_weights(
         draft, weights, request.threads, valid, outcome.sample, on_progress
     )
-    if kept is not None:
-        report["validation"] = rounded or kept
+    if validation_figures is not None:
+        report["validation"] = rounded or validation_figures
     if libraries := libraries_of(outcome.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
     extra = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.made_for)}
@@ -242,11 +249,12 @@ def _finished(
     return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
 
 
-def _reranked(
+def _rerank_finished(
     finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
 ) -> tuple[_Finished, dict[str, Any]]:
-    """Return what a training made with a ranker of its
-    candidates, if that gains, and what it gains.
+    """Return the result of a training with a ranker of its candidates, and what that gains.
+
+    The result stays as it is if the ranker gains nothing.
     """
     dataset = request.read(on_progress)
 
@@ -270,9 +278,7 @@ def _reranked(
 
 
 def parent_in(store: Store, model: str) -> dict[str, Any] | None:
-    """Return what the origin of the next version says of the one
-    before; None where none can be read.
-    """
+    """Return the parent for the origin of the next version, None if none can be read."""
     try:
         return parent_of(store.manifest(model, store.resolve(model)))
     except StoreError:
@@ -304,17 +310,18 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
     )
 
 
-def _trained(
+def _train_prepared(
     source: PreparedSource,
     request: TrainRequest,
     chosen: Chosen,
     crew: Crew,
     on_progress: OnProgress,
-    found: ProgressiveThresholds | None = None,
-    on: GoingOn | None = None,
+    threshold_learner: ProgressiveThresholds | None = None,
+    continuation: GoingOn | None = None,
 ) -> _Outcome:
-    """Train on prepared rows; with rows in memory the validation
-    file, if there is one, is read before.
+    """Train on prepared rows.
+
+    With rows in memory the validation file, if there is one, is read before the training.
     """
     valid = None
     if source.reads == "rows" and request.valid is not None:
@@ -322,18 +329,24 @@ def _trained(
         featurizer = source.featurizer
         valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
-    if on is not None and on.state is None:
+    if continuation is not None and continuation.state is None:
         assert isinstance(source, PreparedRows)
-        trained = go_on(on.base, source, request, crew, on_progress)
+        trained = go_on(continuation.base, source, request, crew, on_progress)
         return _Outcome(
-            trained, source, time.perf_counter() - start, valid, weights=on.base.manifest.weights
+            trained,
+            source,
+            time.perf_counter() - start,
+            valid,
+            weights=continuation.base.manifest.weights,
         )
-    passes = Passes(None if on is None else on.state, request.until, request.keep_state)
-    tools = Tools(request.seed, crew, on_progress, found, passes)
+    passes = Passes(
+        None if continuation is None else continuation.state, request.until, request.keep_state
+    )
+    tools = Tools(request.seed, crew, on_progress, threshold_learner, passes)
     trained = fit(request.trainer, chosen.trainer, source, tools)
-    if found is not None:
-        found.check()
-    return _Outcome(trained, source, time.perf_counter() - start, valid, found)
+    if threshold_learner is not None:
+        threshold_learner.check()
+    return _Outcome(trained, source, time.perf_counter() - start, valid, threshold_learner)
 
 
 def peak_memory_bytes() -> int:
@@ -342,7 +355,7 @@ def peak_memory_bytes() -> int:
 
 
 ROWS_MAX = 4000
-"""So many rows, at most, are sent down the trees for a report: evenly many of the file."""
+"""At most so many rows are sent down the trees for a report, spread evenly over the file."""
 
 
 def version_report(
@@ -350,8 +363,9 @@ def version_report(
 ) -> dict[str, Any]:
     """Return the report of a version as JSON takes it.
 
-    training  what the trainer told, kept under "training" unless empty
-    train     the training rows, None when they were not kept; test: a validation file's
+    training  the trainer's own report, stored under "training" unless it is empty
+    train     the training rows, None if they are not in memory
+    test      the rows of a validation file, if there is one
 
     Decision trees have "forest" (`forest_report`) if there are training rows; label trees "size"
     (`size_report`). Deterministic.

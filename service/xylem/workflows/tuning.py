@@ -1,6 +1,4 @@
-"""Tune a version's thresholds on a labelled file: what `xylem
-thresholds` does, and what its report says.
-"""
+"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does, and its report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -65,11 +63,13 @@ from xylem_store import F32, I64, Model
 
 
 class TuningOutcome(NamedTuple):
-    """What a method found, and how good it is on the rows it was found on and on others.
+    """The thresholds that a method found, and how good they are.
 
-    kappa     that was chosen; None where it was given
-    rejected  macro-F on the validation rows of the method that was asked for, where one threshold
-              for all labels is better there and was taken; else None
+    validation  measured on the rows that the thresholds were found on
+    test        measured on other rows, if there are any
+    kappa       the one that was chosen; None if the request gave it
+    rejected    the requested method and its macro-F on the validation rows, if one threshold for
+                all labels is better there and was taken instead; else None
     """
 
     tuned: Tuned
@@ -80,12 +80,12 @@ class TuningOutcome(NamedTuple):
 
 
 def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
-    """Return what a report says of an outcome, as JSON values."""
+    """Return the report on an outcome, as JSON values."""
     tuned = outcome.tuned
     facts: dict[str, Any] = {
         "method": tuned.method,
-        **_named("validation", outcome.validation),
-        **({} if outcome.test is None else _named("test", outcome.test)),
+        **_f_facts("validation", outcome.validation),
+        **({} if outcome.test is None else _f_facts("test", outcome.test)),
         "empty_label_convention": tuned.convention,
         "labels": len(tuned.thresholds),
         "start": [tuned.start.a, tuned.start.b],
@@ -95,13 +95,13 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     }
     if outcome.rejected is not None:
         method, macro_f = outcome.rejected
-        kept = "one threshold for all labels, which is kept"
-        note = f"{method} has less macro-F on the validation rows than {kept}"
+        fallback = "one threshold for all labels, which is kept"
+        note = f"{method} has less macro-F on the validation rows than {fallback}"
         facts |= {"instead_of": method, "instead_of_macro_f": macro_f, "note": note}
     return facts
 
 
-def _named(part: str, f: FMeasures) -> dict[str, float]:
+def _f_facts(part: str, f: FMeasures) -> dict[str, float]:
     return {
         f"{part}_macro_f": f.macro_f,
         f"{part}_micro_f": f.micro_f,
@@ -116,28 +116,31 @@ AUTO: Literal["auto"] = "auto"
 """The kappa that stands for the best of `kappas.C_GRID`, chosen on the validation rows."""
 
 _POWER_SHARE = 0.75
-"""Before the power is fitted, estimates are kept as if it were this share of the link's usual one:
-scores of rather too low a probability than of one too high.
+"""Until the power is fitted, it is taken to be this share of the link's usual one.
+
+So too many scores are kept, of too low a probability, rather than too few.
 """
 
-_ASKED_MAX = 3
-"""So many times the model is asked for estimates, at most: anew where the power that was fitted is
-so low that thresholds may lie below those that were kept.
+_ESTIMATE_PASSES_MAX = 3
+"""The model is asked for estimates at most so many times.
+
+It is asked again if the fitted power is so low that thresholds may lie below the estimates that
+were kept.
 """
 
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What to tune on, and how.
+    """A request to tune thresholds: what to tune on, and how.
 
-    methods  out of METHODS, one at least
+    methods  of METHODS, at least one
     valid    the labelled file to tune on: not the one that the version was trained on
-    test     another one, on which what was tuned is only measured
+    test     another one, on which the tuned thresholds are only measured
     empty    the convention of empty labels
     kappa    estimates of a lower probability are not kept, nor those below a label's lower bound;
-             AUTO: it is chosen for the first method, on halves of the validation rows, then as if
-             it had been given
-    start    the start values of OFO; none: chosen on the validation rows. Its power and scale are
+             AUTO: it is chosen for the first method, on halves of the validation rows, and then
+             used as if it had been given
+    start    the start values of OFO; None: chosen on the validation rows. Its power and scale are
              not used
     columns  of files that are tables
     """
@@ -153,7 +156,7 @@ class TuneRequest:
     columns: TableColumns = DEFAULT_COLUMNS
 
     def __post_init__(self) -> None:
-        """Raise BadParameter for what is unknown or out of its range."""
+        """Raise BadParameter for values that are unknown or out of their range."""
         for method in self.methods:
             if method not in METHODS:
                 raise BadParameter(
@@ -171,10 +174,10 @@ class TuneRequest:
 
 
 OnKeep = Callable[[Connection, dict[str, Any]], None]
-"""Called with a transaction and the report of what it keeps."""
+"""Called with a transaction and the report on the thresholds that it stores."""
 
 METHOD: Method = "ofo"
-"""The method where none is named: docs/thresholds.md says why."""
+"""The default method: docs/thresholds.md says why."""
 
 ONE: Method = "fta-one"
 """One threshold for all labels, which every other method must reach on the validation rows."""
@@ -192,14 +195,14 @@ def request_of(
     threads: int = 1,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> TuneRequest:
-    """Return the request that a command or a caller means, None being the default.
+    """Return the request with the options of a command or a caller, where None means the default.
 
     Raises BadParameter.
     """
     methods = methods or (METHOD,)
-    named: Any = METHODS if ALL in methods else tuple(methods)
+    selected_methods: Any = METHODS if ALL in methods else tuple(methods)
     return TuneRequest(
-        methods=named,
+        methods=selected_methods,
         valid=valid,
         test=test,
         empty=empty_convention(empty, "empty_labels"),
@@ -213,12 +216,12 @@ def request_of(
 def tune(
     model: Model, request: TuneRequest, on_progress: OnProgress, valid: Labelled | None = None
 ) -> list[TuningOutcome]:
-    """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
+    """Tune an opened version by each of the methods; nothing is stored. Raises BadInput.
 
-    valid  the rows of the request's file, where they are at hand
+    valid  the rows of the request's file if they are read already
 
-    A method whose macro-F on the validation rows is below that of one threshold for all labels
-    gives way to it. The model is asked for the estimates of the validation rows (`_prepare`; twice
+    A method whose macro-F on the validation rows is below that of one threshold for all labels is
+    replaced by it. The model is asked for the estimates of the validation rows (`_prepare`; twice
     with AUTO), once more by OFO, row by row, as feedback would, and once for the decisions of each
     method, and of the one threshold. Deterministic, for any number of threads.
     """
@@ -234,22 +237,22 @@ def tune(
     if request.kappa == AUTO:
         kappa = task.best_kappa(request.methods[0])
         task = _prepare(model, valid, replace(request, kappa=kappa), on_progress)
-    one = task.tuned(ONE)
-    one_f = task.measure(one, valid)
+    single = task.tuned(ONE)
+    single_f = task.measure(single, valid)
     outcomes = []
     for method in dict.fromkeys(request.methods):
-        tuned = one
-        found = one_f
+        tuned = single
+        figures = single_f
         rejected = None
         if method != ONE:
             tuned = task.tuned(method)
-            found = task.measure(tuned, valid)
-            if found.macro_f < one_f.macro_f:
-                tuned = one
-                rejected = (method, found.macro_f)
-                found = one_f
-        beside = None if test is None else task.measure(tuned, test)
-        outcomes.append(TuningOutcome(tuned, found, beside, kappa, rejected))
+            figures = task.measure(tuned, valid)
+            if figures.macro_f < single_f.macro_f:
+                tuned = single
+                rejected = (method, figures.macro_f)
+                figures = single_f
+        test_figures = None if test is None else task.measure(tuned, test)
+        outcomes.append(TuningOutcome(tuned, figures, test_figures, kappa, rejected))
     return outcomes
 
 
@@ -261,13 +264,13 @@ def keep(
     shadow: bool = False,
     on_keep: OnKeep | None = None,
 ) -> dict[str, Any]:
-    """Keep the first of these outcomes with an opened version, and return a report as JSON values.
+    """Store the first of these outcomes with an opened version, and return a report as JSON values.
 
-    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
-    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is
-             kept
+    shadow   whether it is stored as a candidate, which is scored beside the thresholds in force
+    on_keep  called with the report in the transaction that stores it: if it raises, nothing is
+             stored
 
-    Raises BadInput and DatabaseUnavailable: then nothing is kept.
+    Raises BadInput and DatabaseUnavailable: then nothing is stored.
     """
     name = model.manifest.model
     version = model.manifest.version
@@ -280,17 +283,15 @@ def keep(
             if shadow
             else replace_state(connection, head, TUNED, tuned)
         )
-        kept = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
-        report = {**kept, **facts[0], "methods": facts}
+        state = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
+        report = {**state, **facts[0], "methods": facts}
         if on_keep is not None:
             on_keep(connection, report)
     return report
 
 
 class _Task(NamedTuple):
-    """All that the methods need: a model's estimates of the validation rows, and how
-    to read them.
-    """
+    """The input of the methods: a model's estimates of the validation rows, how to read them."""
 
     predictor: Searcher
     valid: Labelled
@@ -303,22 +304,22 @@ class _Task(NamedTuple):
     on_progress: OnProgress
 
     def best_kappa(self, method: Method) -> float:
-        """Return the best kappa for a method; OFO is replayed on the estimates for it."""
+        """Return the best kappa for a method; for this OFO is replayed on the estimates."""
 
         def find(estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
             if method == "ofo":
                 return replay(estimates, truth, bounds, self._start(estimates, truth, bounds))
-            return self._found(method, estimates, truth, bounds)
+            return self._find(method, estimates, truth, bounds)
 
         self.on_progress("kappa", 0, 1)
-        found = choose_kappa(
+        best = choose_kappa(
             self.estimates, self.valid.labels, self.bounds, find, self.request.empty
         )
         self.on_progress("kappa", 1, 1)
-        return found
+        return best
 
     def tuned(self, method: Method) -> Tuned:
-        """Return what a method finds."""
+        """Return the thresholds that a method finds."""
         estimates = self.estimates
         truth = self.valid.labels
         empty = self.request.empty
@@ -332,24 +333,24 @@ class _Task(NamedTuple):
             counters, thresholds = learn(self.predictor, rows, truth, start, *counted, on_progress)
             return Tuned(method, empty, start, thresholds, counters)
         self.on_progress(method, 0, 1)
-        thresholds = self._found(method, estimates, truth, self.bounds)
+        thresholds = self._find(method, estimates, truth, self.bounds)
         self.on_progress(method, 1, 1)
         return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
 
     def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
-        """Return the start values of OFO: those given, or the best of the grid."""
-        given = self.request.start
-        if given is None:
+        """Return the start values of OFO: those of the request, or the best of the grid."""
+        requested = self.request.start
+        if requested is None:
             return choose_start(estimates, truth, bounds, self.read, self.request.empty)
-        return self.read._replace(a=given.a, b=given.b)
+        return self.read._replace(a=requested.a, b=requested.b)
 
-    def _found(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
+    def _find(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
         """Return the thresholds of a method other than OFO, float32[K]."""
-        thresholds, one = fta(estimates, truth, bounds, self.read, self.request.empty)
+        thresholds, single = fta(estimates, truth, bounds, self.read, self.request.empty)
         if method == "sto":
             floor = self.read.score_of(bounds)
-            return sto(estimates, truth, floor, np.maximum(one, floor), self.request.empty)
-        return one if method == ONE else thresholds
+            return sto(estimates, truth, floor, np.maximum(single, floor), self.request.empty)
+        return single if method == ONE else thresholds
 
     def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
         """Return how good thresholds are on some rows."""
@@ -359,43 +360,43 @@ class _Task(NamedTuple):
         def show(done: int) -> None:
             self.on_progress(f"measure {tuned.method}", done, n_rows)
 
-        found = predict_all(self.predictor, rows.rows, thresholds, self.request.threads, show)
-        return f_measures(PredictedRows(*found), rows.truth, self.request.empty)
+        decisions = predict_all(self.predictor, rows.rows, thresholds, self.request.threads, show)
+        return f_measures(PredictedRows(*decisions), rows.truth, self.request.empty)
 
 
 def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
-    """Ask for the estimates of the validation rows, and learn how to read them."""
+    """Ask the model for the estimates of the validation rows, and learn how to read them."""
     manifest = model.manifest
     predictor = make_predictor(model)
     counted = counts_that_bound(model.arrays), manifest.data.rows
     least = KAPPA if request.kappa == AUTO else request.kappa
     kappa = np.maximum(lower_bounds(*counted, manifest.n_labels), np.float32(least))
     read = start_for(manifest.link, model.arrays, manifest.data.rows)
-    kept_by = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
+    lenient_start = read._replace(power=max(POWER_MIN, _POWER_SHARE * read.power))
 
     def show(done: int) -> None:
         on_progress("estimates", done, valid.rows.n_rows)
 
     def ask(floor: F32) -> Estimates:
         keeper = EstimateKeeper(floor, request.estimates_max)
-        for found in predict_parts(
+        for predictions in predict_parts(
             predictor,
             valid.rows,
             lambda: predictor.node_thresholds(keeper.floor),
             request.threads,
             show,
         ):
-            keeper.add(found.ptr, found.labels, found.scores)
+            keeper.add(predictions.ptr, predictions.labels, predictions.scores)
         return keeper.all()
 
-    for _ in range(_ASKED_MAX):
-        asked = kept_by.score_of(kappa)
-        estimates = ask(asked)
+    for _ in range(_ESTIMATE_PASSES_MAX):
+        requested_floor = lenient_start.score_of(kappa)
+        estimates = ask(requested_floor)
         scores = np.minimum(estimates.scores * np.float32(read.scale), np.float32(1.0))
         power = fit_power(scores, mark_hits(estimates, valid.labels), read.power)
-        if power >= kept_by.power or (estimates.floor > asked).any():
+        if power >= lenient_start.power or (estimates.floor > requested_floor).any():
             break
-        kept_by = kept_by._replace(power=power)
+        lenient_start = lenient_start._replace(power=power)
     read = read._replace(power=power)
     bounds = np.maximum(kappa, read.probability_of(estimates.floor))
     return _Task(predictor, valid, estimates, bounds, *counted, read, request, on_progress)
@@ -411,15 +412,16 @@ def learn(
     on_progress: OnProgress,
     counters: Counters | None = None,
 ) -> tuple[Counters, F32]:
-    """Run OFO over rows, each predicted under the thresholds that hold
-    then; return counters and thresholds.
+    """Run OFO over rows, each predicted under the thresholds of that moment.
 
-    Source: Jasinska et al. 2016, algorithm 2. The same predictions, in the same order, as feedback
-    makes: what is left are the same bits. Cost: a prediction a row, O(predicted + true) labels
-    moved.
+    Returns the counters and the thresholds.
+
+    Source: Jasinska et al. 2016, algorithm 2. The predictions are the same, and in the same order,
+    as those of feedback, so the results are the same bits. Cost: a prediction a row, O(predicted +
+    true) labels moved.
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
-    counters              what rows before have added up to; none: these are the first
+    counters              the counts of rows before; None: these rows are the first
     """
     bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
     counters = no_counts(truth.n_labels) if counters is None else counters
@@ -433,5 +435,5 @@ def learn(
         moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))
         moving.keep()
     on_progress("ofo", rows.n_rows, rows.n_rows)
-    after = moving.snapshot()
-    return after.counters, after.thresholds
+    final = moving.snapshot()
+    return final.counters, final.thresholds

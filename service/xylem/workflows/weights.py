@@ -1,6 +1,4 @@
-"""The types in which weights are stored, a draft with its weights
-in fewer bits, and what that costs.
-"""
+"""Store the weights of a draft in fewer bits, and measure the effect on its metrics."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,9 +21,9 @@ from xylem_store import (
 )
 
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
-"""By these figures is it told what storing weights in fewer bits costs."""
+"""The figures that show what storing weights in fewer bits costs."""
 
-WEIGHED_ROWS = 10_000  # on so many training rows at most, where there is no validation file
+WEIGHED_ROWS = 10_000  # at most so many training rows are used without a validation file
 
 
 def weight_type(name: str) -> Weights:
@@ -38,7 +36,7 @@ def weight_type(name: str) -> Weights:
 def store_as(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:
     """Return a float32 ensemble with its weights in a type.
 
-    Raises BadParameter where a node is too wide.
+    Raises BadParameter if a node is too wide.
     """
     try:
         return store_weights(ensemble, weights)
@@ -54,17 +52,16 @@ def round_weights(
     sample: TrainingSet | None,
     on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any] | None]:
-    """Return the draft with its weights stored in the type asked for,
-    and what that costs in its metrics.
+    """Return the draft with its weights stored in the requested type, and figures of their effect.
 
-    With it `kept_figures` of the rounded weights on the validation file; None where nothing was
-    rounded, or without such a file.
+    The figures are `kept_figures` of the rounded weights on the validation file; None if nothing
+    was rounded or there is no such file.
 
     Embeddings are stored as bfloat16 with both of the shorter types.
 
-    The figures of the rounded weights stand beside those of float32, on the validation file, or
-    without one on some of the training rows, if those were kept. Raises BadParameter where the type
-    has no room for a node.
+    The metrics have the figures of the rounded weights beside those of float32: on the validation
+    file, or without one on some of the training rows, if those are in memory. Raises BadParameter
+    if the type has no room for a node.
     """
     if weights == "float32":
         return draft, None
@@ -74,21 +71,34 @@ def round_weights(
         for name, array in draft.extra.items()
     }
     rounded = replace(draft, ensemble=ensemble, weights=weights, extra=extra)
-    where = ""
+    metric_suffix = ""
     labelled = valid
     if valid is None and sample is not None:
         n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
-        some = sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32)
-        where = " on training rows"
-        labelled = Labelled(*some)
+        sampled = (
+            sample.rows.cut(0, n_rows),
+            sample.labels.cut(0, n_rows),
+            np.zeros(n_rows, np.int32),
+        )
+        metric_suffix = " on training rows"
+        labelled = Labelled(*sampled)
     if labelled is None:
         return rounded, None
-    exact, cut = (
-        valid_figures(model_of(each), labelled, threads, on_progress) for each in (draft, rounded)
+    exact_figures, rounded_figures = (
+        valid_figures(model_of(candidate), labelled, threads, on_progress)
+        for candidate in (draft, rounded)
     )
-    pairs = {f"{key}{where}": (cut.metrics[key], exact.metrics[key]) for key in WEIGHED}
+    pairs = {
+        f"{key}{metric_suffix}": (rounded_figures.metrics[key], exact_figures.metrics[key])
+        for key in WEIGHED
+    }
     metrics = (
-        cut.metrics if valid is not None else {key: after for key, (after, _) in pairs.items()}
+        rounded_figures.metrics
+        if valid is not None
+        else {key: rounded_value for key, (rounded_value, _) in pairs.items()}
     )
-    before = {f"{key} in float32": was for key, (_, was) in pairs.items()}
-    return replace(rounded, metrics={**metrics, **before}), None if valid is None else cut.kept
+    float32_metrics = {f"{key} in float32": exact_value for key, (_, exact_value) in pairs.items()}
+    return (
+        replace(rounded, metrics={**metrics, **float32_metrics}),
+        None if valid is None else rounded_figures.report_figures,
+    )

@@ -189,7 +189,7 @@ def test_what_cannot_be_done_is_told_at_once(
         return done.stderr
 
     here = "--data", data, "--out", out
-    assert "--ray: expected with --out, found without" in told("--data", data, "--ray", "auto")
+    assert "--ray cannot be used without --out" in told("--data", data, "--ray", "auto")
     assert "expected files as --data, found standard input" in told("--out", out)
     assert "--format: expected jsonl or parquet, found 'csv'" in told(*here, "--format", "csv")
     assert "expected jsonl with --explain" in told(*here, "--format", "parquet", "--explain")

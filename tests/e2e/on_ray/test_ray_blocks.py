@@ -31,12 +31,12 @@ pytest.importorskip("ray")
 def test_blocks_make_the_same_bits_though_a_node_dies(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = blocks_module._planned
+    planned = blocks_module._plan_nodes
 
     def smaller(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
         return planned(blocks._replace(memory_bytes=50_000), shape)
 
-    monkeypatch.setattr(blocks_module, "_planned", smaller)
+    monkeypatch.setattr(blocks_module, "_plan_nodes", smaller)
     parameters = parse_parameters("label-tree", ["leaf_size=10", "arity=4", "memory_mib=2"])
     source = Parts(problem(1500, 300).data, 5)
     expected = arrays_of(fit("label-tree", parameters, source, Tools(1)))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from xylem.base import logs
-from xylem.base.logs import JsonHandler, Request, log, log_requests, said_of
+from xylem.base.logs import JsonHandler, Request, encode_fields, log, log_requests
 
 READ = 64 << 10
 UNSAFE = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0x202E, 0x2066)]
@@ -39,7 +39,7 @@ def test_no_character_ends_a_line_or_commands_a_terminal(lines: Path, character:
     log(logging.ERROR, "event", detail=text)
     record = logging.LogRecord("library", logging.ERROR, __file__, 1, "%s", (text,), None)
     JsonHandler().emit(record)
-    log_requests([Request(1.0, "r1", said_of(path=text), 0.001)])
+    log_requests([Request(1.0, "r1", encode_fields(path=text), 0.001)])
     written = lines.read_bytes().decode()
     assert character == "\n" or character not in written
     assert [line.count("b\u00e9\u4e2d") for line in written.split("\n")] == [1, 1, 1, 0]

@@ -48,7 +48,7 @@ def test_each_stage_of_a_text_is_counted_and_told() -> None:
     assert [total for _, _, total in stages.figures()[:4]] == [1000, 5000, 1000, 1]
     timings.add_kernel_times(times)
     times[:] = 0  # the kernel's next call
-    told = [(names, list(at)) for names, at in timings.told]
+    told = [(names, list(at)) for names, at in timings.stretches]
     assert told == [(("read", "features", "search", "write"), [10, 1010, 6010, 7010, 7011])]
 
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from tests.first_process import FirstProcess, can_be_had
+from tests.first_process import FirstProcess, is_available
 
 from xylem.base.processors import n_processors
 from xylem.base.start import TERMINATED, prepare
 
 needs_namespace = pytest.mark.skipif(
-    not can_be_had(), reason="needs a PID namespace (root, unshare)"
+    not is_available(), reason="needs a PID namespace (root, unshare)"
 )
 
 START = "import os, signal, sys, threading, time; from xylem.base.start import prepare; prepare()"

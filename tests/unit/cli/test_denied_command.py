@@ -56,7 +56,7 @@ def test_labels_come_and_go_and_stay_with_the_alias(
             "found 'label::4'; did you mean 'label::3'?",
         ),
         (("m", "--allow-again"), "expected --label or --labels, found neither"),
-        (("m", "--clear", "--label", "label::3"), "expected no label beside it"),
+        (("m", "--clear", "--label", "label::3"), "--clear cannot be used with --label"),
         (("m@2", "--label", "label::3"), "an alias that denies labels, found version 2"),
         (("m@none", "--label", "label::3"), "expected an alias, found 'none'"),
         (("n",), "expected a model, found none named 'n'"),

@@ -35,7 +35,7 @@ def test_a_canary_comes_grows_and_is_promoted(cli: Cli, versions_of_m: Store) ->
     assert listed["latest"]["shadow"] == {"version": 1, "share": 1.0}
     cli.refuses("found canary of latest", "models", "delete", "m@2")
     assert cli.answers("models", "promote", "m")["version"] == 2
-    assert versions_of_m.alias("m").others == ()
+    assert versions_of_m.alias("m").split_versions == ()
     cli.refuses("expected", "models", "promote", "m")
 
 
@@ -43,7 +43,7 @@ def test_a_rollback_ends_a_canary(cli: Cli, versions_of_m: Store) -> None:
     cli.says("models", "canary", "m@2", "--weight", "0.01%")
     assert versions_of_m.alias("m").canary == Beside(2, 1)
     assert cli.answers("models", "rollback", "m")["version"] == 3
-    assert versions_of_m.alias("m").others == ()
+    assert versions_of_m.alias("m").split_versions == ()
     assert cli.answers("models", "rollback", "m")["version"] == 2
 
 
@@ -52,7 +52,7 @@ def test_each_ends_alone(cli: Cli, versions_of_m: Store) -> None:
     cli.says("models", "shadow", "m@1", "--share", "25%")
     assert cli.says("models", "canary", "m", "--end") == "m: latest -> 3, shadow 1 at 0.25\n"
     assert cli.says("models", "shadow", "m", "--end") == "m: latest -> 3\n"
-    assert versions_of_m.alias("m").others == ()
+    assert versions_of_m.alias("m").split_versions == ()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused(
     cli: Cli, versions_of_m: Store, arguments: list[str], fault: str
 ) -> None:
     cli.refuses(fault, "models", *arguments)
-    assert versions_of_m.alias("m").others == ()
+    assert versions_of_m.alias("m").split_versions == ()
 
 
 @pytest.mark.usefixtures("versions_of_m")

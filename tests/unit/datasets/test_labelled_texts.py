@@ -30,12 +30,16 @@ def test_texts_and_named_features(tmp_path: Path) -> None:
         '{"text": "zwei\\n€", "labels": ["ä", "B"]}'
     )
     dataset = read(tmp_path / "a.jsonl", content)
-    assert (dataset.texts, dataset.rows, dataset.named) == (["one", "", "zwei\n€"], None, None)
+    assert (dataset.texts, dataset.rows, dataset.named_rows) == (["one", "", "zwei\n€"], None, None)
     assert dataset.label_names == ["B", "a", "b", "ä"]
     assert labels_of(dataset) == [[1, 2], [], [0, 3]]
     content = '{"features": {"x": 1, "y": -0.5}, "labels": ["a"]}\n{"features": {}, "labels": []}\n'
     dataset = read(tmp_path / "a.jsonl", content)
-    assert (dataset.texts, dataset.rows, dataset.named) == (None, None, [{"x": 1, "y": -0.5}, {}])
+    assert (dataset.texts, dataset.rows, dataset.named_rows) == (
+        None,
+        None,
+        [{"x": 1, "y": -0.5}, {}],
+    )
 
 
 def test_label_ids_do_not_depend_on_the_order_of_lines(tmp_path: Path) -> None:

@@ -247,11 +247,14 @@ def test_texts_to_divide_are_for_a_thread_and_say_of_what_nothing_is_known(
     [
         ({"chunk_characters": 499}, "expected at least 500, found 499"),
         ({"chunk_characters": "500"}, "expected an integer, found"),
-        ({"chunk_characters": 500, "exact": True}, "expected none where there is exact"),
-        ({"chunk_characters": 500, "explain": True}, "expected none where there is explain"),
+        ({"chunk_characters": 500, "exact": True}, "chunk_characters cannot be used with exact"),
+        (
+            {"chunk_characters": 500, "explain": True},
+            "chunk_characters cannot be used with explain",
+        ),
         (
             {"chunk_characters": 500, "label_weights": "propensity"},
-            "none where there is label_weights",
+            "chunk_characters cannot be used with label_weights",
         ),
         ({"chunk_charaters": 500}, "did you mean chunk_characters"),
         ({"k": 3}, r"did you mean top_r\?"),

@@ -28,9 +28,9 @@ def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:
 
 def with_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     """A step holds so many bytes of the rows."""
-    planned, less = blocks._planned, {"memory_bytes": memory_bytes}
+    planned, less = blocks._plan_nodes, {"memory_bytes": memory_bytes}
     monkeypatch.setattr(
-        blocks, "_planned", lambda made, shape: planned(made._replace(**less), shape)
+        blocks, "_plan_nodes", lambda made, shape: planned(made._replace(**less), shape)
     )
 
 

@@ -23,7 +23,7 @@ from xylem.base.errors import BadData, BadParameter
 from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.trainers import TrainingSet, estimate, parse_parameters, train
-from xylem.trainers.classifiers import Solving, members_of, train_classifiers
+from xylem.trainers.classifiers import SolverOptions, members_of, train_classifiers
 from xylem.trainers.label_tree import prune_of
 from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import join
@@ -96,7 +96,7 @@ def _two_groups(labels: Any, first: int) -> Any:
 def test_chunks_hold_the_solvers_weights() -> None:
     rows, labels = _data(3, n_rows=80, n_labels=40)
     shape, members, used = _two_groups(labels, 20)
-    solving = Solving("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, 0.0)
+    solving = SolverOptions("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, 0.0)
     chunks = train_classifiers(rows, shape, members, solving, Tools(1, Crew(2)))
     x, carried = dense_rows(rows), dense_labels(labels)
     assert [chunk is None for chunk in chunks] == [False] * 3 + [True] * len(used)
@@ -123,7 +123,7 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows() -> None:
     rows, labels = _data(5)
     shape, members, _ = _two_groups(labels, 8)
     even, rising = (
-        Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0) for decay in (0.0, 1.0)
+        SolverOptions("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0) for decay in (0.0, 1.0)
     )
     one, other = (
         train_classifiers(rows, shape, members, each, Tools(1)) for each in (even, rising)
@@ -131,7 +131,7 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows() -> None:
     assert np.array_equal(one[0].weight, other[0].weight)
     for node in (1, 2):
         assert np.abs(one[node].weight).sum() < np.abs(other[node].weight).sum()
-    costs = Solving("squared_hinge", 0.5, 1.0, 0.5, 1, 1, 0).costs_at(
+    costs = SolverOptions("squared_hinge", 0.5, 1.0, 0.5, 1, 1, 0).costs_at(
         400, 100, np.array([100, 25, 0])
     )
     assert costs.tolist() == pytest.approx([2.0, 4.0, 20.0] + 13 * [2.0])

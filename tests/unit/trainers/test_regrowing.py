@@ -17,7 +17,7 @@ from xylem.base.executors.local import Crew
 from xylem.base.rows import NO_ROWS, LabelRows, SparseRows, offsets
 from xylem.trainers import TRAINERS, Trained, TrainingSet, parse_parameters
 from xylem.trainers.classifiers import aligned
-from xylem.trainers.kernels.newton import nothing_known, refine
+from xylem.trainers.kernels.newton import no_old_rows, refine
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_squared_hinge
 from xylem.trainers.regrowing import ANEW, Regrown
@@ -229,9 +229,9 @@ def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(
     refined.weights[np.argsort(problem.used)[of_old]] = started.weights[:-1]
     refined.weights[-1] = started.weights[-1]
     before = refined.weights.copy()
-    known = nothing_known(300)
+    known = no_old_rows(300)
     if is_optimal:  # of the first 290 rows
-        known.was[:290] = 1
+        known.is_old[:290] = 1
         known.positive[:] = positive
     refine(problem, refined, costs, solve is solve_logistic, known, is_optimal, stop)
     x = dense_rows(rows)[:, problem.used]

@@ -20,7 +20,7 @@ from xylem.base.rows import LabelRows, SparseRows
 from xylem.trainers import weighing, windows
 from xylem.trainers.source import MemorySource, Tools, TrainingSet, count
 from xylem.trainers.weighing import weigh
-from xylem.trainers.windows import dealt
+from xylem.trainers.windows import deal_windows
 
 
 def _data(seed: int, n_rows: int) -> tuple[SparseRows, LabelRows]:
@@ -31,7 +31,7 @@ def _data(seed: int, n_rows: int) -> tuple[SparseRows, LabelRows]:
 def _visited(source: Any) -> Any:
     """The windows of two epochs."""
     tools = Tools(4)  # rows are held as long as its crew is there
-    found = dealt(source, tools)
+    found = deal_windows(source, tools)
     return [list(found.visit(epoch)) for epoch in range(2)]
 
 

@@ -98,10 +98,10 @@ def test_names_of_a_language_are_read_and_deprecated_concepts_are_left_out(tmp_p
 
 
 def test_labels_may_be_notations_or_names(tmp_path: Path) -> None:
-    assert sorted(read(tmp_path, TURTLE, by="notation").keys) == ["1", "2"]
-    assert sorted(read(tmp_path, TURTLE, by="en", language="fi").keys) == ["cats only", "dog"]
-    with pytest.raises(BadData, match="expected fi of one concept each, found 'koira' of two"):
-        read(tmp_path, TURTLE.replace("eläin", "koira"), by="fi")
+    assert sorted(read(tmp_path, TURTLE, key_kind="notation").keys) == ["1", "2"]
+    assert sorted(read(tmp_path, TURTLE, key_kind="en", language="fi").keys) == ["cats only", "dog"]
+    with pytest.raises(BadData, match="expected distinct fi keys, found 'koira' twice"):
+        read(tmp_path, TURTLE.replace("eläin", "koira"), key_kind="fi")
 
 
 def test_tables_are_read_as_label_info_reads_them(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_tables_are_read_as_label_info_reads_them(tmp_path: Path) -> None:
     assert names_of(concepts) == [("a", 0, "yksi"), ("b", 0, "kaksi (luku)")]
     table = "uri,notation,label_fi,label_sv\nhttp://x/a,1,yksi,ett\nhttp://x/b,2,,tva\n"
     assert names_of(read(tmp_path, table, "v.csv", language="fi")) == [("a", 0, "yksi")]
-    assert read(tmp_path, table, "v.csv", by="sv", language="fi").keys == ["ett", "tva"]
+    assert read(tmp_path, table, "v.csv", key_kind="sv", language="fi").keys == ["ett", "tva"]
 
 
 TABLE = "uri,label_fi,label_sv\nhttp://x/a,yksi,ett\n"
@@ -121,8 +121,12 @@ TABLE = "uri,label_fi,label_sv\nhttp://x/a,yksi,ett\n"
     ("content", "options", "message"),
     [
         (TABLE, {"language": "Finnish!"}, "language: expected a language, as en or pt-br"),
-        (TABLE, {"by": "no tag"}, "by: expected a language"),
-        (TABLE, {"by": "notation"}, "v.csv: expected 1 to .* concepts with notation, found 0"),
+        (TABLE, {"key_kind": "no tag"}, "by: expected a language"),
+        (
+            TABLE,
+            {"key_kind": "notation"},
+            "v.csv: expected 1 to .* concepts with notation, found 0",
+        ),
         (TABLE, {"language": "en"}, r"v\.csv: expected names in en, found fi, sv"),
         (
             "uri,label_fi\nhttp://x/a,\n",
@@ -251,7 +255,7 @@ def vocabulary(*subjects: tuple[list[str], dict[str, Any]]) -> Concepts:
     found = []
     for i, ((first, *more), fields) in enumerate(subjects):
         others = [("en", False, name) for name in more]
-        found.append(Subject(uri(i), None, {"en": first}, others=others, **fields))
+        found.append(Subject(uri(i), None, {"en": first}, other_names=others, **fields))
     return concepts_of(found)
 
 

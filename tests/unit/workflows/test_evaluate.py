@@ -376,7 +376,7 @@ def test_calibrated_at_once_with_training(
     assert read_origin(one.arrays)["calibration"]["source"] == "valid.jsonl"
     for given, message in (
         (("label-tree",), "expected a validation file to fit to, found none"),
-        (("huffman-tree", *valid), "found huffman-tree, whose sum to 1"),
+        (("huffman-tree", *valid), "found huffman-tree, whose scores sum to 1"),
         (("label-tree", "--valid", folder / "train.jsonl"), "that it was trained on"),
     ):
         refused = run_here("train", *given, *train, store=tmp_path)

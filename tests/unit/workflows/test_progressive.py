@@ -143,7 +143,7 @@ def test_a_version_is_published_with_its_thresholds(
     kept = []
     for threads in (1, 2):
         request = TrainRequest("plt", path, parameters=SGD, stream=True, threads=threads)
-        report = train_and_publish(store, "m", request, kept_in=database)
+        report = train_and_publish(store, "m", request, database=database)
         assert report.thresholds["rows"] == 135
         assert 50 < report.thresholds["validation_macro_f"] <= 100
         kept.append(database.load("m", report.version))
@@ -156,11 +156,11 @@ def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDa
     path, store = write_file(tmp_path / "train.txt", *learnable(30)), Store(tmp_path / "store")
     plt = TrainRequest("plt", path, parameters=SGD, stream=True)
     calibrated = replace(plt, valid=path, calibrate=True)
-    with pytest.raises(BadParameter, match="thresholds: expected scores as they are trained"):
-        train_and_publish(store, "m", calibrated, kept_in=database)
+    with pytest.raises(BadParameter, match="thresholds: expected uncalibrated scores"):
+        train_and_publish(store, "m", calibrated, database=database)
     one = write_file(tmp_path / "one.txt", *learnable(1))
     with pytest.raises(BadData, match="expected two rows at least to find them on, found one"):
-        train_and_publish(store, "m", replace(plt, data=one), kept_in=database)
+        train_and_publish(store, "m", replace(plt, data=one), database=database)
     changed = write_file(tmp_path / "changed.txt", *learnable(30))
 
     def change(phase: str, done: int, _: int) -> None:
@@ -251,7 +251,7 @@ def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Pa
     )
     live = open_version(model).thresholds
     label = find_name(model.labels, ALWAYS)
-    moving = live._moving(live.start_state())
+    moving = live._new_counters(live.start_state())
     moving.count(instances_of(labelled.rows, labelled.labels), np.arange(200))
     n_true = np.count_nonzero(labelled.labels.indices == label)
     counters = moving.snapshot().counters

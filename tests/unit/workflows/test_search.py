@@ -186,7 +186,7 @@ def test_what_cannot_be_searched_is_refused(request_of: SearchRequest) -> None:
         ({"trainers": ("ovr", "ovr")}, "expected each once"),
         ({"metric": "accuracy"}, "--metric: expected one of P@1"),
         ({"folds": 21}, "--folds: expected 1 to 20, found 21"),
-        ({"folds": 2, "valid": Path("valid.jsonl")}, "--folds: expected without --valid"),
+        ({"folds": 2, "valid": Path("valid.jsonl")}, "--folds cannot be used with --valid"),
         ({"fixed": ("no_such=1",)}, "no_such: expected a parameter of"),
         ({"fixed": ("cost=-1",)}, "cost: expected"),
         ({"study": Path("none/study")}, "--study: expected a file in a directory"),
@@ -201,7 +201,7 @@ def test_without_optuna_the_error_says_what_to_install(
     file: Path, hide_module: Callable[[str], None]
 ) -> None:
     hide_module("optuna")
-    with pytest.raises(BadInput, match=r"expected optuna.*xylem-serve\[tune\]"):
+    with pytest.raises(BadInput, match=r"searching parameters needs optuna.*xylem-serve\[tune\]"):
         search(SearchRequest(file))
 
 

@@ -267,7 +267,7 @@ def test_what_cannot_go_on_is_refused_in_a_sentence(
     home: Path, store: Any, command: Command
 ) -> None:
     for trainer, options, message in (
-        ("lomtree", ["--from", "lom@1"], "found lom@1 without: train it with --keep-state"),
+        ("lomtree", ["--from", "lom@1"], "found lom@1 without one: train it with --keep-state"),
         (
             "lomtree",
             ["--from", "plt@1"],
@@ -308,7 +308,7 @@ def test_what_cannot_go_on_is_refused_in_a_sentence(
         (
             "plt",
             ["--from", "plt@1", "--rerank"],
-            "from: expected rows in memory and nothing fitted besides",
+            "from: expected rows in memory, without a ranker or thresholds",
         ),
         ("learned-tree", ["--from", "learned-tree", "-p", "epochs=9"], "epochs: expected 3 as"),
         (

@@ -134,8 +134,13 @@ def test_tables_that_cannot_be_used(tmp_path: Path) -> None:
         ("v.tsv", b"<a>\tx\n<b>\t\xe4\n", {}, ":2: expected UTF-8, found byte 0xe4"),
         ("v.tsv", "<a>\tx\x07\n", {}, ":1: <a>: expected no control characters"),
         ("v.tsv", "<a>\t" + "x" * 5000 + "\n", {}, ":1: <a>: expected at most 4096 bytes"),
-        ("v.tsv", "<a>\tx\n", {"by": "notation"}, "expected subjects with notation, found none"),
-        ("v.tsv", "<a>\tx\n", {"by": "fi"}, "found 'fi'"),
+        (
+            "v.tsv",
+            "<a>\tx\n",
+            {"key_kind": "notation"},
+            "expected subjects with notation, found none",
+        ),
+        ("v.tsv", "<a>\tx\n", {"key_kind": "fi"}, "found 'fi'"),
         (
             "v.csv",
             "",
@@ -162,7 +167,7 @@ def test_tables_that_cannot_be_used(tmp_path: Path) -> None:
         (
             "v.csv",
             "uri,label_fi\na,b\nb,c\nc,b\n",
-            {"by": "fi"},
+            {"key_kind": "fi"},
             ":4: <c>: expected distinct names",
         ),
         (
@@ -331,7 +336,7 @@ def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
     named = [{"features": {"a": 1}, "labels": ["x"]}] * 60
     for rows, more, fault in (
         (inflected(49), (), "expected 50 rows or more with auto, found 49"),
-        (named, (), "expected auto for texts, found instances of another kind"),
+        (named, (), "expected texts with auto, found instances of another kind"),
         (inflected(60), ("features.rows=49",), r"features\.rows: expected an integer from 50"),
     ):
         with refused(BadParameter, fault):

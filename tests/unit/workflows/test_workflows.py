@@ -243,9 +243,7 @@ def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_
     assert all(f"{name}: {message}" in str(caught.value) for name, message in caught.value.faults)
     assert "did you mean trees?" in str(caught.value)
     monkeypatch.setitem(sys.modules, "snowballstemmer", None)
-    with pytest.raises(
-        BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"
-    ):
+    with pytest.raises(BadParameter, match=r"features\.stem needs snowballstemmer"):
         from_json("label-tree", {"features.stem": "fi"})
 
 
@@ -410,5 +408,5 @@ def test_without_matplotlib_the_error_says_what_to_install(
     hide_module: Callable[[str], None], tmp_path: Path
 ) -> None:
     hide_module("matplotlib")
-    with pytest.raises(BadInput, match=r"expected matplotlib.*xylem-serve\[report\]"):
+    with pytest.raises(BadInput, match=r"drawing needs matplotlib.*xylem-serve\[report\]"):
         draw_report({"size": {"depths": [{"depth": 0, "features_mean": 9.0}]}}, "m@1", tmp_path)

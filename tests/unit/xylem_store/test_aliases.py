@@ -188,13 +188,13 @@ def test_moves_end_canary_and_shadow_and_what_is_denied_stays(store: Store) -> N
         split(store, "m", (1, 1000), (2, PARTS))
         move()
         alias = store.alias("m")
-        assert (alias.version, alias.others, alias.denied) == (version, (), SET)
+        assert (alias.version, alias.split_versions, alias.denied) == (version, (), SET)
     with pytest.raises(errors.Conflict, match="expected a version, or a canary"):
         promote_canary()
-    assert store.rollback("m").now == 4
+    assert store.rollback("m").version == 4
     split(store, "m", (1, 1000), (2, PARTS))
     store.publish("m", DRAFT, latest=False)  # which moves no alias
-    assert store.info("m").documents["latest"].others == (1, 2)
+    assert store.info("m").documents["latest"].split_versions == (1, 2)
     assert store.alias("m", "stable").denied == ()
 
 
@@ -213,8 +213,8 @@ def test_versions_that_answer_for_an_alias_stay(store: Store) -> None:
 
 def test_a_step_back_leads_back_beside_a_shadow_alone(store: Store) -> None:
     split(store, "m", None, (1, PARTS))
-    assert store.rollback("m").after == store.alias("m")
-    assert (store.alias("m").version, store.alias("m").others) == (2, ())
+    assert store.rollback("m").new_alias == store.alias("m")
+    assert (store.alias("m").version, store.alias("m").split_versions) == (2, ())
     split(store, "m", None, (3, PARTS), "stable")
     with pytest.raises(errors.NothingToRollBack, match="of stable"):
         store.rollback("m", "stable")
@@ -289,7 +289,7 @@ def test_who_is_overtaken_all_the_time_is_told(store: Store) -> None:
         return alias._replace(shadow=Beside(3, 5))
 
     with pytest.raises(
-        errors.Conflict, match="expected to change stable, found it changed 16 times"
+        errors.Conflict, match="expected to change stable, found it changed by others 16 times"
     ):
         store.change_alias("m", "stable", SPLIT, change)
 
@@ -320,7 +320,7 @@ def test_every_change_is_told_once(store: Store) -> None:
     assert told(store, "stable")[-1] == ("removed", 2, None, "")
     store.delete_model("m", Cause("carol"))
     assert told(store)[-1] == ("removed", 2, None, "carol")
-    Store(store.root, by=Cause("trainer")).publish("m", DRAFT)
+    Store(store.root, cause=Cause("trainer")).publish("m", DRAFT)
     assert told(store)[-1] == ("published", None, 4, "trainer")
     store.promote("m", 4, "stable", Cause("w" * 1000, "why\n\x00" * 1000, "j" * 1000))
     long = store.moves("m")[-1]
@@ -427,7 +427,7 @@ def test_a_store_of_an_earlier_release_is_migrated_once_and_may_die_at_any_renam
         assert ["xylem models migrate" in str(info.fault) for info in store.models()] == [True]
         fs.left = number
         with contextlib.suppress(KeyboardInterrupt):
-            assert OldStore(store.root, by=Cause("alice"), fs=fs).migrate() == ["m"]
+            assert OldStore(store.root, cause=Cause("alice"), fs=fs).migrate() == ["m"]
             break
     found = store.info("m").documents
     assert {name: alias._replace(serial=0) for name, alias in found.items()} == wanted

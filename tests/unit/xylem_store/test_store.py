@@ -254,9 +254,9 @@ def test_all_numbers_used(store: Store) -> None:
 def test_a_step_back_may_lead_further_back(store: Store) -> None:
     for _ in range(4):
         store.publish("m", DRAFT)
-    assert store.rollback("m", to=3).now == 3
+    assert store.rollback("m", to=3).version == 3
     assert store.alias("m")._replace(serial=0) == Alias(3, (1, 2))
-    assert store.rollback("m", to=3).now == 3
+    assert store.rollback("m", to=3).version == 3
     for gone in (4, 5, 9):
         with pytest.raises(
             errors.NothingToRollBack, match=f"expected version {gone} among the earlier ones"
@@ -266,7 +266,7 @@ def test_a_step_back_may_lead_further_back(store: Store) -> None:
     with pytest.raises(errors.NothingToRollBack):
         store.rollback("m", to=2)
     last = store.rollback("m")
-    assert (last.now, last.after) == (1, store.alias("m"))
+    assert (last.version, last.new_alias) == (1, store.alias("m"))
     with pytest.raises(
         errors.NothingToRollBack, match="m: expected an earlier version of latest, found none"
     ):

@@ -1,5 +1,5 @@
-"""Jobs: training, tuning and batches that run in processes of their own, queued in the database.
+"""Jobs: training, tuning and batches, each in a process of its own, queued in the database.
 
-Callers (HTTP routes, the command line) use `jobs` and `data` of this package; `worker` runs what
-waits. docs/jobs.md says what runs where.
+Callers (HTTP routes, the command line) use the modules `jobs` and `data` of this package; `worker`
+runs the jobs that wait. docs/jobs.md describes which process does what.
 """

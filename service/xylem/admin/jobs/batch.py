@@ -1,9 +1,8 @@
-"""A batch job: predictions for the lines of a file, written to a file that a run
-killed at any moment goes on with.
+"""A batch job: writes predictions for the lines of a file, and can be killed at any moment.
 
-Answers are appended to result.part. Now and then they are synced, and result.offset says how many
-lines of the data they answer and how long they are: a later run cuts off what came after, passes
-over those lines, and goes on.
+Answers are appended to result.part. From time to time they are synced to the disk, and
+result.offset records how many lines of the data are answered, and how long the answers are. A later
+run cuts off what was written after that, skips those lines of the data, and continues.
 """
 
 import json
@@ -31,14 +30,16 @@ from xylem.serving import (
     opened,
 )
 
-SYNC_SECONDS = 2.0  # between two moments from which a later run can continue
+SYNC_SECONDS = 2.0  # between two syncs, from which a later run can continue
 
 
 class Offset(NamedTuple):
-    """A moment to go on from: lines of the data that are answered, of which
-    so many are bad, and their answers.
+    """The point from which a later run can continue.
 
-    prints  what the data file was like
+    lines   lines of the data that are answered
+    bad     how many of them were answered by an error
+    bytes   the length of the answers
+    prints  the fingerprints of the data file
     """
 
     lines: int = 0
@@ -48,21 +49,19 @@ class Offset(NamedTuple):
 
 
 def run(context: JobContext, request: BatchJob) -> dict[str, int]:
-    """Do the job; return how many lines were answered, how many
-    with an error, and the file's bytes.
-    """
+    """Do the job; return the number of lines answered, of those with an error, and of bytes."""
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     job = context.job
-    version = context.named_version(request.version)
-    # a run before this one was done, and could not say so
+    version = context.resolve_version(request.version)
+    # an earlier run had finished, but was killed before it could report that
     if (context.directory / RESULT).exists():
         return _counts(_offset_of(context.directory))
     prints = json.loads(json.dumps(files.prints()))
     offset = _offset_of(context.directory)
     if offset.prints not in (None, prints):
         raise BadData(
-            f"{data}: expected the file that the first lines were answered of, found it changed"
+            f"{data}: expected the file whose first lines were answered, found it changed"
         )
     learning = OnlineLearning(context.settings)
     try:
@@ -98,30 +97,34 @@ def _answer(
     limits = context.settings.limits
     path = context.directory / PART
     path.touch(0o640)
-    with path.open("r+b") as out, opened(str(data), columns) as source:
-        out.truncate(offset.bytes)
-        out.seek(offset.bytes)
+    with path.open("r+b") as result_file, opened(str(data), columns) as source:
+        result_file.truncate(offset.bytes)
+        result_file.seek(offset.bytes)
         synced_at = time.monotonic()
-        todo = _after(blocks_of(source, limits.line_bytes_max, limits.block_rows_max), offset.lines)
-        for answered in in_order(todo, answer, context.threads, lambda: False):
-            out.write(answered.lines)
+        blocks = _blocks_after(
+            blocks_of(source, limits.line_bytes_max, limits.block_rows_max), offset.lines
+        )
+        for answered in in_order(blocks, answer, context.threads, lambda: False):
+            result_file.write(answered.lines)
             offset = offset._replace(
                 lines=offset.lines + answered.n_rows + answered.n_bad,
                 bad=offset.bad + answered.n_bad,
                 bytes=offset.bytes + len(answered.lines),
             )
-            place = source.raw.tell()
-            # by how far in it we are
-            n_lines = round(offset.lines * source.n_bytes / place) if place else 0
-            context.on_progress("predict", offset.lines, max(offset.lines, n_lines) if place else 0)
+            position = source.raw.tell()
+            # estimated from the position in the file
+            n_lines = round(offset.lines * source.n_bytes / position) if position else 0
+            context.on_progress(
+                "predict", offset.lines, max(offset.lines, n_lines) if position else 0
+            )
             if time.monotonic() > synced_at + SYNC_SECONDS:
-                _sync(context.directory, out, offset)
+                _sync(context.directory, result_file, offset)
                 synced_at = time.monotonic()
-        _sync(context.directory, out, offset)
+        _sync(context.directory, result_file, offset)
     return offset
 
 
-def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]:
+def _blocks_after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]:
     for block in all_blocks:
         n_done = n_lines + 1 - block.first
         if n_done < len(block.lines):
@@ -129,7 +132,7 @@ def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]
 
 
 def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
-    """Have the answers so far on the disk, and then the offset."""
+    """Sync the answers so far to the disk, and then the offset."""
     out.flush()
     os.fsync(out.fileno())
     with unfinished(directory / OFFSET) as file:
@@ -137,7 +140,7 @@ def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
 
 
 def _offset_of(directory: Path) -> Offset:
-    """Return the offset that an earlier run left, the beginning when there is none."""
+    """Return the offset that an earlier run left; that of the beginning if there is none."""
     try:
         return Offset(**json.loads((directory / OFFSET).read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):

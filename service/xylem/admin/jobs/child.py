@@ -1,8 +1,8 @@
-"""The process of one job: `python -m xylem.admin.jobs.child MESSAGES
-PARENT`, the order on standard input.
+"""The process of one job: `python -m xylem.admin.jobs.child MESSAGES PARENT`.
 
-It confines itself before it imports what works. Its last line to MESSAGES, a descriptor, is the
-result or why there is none; what it writes to standard output and error is the job's log.
+It reads its order from standard input, and confines itself before it imports the code that does the
+work. MESSAGES is a descriptor; the last line that the process writes to it is the result, or why
+there is none. Its standard output and error are the log of the job.
 """
 
 import errno
@@ -21,7 +21,10 @@ from xylem.admin.jobs.messages import Reporter
 from xylem.base import Settings, configure, log
 
 LOCK_SECONDS = 10.0
-"""So long it waits for the process of a worker that lost the job, on the same machine, to end."""
+"""How long this process waits for the process of a worker that lost the job to end.
+
+Both are on the same machine.
+"""
 
 _LOCK = "lock"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -55,7 +58,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     from xylem.base import Database
     from xylem.serving import store_of
 
-    database = Database.of(settings, creates=False)  # the job is in one that is there
+    database = Database.of(settings, creates=False)  # it exists, as it has the job
     job = patiently(lambda: Jobs(database, settings).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)
@@ -83,9 +86,10 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
 
 
 def _lock(directory: Path) -> int:
-    """Return the descriptor of a lock of the job's directory: one process at a time works in it.
+    """Lock the job's directory, and return the descriptor of the lock.
 
-    Raises Unavailable when another one holds it on.
+    So only one process at a time works in the directory. Raises Unavailable if another one keeps it
+    locked.
     """
     from xylem.base import Unavailable
 
@@ -98,13 +102,13 @@ def _lock(directory: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > until:
                 raise Unavailable(
-                    "expected no other process of this job, found one that lives"
+                    "expected no other process of this job, found one that still runs"
                 ) from None
             time.sleep(0.1)
 
 
 def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
-    """Return what callers are told of an error, and its code."""
+    """Return the message for callers about an error, and its code."""
     from xylem.admin.jobs.data import DataRoot
     from xylem.admin.jobs.process import memory_exceeded
     from xylem.base import located
@@ -120,8 +124,8 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
     if code == "internal-error":
         fault = f"expected the job to run, found an error of the service, {type(error).__name__}"
         return f"{fault}: see its log", code
-    shown = DataRoot(settings.data_dir, 1).shown(located(error))
-    return shown.replace(f"{settings.store}/", ""), code
+    message = DataRoot(settings.data_dir, 1).shown(located(error))
+    return message.replace(f"{settings.store}/", ""), code
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""What a job's process may take: limits that the system holds it to, set
-by the process itself at its start.
+"""Limits of a job's process, which the process sets for itself at its start.
 
-Memory is held twice. RLIMIT_DATA bounds what may be asked for (private writable memory, whether it
-is used or not; a kernel's stack and spare of the allocator too, so it has SLACK_BYTES more): who
-asks for more gets a MemoryError at once, however fast it eats. The worker watches what is resident
-(`xylem.admin.jobs.process`), which is exact and also sees shared memory, ten times a second.
-RLIMIT_AS would do for neither: it counts mapped files, of which a large model has more than memory,
-and reserved addresses. Measured for a training of 153 MB resident beside 109 MB of mapped files:
-328 MB for RLIMIT_DATA, 797 MB for RLIMIT_AS.
+Memory is limited twice. RLIMIT_DATA bounds how much the process may allocate (private writable
+memory, whether it is used or not; also the stacks of threads and spare memory of the allocator, so
+the bound is SLACK_BYTES higher): beyond it, an allocation raises MemoryError at once, however fast
+the process grows. The worker also measures the resident memory ten times a second
+(`xylem.admin.jobs.process`), which is exact and includes shared memory.
+
+RLIMIT_AS would do for neither: it counts mapped files, of which a large model has more than there
+is memory, and reserved addresses. Measured for a training with 153 MB resident and 109 MB of mapped
+files: 328 MB for RLIMIT_DATA, 797 MB for RLIMIT_AS.
 """
 
 import contextlib
@@ -21,10 +22,10 @@ from pathlib import Path
 from xylem.base import Limits
 
 SLACK_BYTES = 512 << 20
-"""What a process may ask for beyond its memory: libraries, stacks and spare of the allocator."""
+"""Bytes that a process may allocate beyond its memory: libraries, stacks, and spare memory."""
 
 FILES_MAX = 1024
-"""Open files of a job."""
+"""The most open files of a job."""
 
 NICE_MAX = 19
 
@@ -33,48 +34,49 @@ _PR_SET_PDEATHSIG = 1
 
 
 def confine(limits: Limits, parent: int) -> None:
-    """Hold this process to the limits of jobs, and have it die with the thread that started it.
+    """Set the limits of jobs for this process, which then dies with the thread that started it.
 
-    parent  the process that started this one; this one ends at once if it is gone already
+    parent  the process that started this one; if it is gone already, this process ends at once
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-    _write("/proc/self/oom_score_adj", "1000")  # whom the system kills first when memory is out
+    _write("/proc/self/oom_score_adj", "1000")  # the first that the system kills if memory runs out
     cpu_seconds = math.ceil(limits.job_cpu_seconds_max)
-    wanted = {
+    bounds = {
         resource.RLIMIT_CORE: (0, 0),
         resource.RLIMIT_CPU: (cpu_seconds, cpu_seconds + CPU_GRACE_SECONDS),
         resource.RLIMIT_FSIZE: (limits.job_file_bytes_max, limits.job_file_bytes_max),
         resource.RLIMIT_NOFILE: (FILES_MAX, FILES_MAX),
         resource.RLIMIT_DATA: (limits.job_memory_bytes_max + SLACK_BYTES,) * 2,
     }
-    for kind, (soft, hard) in wanted.items():
-        _, most = resource.getrlimit(kind)
-        if most != resource.RLIM_INFINITY:
-            soft = min(soft, most)
-            hard = min(hard, most)
+    for kind, (soft, hard) in bounds.items():
+        _, hard_max = resource.getrlimit(kind)
+        if hard_max != resource.RLIM_INFINITY:
+            soft = min(soft, hard_max)
+            hard = min(hard, hard_max)
         resource.setrlimit(kind, (soft, hard))
 
 
 def stand_back(pid: int, nice: int) -> None:
-    """Have a process, which leads its session, stand back for others
-    by `nice`, 0 to 19, more than we do.
+    """Lower the priority of a process: its niceness becomes ours plus `nice`, 0 to 19.
 
-    Its parent calls it at once: to start and import is a good part of a short job.
+    pid  the process, which leads a session
+
+    The parent calls this right after the start, because starting and importing are a good part of a
+    short job.
     """
     with contextlib.suppress(OSError):
-        mine = os.getpriority(os.PRIO_PROCESS, 0)
-        os.setpriority(os.PRIO_PROCESS, pid, min(mine + nice, NICE_MAX))
-    # a session of its own is a scheduling group of its own, where the system groups by sessions
+        own_nice = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, pid, min(own_nice + nice, NICE_MAX))
+    # where the system schedules by session, the niceness of the whole session counts, too
     _write(f"/proc/{pid}/autogroup", str(nice))
 
 
 def group_memory_bytes(group: int) -> int:
-    """Return the memory that the processes of a group have resident or
-    swapped out, mapped files not counted.
+    """Return the memory of a process group: resident or swapped out, without mapped files.
 
-    Cost: a small file for each process of the machine, one more for those of the group.
+    Cost: one small file for each process of the machine, and one more for each of the group.
     """
     total = 0
     for entry in os.scandir("/proc"):
@@ -87,7 +89,7 @@ def group_memory_bytes(group: int) -> int:
 
 
 def memory_bytes(pid: int) -> int:
-    """Return what `group_memory_bytes` does of one process, 0 when it is gone."""
+    """Return the memory of one process, as `group_memory_bytes` does; 0 if the process is gone."""
     total = 0
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():

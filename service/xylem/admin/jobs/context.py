@@ -1,4 +1,4 @@
-"""What the run of a job works with."""
+"""The context of a run of a job: its claim, its store and its files."""
 
 import time
 from collections.abc import Callable
@@ -14,9 +14,7 @@ from xylem.workflows import OnProgress
 from xylem_store import LATEST, Store
 
 PATIENCE_SECONDS = 60.0
-"""So long a run waits for a database that does not answer; then the job waits again
-for a worker.
-"""
+"""How long a run waits for a database that does not answer; then the job is queued again."""
 
 _PAUSE_SECONDS = 1.0
 
@@ -26,8 +24,8 @@ T = TypeVar("T")
 class JobContext(NamedTuple):
     """A claimed job, and what its run needs.
 
-    directory   the job's own in the store
-    on_progress  tells how far it is
+    directory    the job's own directory in the store
+    on_progress  called with how far the job is
     """
 
     claim: Claim
@@ -46,54 +44,57 @@ class JobContext(NamedTuple):
 
     @property
     def work(self) -> Path:
-        """Return a directory for what is needed while the job runs."""
+        """Return a directory for files that are needed only while the job runs."""
         return self.directory / WORK
 
     @property
     def threads(self) -> int:
-        """Return how many threads the job may have."""
+        """Return how many threads the job may use."""
         return self.settings.limits.job_threads_max
 
-    def named_version(self, asked: int | str | None) -> int:
-        """Return the version that the job works with, which stays the
-        same whatever aliases do meanwhile.
+    def resolve_version(self, requested: int | str | None) -> int:
+        """Return the version that the job works with, and record it with the job.
+
+        Later runs of the job work with the same version, even if aliases have moved.
         """
         if self.job.version is not None:
             return self.job.version
-        version = self.store.resolve(self.job.model, LATEST if asked is None else asked)
+        version = self.store.resolve(self.job.model, LATEST if requested is None else requested)
         patiently(lambda: self.leases.record_version(self.claim, version))
         return version
 
 
 class WatchedFiles:
-    """Data files of a run: found at its beginning, and looked at again before anything is kept."""
+    """The data files of a run, which must not change until its result is stored."""
 
     def __init__(self, data: DataRoot) -> None:
         self._data = data
-        self._found: dict[Path, Fingerprint] = {}
+        self._fingerprints: dict[Path, Fingerprint] = {}
 
     def find(self, name: str, field: str = "data") -> Path:
-        """Return the path of a data file, and remember what it is like.
+        """Return the path of a data file, and remember its fingerprint.
 
         Raises BadRequest and BadData.
         """
         path = self._data.path_of(name, field)
-        self._found[path] = fingerprint(path)
+        self._fingerprints[path] = fingerprint(path)
         return path
 
     def prints(self) -> list[Fingerprint]:
-        """Return what the files were like."""
-        return list(self._found.values())
+        """Return the fingerprints of the files as they were found."""
+        return list(self._fingerprints.values())
 
     def check(self) -> None:
-        """Raise BadData if one of the files was changed, replaced or removed since."""
-        for path, before in self._found.items():
-            if fingerprint(path) != before:
-                fault = "expected a file that stays as it is while a job reads it, found it changed"
+        """Raise BadData if one of the files has been changed, replaced or removed."""
+        for path, expected in self._fingerprints.items():
+            if fingerprint(path) != expected:
+                fault = (
+                    "expected a file that does not change while a job reads it, found it changed"
+                )
                 raise BadData(f"{path}: {fault}")
 
     def watching(self, on_progress: OnProgress, *phases: str) -> OnProgress:
-        """Return `on_progress` with a check of the files at the beginning of these phases."""
+        """Return `on_progress` with a check of the files at the start of each of these phases."""
 
         def report(phase: str, done: int, total: int) -> None:
             if phase in phases:
@@ -104,8 +105,9 @@ class WatchedFiles:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Return what a call of the database returns; it is tried again
-    for a while when there is no answer.
+    """Return what a call of the database returns.
+
+    While the database does not answer, the call is repeated for up to PATIENCE_SECONDS.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while True:

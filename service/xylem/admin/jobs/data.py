@@ -1,6 +1,6 @@
-"""The data root: the files that jobs read, by names below one directory.
+"""The data directory: the files that jobs read, by their names below one directory.
 
-Links are followed, but never out of it.
+Links are followed, but never out of that directory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NAME_MAX = 512
 
 LIST_MAX = 10_000  # the most files of a listing
 DEPTH_MAX = 8
-"""A listing goes so many directories deep."""
+"""The most levels of directories of a listing."""
 
 ABANDONED_SECONDS = 86_400.0
-"""An upload that nobody has written to for so long is what a killed process left."""
+"""An upload that nobody has written to for this long was left by a killed process."""
 
 _UPLOAD = ".upload-"
 # what a part of an uploaded file's name may be
@@ -35,79 +35,81 @@ _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
 Fingerprint = tuple[tuple[int, ...], ...]
-"""What tells whether a file, or one of a pair, was changed or replaced while somebody read it."""
+"""Shows whether a file, or one of a pair, was changed or replaced: device, inode, size, time."""
 
 
 class DataRoot:
-    """The directory of the data files; `root` None, or not there: the service has none."""
+    """The directory of the data files.
+
+    root       None, or a directory that does not exist: the service has no data directory
+    bytes_max  the most bytes of an uploaded file
+    """
 
     def __init__(self, root: Path | None, bytes_max: int) -> None:
         self._root = root
         self._bytes_max = bytes_max
 
     def path_of(self, name: object, field: str = "data") -> Path:
-        """Return the path of a file below the root, links followed.
+        """Return the path of a file below the root, with links followed.
 
-        Raises BadRequest at `field` for a name that leads elsewhere, to no regular file, or is
-        none.
+        Raises BadRequest, at `field`, if there is no regular file of this name below the root.
         """
-        root = self._there(field)
+        root = self._existing_root(field)
         try:
             if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
                 path = (root / name).resolve()
                 is_hidden = any(part.startswith(_UPLOAD) for part in path.parts[len(root.parts) :])
-                is_there = path.is_relative_to(root) and path.is_file() and not is_hidden
-                # of a pair, read with it
-                other = path.with_name(path.name.replace(".X.npz", ".Y.npz"))
-                if is_there and other.resolve().is_relative_to(root):
+                exists = path.is_relative_to(root) and path.is_file() and not is_hidden
+                # the other file of a pair is read, too
+                partner = path.with_name(path.name.replace(".X.npz", ".Y.npz"))
+                if exists and partner.resolve().is_relative_to(root):
                     return path
-        except (OSError, ValueError, RuntimeError):  # too long, NUL, a circle of links
+        except (OSError, ValueError, RuntimeError):  # too long, a NUL character, a circle of links
             pass
-        shown = repr(name[:200]) if isinstance(name, str) else type(name).__name__
-        raise BadRequest(f"expected a file below the data directory, found {shown}").at(field)
+        name_text = repr(name[:200]) if isinstance(name, str) else type(name).__name__
+        raise BadRequest(f"expected a file below the data directory, found {name_text}").at(field)
 
     def shown(self, message: str) -> str:
-        """Return a message about a file with the names of files as
-        callers know them: below the root.
-        """
+        """Return a message with the names of files relative to the root, as callers know them."""
         return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
 
     def list(self) -> list[UploadedFile]:
-        """Return the files by name, at most LIST_MAX; left out is what is
-        hidden, leads out or is unreadable.
+        """Return the files by name, at most LIST_MAX.
 
-        Raises BadRequest without a root, Unavailable when it cannot be read.
+        Files that are hidden, unreadable, or links out of the root are left out.
+
+        Raises BadRequest without a root, and Unavailable if the root cannot be read.
         """
-        root = self._there()
-        found: list[UploadedFile] = []
-        todo = [(root, 0)]
-        while todo and len(found) < LIST_MAX:
-            directory, depth = todo.pop()
+        root = self._existing_root()
+        files: list[UploadedFile] = []
+        directories = [(root, 0)]
+        while directories and len(files) < LIST_MAX:
+            directory, depth = directories.pop()
             try:
                 for path in sorted(directory.iterdir()):
                     if path.name.startswith("."):
                         continue
                     if path.is_dir() and not path.is_symlink() and depth < DEPTH_MAX:
-                        todo.append((path, depth + 1))
+                        directories.append((path, depth + 1))
                     else:
                         with contextlib.suppress(OSError, RuntimeError):
                             status = path.stat()
                             if path.resolve().is_relative_to(root) and stat.S_ISREG(status.st_mode):
-                                found.append(_facts(str(path.relative_to(root)), status))
-            except OSError as error:  # a directory below, as lost+found, is left out
+                                files.append(_facts(str(path.relative_to(root)), status))
+            except OSError as error:  # an unreadable directory below, as lost+found, is left out
                 if directory == root:
                     fault = f"data directory: expected to read it, found {error.strerror}"
                     raise Unavailable(fault) from error
-        return sorted(found, key=attrgetter("name"))[:LIST_MAX]
+        return sorted(files, key=attrgetter("name"))[:LIST_MAX]
 
     def upload(self, name: str) -> Upload:
-        """Return what writes a new file, or one in place of another, piece by piece; see Upload.
+        """Return an Upload, which writes a new file, or replaces one, piece by piece.
 
-        A name has parts of letters, digits, `.`, `_` and `-`, the first neither `.` nor `-`, and
-        `/` between them; its directory must be there. Raises BadRequest for any other, and
+        A name has parts of letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`, and
+        `/` between them; its directory must exist. Raises BadRequest for any other name, and
         Unavailable.
         """
-        root = self._there("name")
+        root = self._existing_root("name")
         parts = name.split("/")
         if len(name) > NAME_MAX or not all(_PART.fullmatch(part) for part in parts):
             expected = "parts of letters, digits, '.', '_' and '-', separated by '/'"
@@ -128,11 +130,11 @@ class DataRoot:
         return Upload(directory, parts[-1], name, self._bytes_max)
 
     def delete(self, name: str) -> None:
-        """Remove a file, of a link the link.
+        """Remove a file; if it is a link, the link.
 
         Raises DataNotFound, BadRequest without a root, Unavailable.
         """
-        root = self._there("name")
+        root = self._existing_root("name")
         try:
             self.path_of(name, "name")
             path = (root / name).parent.resolve() / Path(name).name
@@ -147,7 +149,7 @@ class DataRoot:
         except OSError as error:
             raise Unavailable(f"{name}: expected to remove it, found {error.strerror}") from error
 
-    def _there(self, field: str = "data") -> Path:
+    def _existing_root(self, field: str = "data") -> Path:
         if self._root is None or not self._root.is_dir():
             fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
             raise BadRequest(fault).at(field)
@@ -155,10 +157,11 @@ class DataRoot:
 
 
 class Upload(contextlib.AbstractContextManager["Upload"]):
-    """A file that is being written: under a name of its own until `finish` renames it.
+    """A file that is being uploaded; it has a temporary name until `finish` renames it.
 
-    A context: what was not finished by its end is removed. What a killed process left is removed by
-    an upload into that directory a day later. Not thread-safe: one call at a time, each may block.
+    Use it as a context manager: at the end of the context, an unfinished file is removed. A file
+    that a killed process left is removed a day later, by an upload into the same directory. Not
+    thread-safe: one call at a time; each may block.
     """
 
     def __init__(self, directory: Path, file_name: str, name: str, bytes_max: int) -> None:
@@ -173,32 +176,28 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
             )
 
     def write(self, piece: bytes) -> None:
-        """Append bytes. Raises LimitExceeded (limit data_bytes_max),
-        and Unavailable as for a full disk.
-        """
+        """Append bytes. Raises LimitExceeded (limit data_bytes_max) and Unavailable."""
         self.bytes += len(piece)
         if self.bytes > self._bytes_max:
-            most = f"{self._bytes_max} bytes (limit data_bytes_max)"
-            raise LimitExceeded(f"{self._name}: expected at most {most}, found more")
+            limit = f"{self._bytes_max} bytes (limit data_bytes_max)"
+            raise LimitExceeded(f"{self._name}: expected at most {limit}, found more")
         with _writing(self._name):
             view = memoryview(piece)
             while view:
                 view = view[os.write(self._fd, view) :]
 
     def finish(self) -> UploadedFile:
-        """Put the file in its place, synced to the disk: all of it or, should that
-        fail, nothing.
-        """
+        """Sync the file to the disk, and give it its name; on an error, nothing is left of it."""
         with _writing(self._name):
             os.fsync(self._fd)
             self._path.replace(self._target)
             FileSystem().fsync_dir(self._target.parent)
-            found = os.fstat(self._fd)
+            status = os.fstat(self._fd)
         self.close()
-        return _facts(self._name, found)
+        return _facts(self._name, status)
 
     def close(self) -> None:
-        """Remove what was not finished."""
+        """Remove the file if it is unfinished."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
@@ -214,18 +213,20 @@ def fingerprint(path: Path) -> Fingerprint:
 
     Raises BadData.
     """
-    from xylem.datasets import partner  # with it come readers and their kernels
+    from xylem.datasets import partner  # imported only now, as readers and kernels come with it
 
     files = [path, partner(path)] if ".npz" in path.suffixes[-2:] else [path]
     try:
-        found = [file.stat() for file in files]
+        statuses = [file.stat() for file in files]
     except OSError as error:
         raise BadData(f"{path}: expected a file that is there, found {error.strerror}") from None
-    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+    return tuple(
+        (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in statuses
+    )
 
 
-def _facts(name: str, found: os.stat_result) -> UploadedFile:
-    return UploadedFile(name=name, bytes=found.st_size, modified=found.st_mtime)
+def _facts(name: str, status: os.stat_result) -> UploadedFile:
+    return UploadedFile(name=name, bytes=status.st_size, modified=status.st_mtime)
 
 
 @contextlib.contextmanager

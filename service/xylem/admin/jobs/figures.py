@@ -1,7 +1,6 @@
-"""Figures of jobs for Prometheus: what waits, what runs, what came of the
-others; and a worker's `/metrics`.
+"""Figures of jobs for Prometheus: which wait, run and have ended; and a worker's `/metrics`.
 
-All are read from the database, so every process that tells them tells the same.
+All are read from the database, so every process reports the same figures.
 """
 
 import contextlib
@@ -40,29 +39,30 @@ from xylem.serving import PROBLEMS, code_of, describe_error
 
 READ_SECONDS = 2.0  # the pause between two reads of the figures of a server
 REQUEST_SECONDS = 5.0
-"""The longest wait for the next bytes of who asks a worker for its
-figures: one is answered at a time.
-"""
+"""The longest wait for the next bytes of a request to a worker, which answers one at a time."""
 
 _QUEUED = "queued"
 _RUNNING = "running"
 
 
 _Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
-"""What the database says: when, by its clock; rows (kind, state, n, since) of jobs, `since` of the
-oldest; rows (kind, state, n, seconds) of ended ones.
+"""Figures that were read from the database.
+
+They are the time, by the database's clock; rows (kind, state, n, since) of the jobs that have not
+ended, `since` that of the oldest; and rows (kind, state, n, seconds) of the jobs that have ended.
 """
 
 
 class JobFigures(Collector):
-    """The figures as they were last read; none while the database does not answer. Thread-safe.
+    """The figures of jobs as they were last read. Thread-safe.
 
-    Use `start` and `close` to have them read all the time, or `read`.
+    There are none while the database does not answer. Use `start` and `close` to have them read
+    regularly, or `read`.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._found: _Figures | None = None
+        self._last_figures: _Figures | None = None
         following = Repeating("job-figures", self.read, READ_SECONDS, at_once=True)
         self.start = following.start
         self.close = following.stop
@@ -70,13 +70,13 @@ class JobFigures(Collector):
     def read(self) -> bool:
         """Read the figures now; return whether there are any. Blocking.
 
-        Other parts report a database that does not answer.
+        A database that does not answer is not reported here: other parts report it.
         """
-        found = None
+        figures = None
         with contextlib.suppress(DatabaseUnavailable), self._database.read() as connection:
-            found = _figures(connection)
-        self._found = found
-        return found is not None
+            figures = _figures(connection)
+        self._last_figures = figures
+        return figures is not None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
@@ -91,14 +91,16 @@ class JobFigures(Collector):
             "xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels
         )
         seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
-        if self._found is not None:
-            at, present, past = self._found
-            here = {(row.kind, row.state): row for row in present}
+        if self._last_figures is not None:
+            read_at, present, past = self._last_figures
+            row_of = {(row.kind, row.state): row for row in present}
             for kind in sorted({row.kind for row in past}):
                 for state in (_QUEUED, _RUNNING):
-                    row = here.get((kind, state))
+                    row = row_of.get((kind, state))
                     jobs.add_metric((kind, state), 0 if row is None else row.n)
-                    oldest.add_metric((kind, state), 0 if row is None else max(at - row.since, 0.0))
+                    oldest.add_metric(
+                        (kind, state), 0 if row is None else max(read_at - row.since, 0.0)
+                    )
             for row in past:
                 ended.add_metric((row.kind, row.state), row.n)
                 seconds.add_metric((row.kind, row.state), row.seconds)
@@ -106,31 +108,34 @@ class JobFigures(Collector):
 
 
 def _figures(connection: Connection) -> _Figures:
-    """Read the figures. A job whose worker has died waits for another."""
-    at = now(connection)
-    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= at)
+    """Read the figures. A job whose worker has died counts as one that waits."""
+    read_at = now(connection)
+    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= read_at)
     state = case((runs, _RUNNING), else_=_QUEUED).label("state")
     since = case((runs, JOBS.c.started), else_=JOBS.c.created).label("since")
-    here = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
-    figures = func.count().label("n"), func.min(here.c.since).label("since")
-    grouped = select(here.c.kind, here.c.state, *figures).group_by(here.c.kind, here.c.state)
+    live_jobs = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
+    figures = func.count().label("n"), func.min(live_jobs.c.since).label("since")
+    grouped = select(live_jobs.c.kind, live_jobs.c.state, *figures).group_by(
+        live_jobs.c.kind, live_jobs.c.state
+    )
     rows = connection.execute(grouped).all()
     ended = connection.execute(
         select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)
     ).all()
-    return at, rows, ended
+    return read_at, rows, ended
 
 
 class FiguresPage:
-    """`GET /metrics` of a worker, for whom the settings or a key of
-    the scope `metrics` let; in a thread.
+    """Answers `GET /metrics` of a worker, in a thread.
+
+    If the settings do not open the scope `metrics`, a request needs a key with that scope.
     """
 
     def __init__(self, database: Database, settings: Settings, port: int) -> None:
-        """Listen on the settings' host. Raises Unavailable.
+        """Listen on the host of the settings. Raises Unavailable.
 
         database  the caller's, which closes it
-        port      0: a free one
+        port      0: a free port
         """
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -143,7 +148,7 @@ class FiguresPage:
         self._server = WSGIServer(
             listener.getsockname()[:2], _QuietHandler, bind_and_activate=False
         )
-        self._server.socket.close()  # its own, which would be of one family
+        self._server.socket.close()  # its own socket, which has only one address family
         self._server.socket = listener
         self._server.server_name, self._server.server_port = listener.getsockname()[:2]
         self._server.setup_environ()
@@ -156,14 +161,14 @@ class FiguresPage:
         log(logging.INFO, "listening", url=f"{url_of(self._server.server_name, self.port)}/metrics")
 
     def close(self) -> None:
-        """Answer no more. Blocking, as long as the answer under way takes."""
+        """Stop answering. Blocks until the present answer is sent."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         status = 404
-        told = {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
+        problem = {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
         if environ["PATH_INFO"] == "/metrics":
             try:
                 self._check(environ.get("HTTP_AUTHORIZATION"))
@@ -172,26 +177,27 @@ class FiguresPage:
                 return page
             except XylemError as error:
                 status = PROBLEMS[code_of(error)].status
-                told = describe_error(error)
+                problem = describe_error(error)
         headers = [("Content-Type", "application/problem+json")]
         start_response(f"{status} {HTTPStatus(status).phrase}", headers)
-        return [json.dumps({"status": status, **told}).encode()]
+        return [json.dumps({"status": status, **problem}).encode()]
 
     def _check(self, authorization: str | None) -> None:
-        """Raise AccessRefused, or DatabaseUnavailable, unless who
-        brings this header may see figures.
+        """Check the header Authorization of a request for figures.
+
+        Raises AccessRefused if it has no access, and DatabaseUnavailable.
         """
         if AccessScope.METRICS not in self._ring.open:
-            with contextlib.suppress(DatabaseUnavailable):  # what was read before holds for a while
+            with contextlib.suppress(DatabaseUnavailable):  # the last keys hold for a while
                 self._ring.refresh()
             key = None if authorization is None else authorization.encode("latin-1")
             self._ring.check(key, AccessScope.METRICS)
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Reads a request, for so long; logs nothing."""
+    """Reads a request within REQUEST_SECONDS, and logs nothing."""
 
     timeout = REQUEST_SECONDS
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -1,9 +1,8 @@
-"""The files of jobs, in the store, which all workers and servers
-share: `STORE/jobs/ID/` for each job.
+"""The files of jobs, in the store, which all workers and servers share: `STORE/jobs/ID/`.
 
-log, log.before  what the job's process wrote, and its worker told: the newest bytes, bounded
-result.jsonl     the answers of a batch that has succeeded; result.part those of one that has not
-                 yet
+log, log.before  what the job's process and its worker wrote: the newest bytes, bounded
+result.jsonl     the answers of a batch that has succeeded
+result.part      the answers of a batch that has not succeeded yet
 """
 
 import contextlib
@@ -19,7 +18,7 @@ RESULT = "result.jsonl"
 PART = "result.part"
 OFFSET = "result.offset"
 WORK = "work"
-"""A directory in a job's for what it needs while it runs."""
+"""A directory in the job's directory, for files that are needed only while the job runs."""
 
 _LOG = "log"
 _LOG_BEFORE = "log.before"
@@ -27,17 +26,17 @@ _ID = re.compile(r"[0-9a-f]{8,32}")
 
 
 def is_id(text: str) -> bool:
-    """Return whether this is what the id of a job may be."""
+    """Return whether a text has the form of a job's id."""
     return _ID.fullmatch(text) is not None
 
 
 def directory_of(store: Path, job_id: str) -> Path:
-    """Return the directory of a job; it need not be there."""
+    """Return the directory of a job, which need not exist."""
     return store / JOBS_DIR / job_id
 
 
 def can_work(store: Path) -> bool:
-    """Return whether files of jobs can be written: a replica may have the store read-only."""
+    """Return whether files of jobs can be written: a replica may mount the store read-only."""
     try:
         (store / JOBS_DIR).mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -46,14 +45,14 @@ def can_work(store: Path) -> bool:
 
 
 def make_directory(store: Path, job_id: str) -> Path:
-    """Make the directory of a job where there is none, and return it. Raises OSError."""
+    """Create the directory of a job if it does not exist, and return it. Raises OSError."""
     directory = directory_of(store, job_id)
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
 def remove_leftovers(store: Path, job_id: str) -> None:
-    """Remove what a job that has ended needs no more; its log and its result stay."""
+    """Remove the files that an ended job does not need; its log and its result stay."""
     directory = directory_of(store, job_id)
     shutil.rmtree(directory / WORK, ignore_errors=True)
     for name in (PART, OFFSET):
@@ -62,34 +61,33 @@ def remove_leftovers(store: Path, job_id: str) -> None:
 
 
 def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> None:
-    """Remove the directories of jobs whose ids are not known any more.
+    """Remove the directories of jobs that are not known any more.
 
-    The directories are listed before the ids are asked for: one of a job that begins meanwhile is
-    not among them.
+    The directories are listed before `known_ids` is called: so the directory of a job that begins
+    meanwhile is not in the list.
     """
     with contextlib.suppress(OSError):
-        found = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
+        entries = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
         keep = set(known_ids())
-        for entry in found:
+        for entry in entries:
             if entry.name not in keep:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def read_log(store: Path, job_id: str) -> bytes:
-    """Return the log of a job, empty when there is none yet."""
+    """Return the log of a job, empty if there is none yet."""
     directory = directory_of(store, job_id)
-    found = b""
+    content = b""
     for name in (_LOG_BEFORE, _LOG):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found += (directory / name).read_bytes()
-    return found
+            content += (directory / name).read_bytes()
+    return content
 
 
 class BoundedLog:
-    """The log of a job: written line by line, never longer than
-    `bytes_max`; the oldest half goes first.
+    """The log of a job, never longer than `bytes_max`: then its oldest half is dropped.
 
-    A disk that is full costs the log, not the job. Thread-safe.
+    If the disk is full, lines of the log are lost, and the job goes on. Thread-safe.
     """
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
@@ -99,7 +97,7 @@ class BoundedLog:
         self._lock = threading.Lock()
 
     def write(self, data: bytes) -> None:
-        """Append bytes; of more than half of what the log may have, the end."""
+        """Append bytes; if they are more than half of the bound, only their end."""
         data = data[-self._half :]
         with self._lock, contextlib.suppress(OSError):
             with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
-"""A job as callers see it, and the statements about rows of the table `jobs`.
+"""A job as callers see it, and the statements on rows of the table `jobs`.
 
-Every change of a job raises its revision. Statements that must see no other between them run in one
-writing transaction: SQLite has one at a time, on PostgreSQL submissions take an advisory lock.
+Every change of a job raises its revision. Statements that must not mix with others run in one
+writing transaction: SQLite has one at a time; on PostgreSQL, submissions take an advisory lock.
 """
 
 import datetime
@@ -20,18 +20,18 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 STATES: tuple[State, ...] = get_args(State)
 
 ENDED: frozenset[State] = frozenset(("succeeded", "failed", "cancelled"))
-"""The states that a job does not leave by itself."""
+"""The states in which a job stays, unless somebody retries it."""
 
 
-_OURS = frozenset(("revision", "traceparent"))  # what of a job nobody else is told
+_INTERNAL_FIELDS = frozenset(("revision", "traceparent"))  # fields that callers do not get
 
 
 class JobProgress(NamedTuple):
     """How far a job is.
 
-    phase            what it does now, in a word or two
-    done, total      of this phase, in rows or bytes or steps; total 0: not known
-    rows_per_second  of what `done` counts, since the phase began; None: not known yet
+    phase            the present phase, in a word or two
+    done, total      of this phase, in rows, bytes or steps; total 0: not known
+    rows_per_second  how fast `done` has grown since the phase began; None: not known yet
     seconds_left     of this phase; None: not known
     """
 
@@ -43,12 +43,12 @@ class JobProgress(NamedTuple):
 
 
 class PromotionVerdict(NamedTuple):
-    """Whether an alias was to move to the version of a job, and why.
+    """Whether an alias should move to the version of a job, and why.
 
-    alias     the alias that the rule is about
+    alias     the alias of the promotion rule
     baseline  the version that it named when the two were compared; None: there was none
-    reasons   a sentence for each condition, and what to know of the rows; or why there was nothing
-              to compare
+    reasons   a sentence for each condition, and remarks on the rows; or why there was nothing to
+              compare
     """
 
     promoted: bool
@@ -59,19 +59,20 @@ class PromotionVerdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A job and what came of it. Times are seconds since 1970.
+    """A job, its state and its outcome. Times are seconds since 1970.
 
-    model       the model that it trains, tunes or predicts with
-    version     the version that it published, or works with; None: not known yet
-    request     what was asked for, as JSON values
-    result      what it found, as JSON values: figures of a training or tuning, counts of a batch
-    error       why it failed, in a sentence; `error_code` is stable
-    promotion   of a training with a promotion rule, once it was judged
-    attempts    how often a worker has begun it
-    worker      who has it, or had it last
-    cancel_asked  it runs, and is to be cancelled
-    revision    rises with every change of the job
-    traceparent   the span of the request that made it, as W3C writes it; None: no trace is known
+    model         the model that it trains, tunes or predicts with
+    version       the version that it published, or works with; None: not known yet
+    request       the request, as JSON values
+    result        the result, as JSON values: figures of a training or tuning, counts of a batch
+    error         why it failed, in a sentence; `error_code` is stable
+    promotion     the verdict of a training's promotion rule, once there is one
+    attempts      how often a worker has begun it
+    worker        the worker that has it, or had it last
+    cancel_asked  it is running, and somebody has asked to cancel it
+    revision      rises with every change of the job
+    traceparent   the span of the request that submitted it, as W3C writes it; None: no trace is
+                  known
     """
 
     id: str
@@ -96,13 +97,15 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it will not change any more, unless somebody retries it."""
+        """Return whether the job does not change any more, unless somebody retries it."""
         return self.state in ENDED
 
     def as_json(self) -> dict[str, Any]:
-        """Return what HTTP and `--json` tell of it."""
+        """Return the job as HTTP and `--json` show it."""
         facts = {
-            each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OURS
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in _INTERNAL_FIELDS
         }
         for name in ("progress", "promotion"):
             facts[name] = None if facts[name] is None else facts[name]._asdict()
@@ -110,17 +113,17 @@ class Job:
 
 
 def feedback_models(request: Mapping[str, Any]) -> list[str]:
-    """Return the models whose feedback is among the data of a request, JSON that was checked."""
+    """Return the models whose feedback is in the data of a checked request."""
     data = request.get("data")
     return (
-        [one["feedback"]["model"] for one in data if type(one) is dict]
+        [source["feedback"]["model"] for source in data if type(source) is dict]
         if type(data) is list
         else []
     )
 
 
 def time_text(seconds: float | None) -> str | None:
-    """Return a time as RFC 3339 has it, in UTC, to the millisecond."""
+    """Return a time as RFC 3339, in UTC, to the millisecond."""
     if seconds is None:
         return None
     time = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
@@ -131,7 +134,10 @@ _SUBMIT_LOCK = 0x58796C4A6F  # PostgreSQL's advisory lock under which submission
 
 
 def find(connection: Connection, job_id: str, *, lock: bool = False) -> Row[Any]:
-    """Return the row of a job, locked if asked, until the transaction ends. Raises JobNotFound."""
+    """Return the row of a job. Raises JobNotFound.
+
+    lock  whether to lock the row until the transaction ends
+    """
     query = select(JOBS).where(JOBS.c.id == job_id)
     query = query.with_for_update() if lock else query
     row = connection.execute(query).one_or_none() if is_id(job_id) else None
@@ -148,20 +154,20 @@ def change(connection: Connection, job_id: str, **values: object) -> None:
 
 
 def end(connection: Connection, job_id: str, state: State, **values: object) -> None:
-    """Let a job have ended, and be nobody's; count it."""
+    """Set the final state of a job, release its claim, and count it in the totals."""
     free = {"claim": None, "lease_until": None, "cancel_asked": False}
-    at = now(connection)
-    change(connection, job_id, state=state, ended=at, **free, **values)
+    end_time = now(connection)
+    change(connection, job_id, state=state, ended=end_time, **free, **values)
     kind, started = connection.execute(
         select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)
     ).one()
-    seconds = 0.0 if started is None else max(at - started, 0.0)
+    seconds = 0.0 if started is None else max(end_time - started, 0.0)
     totals = update(JOB_TOTALS).where(JOB_TOTALS.c.kind == kind, JOB_TOTALS.c.state == state)
     connection.execute(totals.values(n=JOB_TOTALS.c.n + 1, seconds=JOB_TOTALS.c.seconds + seconds))
 
 
 def forget_old(connection: Connection, kept_max: int) -> None:
-    """Remove the jobs that have ended but for the newest `kept_max`; workers remove their files."""
+    """Remove the ended jobs, but for the newest `kept_max`; workers remove their files."""
     old = select(JOBS.c.number).where(JOBS.c.state.in_(ENDED))
     old = (
         old.order_by(JOBS.c.ended.desc(), JOBS.c.number.desc())
@@ -174,7 +180,7 @@ def forget_old(connection: Connection, kept_max: int) -> None:
 
 
 def job_of(row: Row[Any]) -> Job:
-    """Return the job of a row."""
+    """Return the job in a row."""
     values = {
         name: value for name, value in row._mapping.items() if name in Job.__dataclass_fields__
     }
@@ -189,14 +195,15 @@ def job_of(row: Row[Any]) -> Job:
 
 
 def begin_totals(connection: Connection, kind: str) -> None:
-    """Let the totals of a kind begin at 0: to Prometheus a figure that appears as 1
-    has not risen.
+    """Start the totals of a kind at 0.
+
+    For Prometheus, a counter that first appears as 1 has not risen.
     """
     rows = [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)]
     connection.execute(insert_new(connection, JOB_TOTALS), rows)
 
 
 def take_turns(connection: Connection) -> None:
-    """Wait until no other submission is under way: so the same key twice at once is one job."""
+    """Wait until no other submission is in progress: so the same key twice at once is one job."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _SUBMIT_LOCK})

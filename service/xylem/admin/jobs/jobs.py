@@ -1,8 +1,8 @@
-"""Jobs as callers use them: submit, get, list, cancel, retry, log, follow, result.
+"""The jobs as callers use them: submit, get, list, cancel, retry, log, follow, result.
 
-Thread-safe, for any number of processes; everything blocks but `follow`.
+Thread-safe, for any number of processes; all calls block but `follow`.
 
-HTTP routes and `xylem jobs` call nothing else of this room but `xylem.admin.jobs.data`.
+HTTP routes and `xylem jobs` use only this module and `xylem.admin.jobs.data` of the package.
 """
 
 import asyncio
@@ -53,18 +53,18 @@ _KEY = re.compile(rf"[!-~]{{1,{IDEMPOTENCY_KEY_MAX}}}")
 _ID_BYTES = 12
 
 PUBLISHING = ("training", "combine", "extend", "vocabulary")
-"""Kinds of jobs that publish a version."""
+"""The kinds of jobs that publish a version."""
 
 _ALL_KINDS = (
     *PUBLISHING,
     "threshold-tuning",
     "batch",
-)  # of `xylem.admin.jobs.kinds`, which is slow to import
+)  # the keys of `xylem.admin.jobs.kinds.KINDS`, which is slow to import
 
 FOLLOW_SECONDS = 0.5  # the pause between two looks at a job that is followed
 
 Look: TypeAlias = Callable[..., Awaitable[Job]]
-"""Runs a blocking call, given as function and arguments, elsewhere."""
+"""Runs a blocking call elsewhere, given as function and arguments."""
 
 
 class Jobs:
@@ -88,36 +88,36 @@ class Jobs:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> Job:
-        """Check a request and add a job for it, or return the one that came with this key before.
+        """Check a request and add a job for it, or return the job that came with this key before.
 
-        kind  one of `xylem.admin.jobs.kinds.KINDS`
-        body  the JSON value of the request
-        traceparent   the span of the request that asks for it, which the job's continues
+        kind             one of `xylem.admin.jobs.kinds.KINDS`
+        body             the JSON value of the request
+        idempotency_key  the same key and request give the same job
+        traceparent      the span of the caller, which the job's span continues
 
-        Raises BadFields with all that is wrong, each with its place; IdempotencyConflict;
-        Overloaded when as many jobs wait as may; LimitExceeded; BadRequest for an unknown kind or a
-        key that is none; DatabaseUnavailable.
+        Raises BadFields with all faults, each with its place; IdempotencyConflict; Overloaded if
+        too many jobs wait; LimitExceeded; BadRequest for an unknown kind or a key of other
+        characters; DatabaseUnavailable.
         """
         request, model = self.check(kind, body)
         return self.add(kind, model, request, idempotency_key, traceparent)
 
     def check(self, kind: str, body: object) -> tuple[dict[str, Any], str]:
-        """Return a request as it is kept, and the name of its model.
+        """Return a request as it is stored, and the name of its model.
 
-        Raises as `submit` for a bad one.
+        Raises what `submit` raises for a request that is not valid.
         """
         if kind in PUBLISHING and self._follows:
             raise Conflict(
-                "expected a store that is published to here, found one that follows "
-                "XYLEM_STORE_REMOTE: "
-                "train elsewhere, and push"
+                "expected a store to publish to, found one that follows XYLEM_STORE_REMOTE: "
+                "train in another store, and push the version from there"
             )
-        # trainers and readers: not before they are needed
+        # imported only now, because trainers and readers come with them
         from xylem.admin.jobs.kinds import check_request
         from xylem.serving import store_of
 
         request, model = check_request(kind, body, self.data, self._limits)
-        n_bytes = len(_kept(request).encode())
+        n_bytes = len(_request_json(request).encode())
         if n_bytes > REQUEST_BYTES_MAX:
             raise LimitExceeded(
                 f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {n_bytes}"
@@ -148,42 +148,43 @@ class Jobs:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> Job:
-        """Add a job whose request has been checked, or return the
-        one that came with this key before.
+        """Add a job with a checked request, or return the job that came with this key before.
 
-        traceparent  the span of the request that makes it
+        traceparent  the span of the request that submits it
 
-        Raises IdempotencyConflict for a key that came with another request, Overloaded when as many
-        jobs wait as may (limit jobs_queued_max), BadRequest for a key of other characters, and
+        Raises IdempotencyConflict for a key that came with another request, Overloaded if too many
+        jobs wait (limit jobs_queued_max), BadRequest for a key of other characters, and
         DatabaseUnavailable.
         """
         if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
             expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
             n = len(idempotency_key)
             raise BadRequest(
-                f"idempotency key: expected {expected}, found {n} characters, some of others"
+                f"idempotency key: expected {expected}, found {n} characters, or forbidden ones"
             )
-        said = _kept(request)
-        digest = hashlib.sha256(f"{kind}\n{said}".encode()).hexdigest()
+        request_json = _request_json(request)
+        digest = hashlib.sha256(f"{kind}\n{request_json}".encode()).hexdigest()
         with self._database.write() as connection:
             take_turns(connection)
-            same = select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
-            found = None if idempotency_key is None else connection.execute(same).one_or_none()
-            if found is not None:
-                if found.request_sha256 != digest:
+            same_key = select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
+            earlier_row = (
+                None if idempotency_key is None else connection.execute(same_key).one_or_none()
+            )
+            if earlier_row is not None:
+                if earlier_row.request_sha256 != digest:
                     raise IdempotencyConflict(
                         "expected the request that came with this idempotency key before, "
                         "that of job "
-                        f"{found.id}, found another"
+                        f"{earlier_row.id}, found another"
                     )
-                return job_of(found)
+                return job_of(earlier_row)
             self._check_room(connection)
             values: dict[str, Any] = {
                 "id": secrets.token_hex(_ID_BYTES),
                 "kind": kind,
                 "model": model,
                 "state": "queued",
-                "request": said,
+                "request": request_json,
                 "request_sha256": digest,
                 "idempotency_key": idempotency_key,
                 "created": now(connection),
@@ -197,7 +198,7 @@ class Jobs:
             return job_of(find(connection, values["id"]))
 
     def get(self, job_id: str) -> Job:
-        """Return a job; `Job.as_json()` is what clients are told.
+        """Return a job; `Job.as_json()` is what clients get.
 
         Raises JobNotFound, DatabaseUnavailable.
         """
@@ -211,30 +212,31 @@ class Jobs:
         kind: str | None = None,
         limit: int = 100,
     ) -> list[Job]:
-        """Return the newest jobs first, of a state, model and kind
-        if asked, at most `limit` of them.
+        """Return at most `limit` jobs, the newest first; only those of this state, model and kind.
 
-        Raises BadRequest for a state or kind that there is not, and DatabaseUnavailable.
+        None stands for any state, model or kind.
+
+        Raises BadRequest for a state or kind that does not exist, and DatabaseUnavailable.
         """
-        for name, value, known in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
-            if value is not None and value not in known:
-                raise BadRequest(f"expected one of {', '.join(known)}, found {value[:40]!r}").at(
+        for name, value, choices in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
+            if value is not None and value not in choices:
+                raise BadRequest(f"expected one of {', '.join(choices)}, found {value[:40]!r}").at(
                     name
                 )
         if model is not None and "\0" in model:  # which PostgreSQL refuses
             return []
-        wanted = {"state": state, "model": model, "kind": kind}
+        filters = {"state": state, "model": model, "kind": kind}
         query = select(JOBS).order_by(JOBS.c.number.desc()).limit(limit)
-        for name, value in wanted.items():
+        for name, value in filters.items():
             query = query if value is None else query.where(JOBS.c[name] == value)
         with self._database.read() as connection:
             return [job_of(row) for row in connection.execute(query)]
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a job: at once if it waits, else its worker is asked to, who does within seconds.
+        """Cancel a job: at once if it waits; if it runs, its worker cancels it within seconds.
 
-        A job that is cancelled already, or asked to be, stays as it is. Raises JobConflict for one
-        that has succeeded or failed, JobNotFound and DatabaseUnavailable.
+        Nothing happens to a job that is cancelled already, or is about to be. Raises JobConflict
+        for a job that has succeeded or failed, JobNotFound and DatabaseUnavailable.
         """
         with self._database.write() as connection:
             row = find(connection, job_id, lock=True)
@@ -250,10 +252,10 @@ class Jobs:
             return job_of(find(connection, job_id))
 
     def retry(self, job_id: str) -> Job:
-        """Let a job that failed or was cancelled wait again, its attempts counted anew; return it.
+        """Queue a job again that failed or was cancelled, with no attempts counted; return it.
 
-        What it had published stays published, and is not published again. Raises JobConflict for
-        one that waits, runs or succeeded, Overloaded, JobNotFound and DatabaseUnavailable.
+        A version that it published stays, and is not published again. Raises JobConflict for a job
+        that waits, runs or has succeeded, Overloaded, JobNotFound and DatabaseUnavailable.
         """
         with self._database.write() as connection:
             take_turns(connection)
@@ -262,50 +264,49 @@ class Jobs:
                 expected = "one that failed or was cancelled"
                 raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")
             self._check_room(connection)
-            anew = {
+            cleared = {
                 "started": None,
                 "ended": None,
                 "error": None,
                 "error_code": None,
                 "progress": None,
             }
-            change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **anew)
+            change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **cleared)
             return job_of(find(connection, job_id))
 
     def _check_room(self, connection: Connection) -> None:
-        most = self._limits.jobs_queued_max
+        queued_max = self._limits.jobs_queued_max
         n_queued = connection.execute(
             select(func.count()).where(JOBS.c.state == "queued")
         ).scalar_one()
-        if n_queued >= most:
-            expected = f"at most {most} jobs that wait (limit jobs_queued_max)"
+        if n_queued >= queued_max:
+            expected = f"at most {queued_max} jobs that wait (limit jobs_queued_max)"
             raise Overloaded(f"expected {expected}, found {n_queued}")
 
     def log_text(self, job_id: str) -> str:
-        """Return the log of a job so far, at most `job_log_bytes_max` of it. Raises JobNotFound."""
+        """Return the log of a job so far, at most `job_log_bytes_max` bytes. Raises JobNotFound."""
         self.get(job_id)
         return read_log(self._store, job_id).decode("utf-8", "replace")
 
     async def follow(
-        self, job_id: str, after: int = 0, look: Look = asyncio.to_thread
+        self, job_id: str, since_revision: int = 0, look: Look = asyncio.to_thread
     ) -> AsyncIterator[Job | None]:
-        """Yield the job whenever it has changed, the first time at once, and None where it has not.
+        """Yield the job at first, and whenever it has changed; yield None if it has not changed.
 
-        It ends when the job has, or is forgotten. A database that does not answer ends nothing:
-        what changed meanwhile is told when it answers again.
+        The iterator ends when the job has ended, or is not known any more. If the database does not
+        answer, it goes on, and yields the changes once the database answers again.
 
-        after  a revision: what is not newer is not yielded (the Last-Event-ID of server-sent
-               events)
-        look   runs a blocking call in a thread
+        since_revision  only later revisions are yielded (the Last-Event-ID of server-sent events)
+        look            runs a blocking call in a thread
 
-        For an event loop. Raises JobNotFound and DatabaseUnavailable at first only. Bound how many
-        follow at a time: each reads twice a second.
+        For an event loop. Raises JobNotFound and DatabaseUnavailable only at the beginning. Limit
+        the number of followers: each reads the database twice a second.
         """
         job = await look(self.get, job_id)
         while True:
-            is_new = job.revision > after
+            is_new = job.revision > since_revision
             if is_new:
-                after = job.revision
+                since_revision = job.revision
                 yield job
             if job.has_ended:
                 return
@@ -314,16 +315,16 @@ class Jobs:
             await asyncio.sleep(FOLLOW_SECONDS)
             try:
                 job = await look(self.get, job_id)
-            except JobNotFound:  # it has ended, and was forgotten
+            except JobNotFound:  # it has ended, and its row was removed
                 return
             except Unavailable:
                 continue
 
     def result_file(self, job_id: str) -> Path:
-        """Return the file of a batch's predictions, lines of JSON, which does not change any more.
+        """Return the file with the predictions of a batch, lines of JSON, which is final.
 
-        Raises JobConflict for a job that has not succeeded, or is of a kind without a file;
-        JobNotFound; DatabaseUnavailable.
+        Raises JobConflict for a job that has not succeeded, or whose kind has no file; JobNotFound;
+        DatabaseUnavailable.
         """
         job = self.get(job_id)
         if job.kind != "batch":
@@ -342,5 +343,5 @@ class Jobs:
         return path
 
 
-def _kept(request: Mapping[str, Any]) -> str:
+def _request_json(request: Mapping[str, Any]) -> str:
     return json.dumps(request, sort_keys=True, separators=(",", ":"))

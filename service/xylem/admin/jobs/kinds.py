@@ -1,8 +1,7 @@
-"""The kinds of jobs: for each the model of its requests, what else must hold
-before a job may wait, and what does it.
+"""The kinds of jobs: for each the model of its requests, further checks, and the function to run.
 
-A new kind is a model in `requests`, a function that does it, and a line in KINDS with both and its
-check.
+To add a kind, add a model to `requests`, a function that does the job, and a line with both and the
+check to KINDS.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ METRICS = (
     "micro_f",
     "instance_f",
 )
-"""The figures that a promotion rule may speak of: more is better in all."""
+"""The figures that a promotion rule may use: for each, more is better."""
 
 SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
-"""Data files of which lines can be kept out of a training."""
+"""Data files from which lines can be held out of a training."""
 
 JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
-"""Data files that can stand beside others, and beside feedback."""
+"""Data files that can be joined with others, and with feedback."""
 
 _COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
 
@@ -78,17 +77,20 @@ _STAND_INS = {
     "members": ["m"],
     "vocabulary": "x.ttl",
 }
-"""For fields that must be there and are wrong, so that the others can be checked."""
+"""Values for required fields that are wrong, so that the other fields can be checked."""
 
-# fields that nothing can be said of without another
+# fields that cannot be checked without the field that is the key
 _DEPENDENT = {"trainer": "parameters", "data": "valid"}
 Faults = Iterator[BadInput]
 
 
 class JobKind(NamedTuple):
-    """A kind: its requests, what yields everything that is wrong with one whose fields are right,
-    and the function that does it, by its name: the rooms of other kinds take a part of a second to
-    import.
+    """A kind of jobs.
+
+    request  the model of its requests
+    check    yields all faults of a request whose fields are valid
+    run      the module and the name of the function that does the job: it is not imported here,
+             because the modules of all kinds take a part of a second to import
     """
 
     request: type[RequestModel]
@@ -99,10 +101,10 @@ class JobKind(NamedTuple):
 def check_request(
     kind: str, body: object, data: DataRoot, limits: Limits
 ) -> tuple[dict[str, Any], str]:
-    """Return a request as it is kept, and the name of its model.
+    """Return a request as it is stored, and the name of its model.
 
-    Raises BadFields with all that is wrong, each with its place; BadRequest for an unknown kind, or
-    a body that is no object.
+    Raises BadFields with all faults, each with its place; BadRequest for an unknown kind, or a body
+    that is not an object.
     """
     if kind not in KINDS:
         raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").at("kind")
@@ -121,23 +123,25 @@ def check_request(
         faults = all_faults_of(error, [model])
         bad = {_field(fault) for fault in faults}
         good = {field.alias or name for name, field in model.model_fields.items()} - bad
-        rest = {name: value for name, value in body.items() if name in good}
+        good_values = {name: value for name, value in body.items() if name in good}
         stand_ins = {name: value for name, value in _STAND_INS.items() if name in bad}
-        told = set(rest).difference(_DEPENDENT.get(name) for name in bad)
-        with contextlib.suppress(ValidationError):  # there are more faults than are told of
-            others = checked(model.model_validate({**stand_ins, **rest}, context=limits))
-            faults += [fault for fault in others if _field(fault) in told]
+        reported_fields = set(good_values).difference(_DEPENDENT.get(name) for name in bad)
+        with contextlib.suppress(ValidationError):  # more faults, not reported
+            other_faults = checked(
+                model.model_validate({**stand_ins, **good_values}, context=limits)
+            )
+            faults += [fault for fault in other_faults if _field(fault) in reported_fields]
         raise BadFields(faults) from None
     if faults := list(checked(request)):
         raise BadFields(faults)
-    said = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return said, said["model"]
+    stored_request = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return stored_request, stored_request["model"]
 
 
 def read_request(kind: str, request: Mapping[str, Any]) -> Any:
     """Return the model of a request that was checked before.
 
-    Raises BadFields after an upgrade only.
+    Raises BadFields, only after an upgrade that changed the model.
     """
     model = KINDS[kind].request
     try:
@@ -147,10 +151,10 @@ def read_request(kind: str, request: Mapping[str, Any]) -> Any:
 
 
 def run_job(context: JobContext) -> dict[str, Any]:
-    """Do a job; return what is kept as its result.
+    """Do a job; return its result.
 
-    A run may be the second or third of its job: what an earlier one left, when its process was
-    killed at any moment, must lead to the same end.
+    This run may be the second or third of the job: whatever an earlier run left, which may have
+    been killed at any moment, must lead to the same result.
     """
     job = context.job
     result: dict[str, Any] = resolve_name(KINDS[job.kind].run)(
@@ -160,17 +164,16 @@ def run_job(context: JobContext) -> dict[str, Any]:
 
 
 def parameter_schemas() -> dict[str, Any]:
-    """Return what `parameters` of a training job may say, as JSON
-    Schemas: what a form is made from.
+    """Return JSON Schemas of `parameters` of a training job, from which a form can be made.
 
-    `trainers` has for each name what it is about, and the schema of its parameters; also of
-    trainers of installed packages, but those that cannot be loaded. `features` has for each kind
-    the schema of its parameters, whose names begin with `features.` in a job. Defaults are in the
-    schemas.
+    `trainers` has for each trainer a description and the schema of its parameters, also for
+    trainers of installed packages, except those that cannot be loaded. `features` has for each kind
+    of features the schema of its parameters; in a job, their names begin with `features.`. Defaults
+    are in the schemas.
     """
     trainers: dict[str, Any] = {}
     for name in dict.fromkeys([*TRAINERS, *installed()]):
-        with contextlib.suppress(BadParameter):  # told to who asks for that trainer
+        with contextlib.suppress(BadParameter):  # reported to a user who names that trainer
             spec = find_trainer(name)
             trainers[name] = {
                 "about": spec.about,
@@ -185,7 +188,7 @@ def _field(fault: BadInput) -> str:
 
 
 def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
-    """Yield the fault that a check of a value raises, at `path`; of null there is none."""
+    """Yield the fault, at `path`, that a check raises for a value; none for null."""
     try:
         if value is not None:
             check(value)
@@ -199,13 +202,18 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from parameter_faults(request.trainer, request.parameters)
     yield from _fault_of(parse_named, request.base, "from")
     if request.executor == "ray":
-        with contextlib.suppress(BadParameter):  # told at their fields
-            own = from_json(request.trainer, dict(request.parameters)).trainer
-            yield from _fault_of(lambda name: check_spreads(name, own), request.trainer, "executor")
+        with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
+            trainer_parameters = from_json(request.trainer, dict(request.parameters)).trainer
+            yield from _fault_of(
+                lambda name: check_spreads(name, trainer_parameters), request.trainer, "executor"
+            )
     if request.calibrate and not request.measures:
         yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
     if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
-        fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
+        fault = (
+            "expected a trainer that scores each label by itself, found "
+            f"{request.trainer}, whose scores sum to 1"
+        )
         yield BadRequest(fault).at("calibrate")
     if request.calibrate and request.rerank:
         fault = "expected calibrate or rerank, whose scores are probabilities, found both"
@@ -245,12 +253,12 @@ def _concept_faults(request: ConceptFields) -> Faults:
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _publishing_faults(request, data)
     names = _names(request)
-    is_one = isinstance(request.data, str)
+    is_one_file = isinstance(request.data, str)
     for i, source in enumerate(request.sources):
-        place = "data" if is_one else f"data[{i}]"
+        place = "data" if is_one_file else f"data[{i}]"
         if isinstance(source, str):
             yield from _files(data, **{place: source})
-            if not (is_one or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
+            if not (is_one_file or plain_name(Path(source)).endswith(JOINED_SUFFIXES)):
                 fault = (
                     f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be "
                     f"joined, found {source!r}"
@@ -261,7 +269,7 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
     yield from _column_faults(request, *names, request.valid_file)
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
-    can_split = not is_one or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
+    can_split = not is_one_file or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = (
             f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found "
@@ -271,7 +279,7 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
 
 
 def _names(request: FittingJob) -> list[str]:
-    """Return the files of the data."""
+    """Return the names of the files in the data."""
     return [source for source in request.sources if isinstance(source, str)]
 
 
@@ -295,7 +303,7 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
     conditions = promotion.conditions
     if alias is None:
         if conditions:
-            yield BadRequest("expected no condition where no alias moves, found some").at(
+            yield BadRequest("expected no conditions, as no alias moves, found some").at(
                 "promotion.if"
             )
         return
@@ -309,7 +317,7 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
 
 
 def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
-    """Yield all that is wrong with a trainer's name and its and the features' parameters."""
+    """Yield all faults in a trainer's name and parameters, and in those of the features."""
     try:
         find_trainer(trainer)
     except BadParameter as error:
@@ -333,8 +341,8 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _column_faults(request, request.data)
     file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
-        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
-        yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")
+        endings = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
+        yield BadRequest(f"expected a name that ends in {endings}, found another").at("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):
             yield BadRequest("expected an option of a batch, found one that only predict has").at(
@@ -375,4 +383,4 @@ KINDS: dict[str, JobKind] = {
     "threshold-tuning": JobKind(TuningJob, _check_tuning, "xylem.admin.jobs.training:run_tuning"),
     "batch": JobKind(BatchJob, _check_batch, "xylem.admin.jobs.batch:run"),
 }
-"""Every kind by its name."""
+"""Every kind, by its name."""

@@ -1,8 +1,8 @@
-"""The queue as workers see it: claim a job, keep the claim, let the job end. Thread-safe.
+"""The queue of jobs as workers use it: claim a job, keep the claim, end the job. Thread-safe.
 
-A claim is a secret that the job's row has until the job ends or another worker takes it over. Who
-changes a job as its worker says which claim it has: a worker that lost its job changes nothing,
-however late it wakes.
+A claim is a secret in the job's row until the job ends, or another worker takes it over. A worker
+that changes a job passes its claim: so a worker that has lost its job changes nothing, however late
+it tries.
 """
 
 import contextlib
@@ -27,43 +27,44 @@ from xylem.admin.jobs.job import (
 from xylem.base import JOBS, Database, JobNotFound, Limits, XylemError, now
 
 Word = Literal["go on", "cancel", "lost"]
-"""What a worker learns when it renews its claim: somebody cancels the
-job; or it is not its own any more.
+"""The answer to a worker that renews its claim.
+
+"cancel": somebody has asked to cancel the job; "lost": the job is not this worker's any more.
 """
 
 ERROR_MAX = 4000  # the most characters of why a job failed
-_ORPHANS = 8  # so many jobs whose workers died too often are ended by one claim, at most
+_ORPHANS = 8  # the most jobs, whose workers died too often, that one claim ends
 
 
 class ClaimLost(XylemError, code="claim-lost"):
-    """The job is another worker's by now, or has ended: nothing was changed."""
+    """The job belongs to another worker now, or has ended: nothing was changed."""
 
 
 class Claim(NamedTuple):
-    """A job that is this worker's, and the secret that says so."""
+    """A job that belongs to this worker, and the secret that proves it."""
 
     job: Job
     secret: str
 
 
 class Leases:
-    """What workers do with the jobs of a database."""
+    """The operations of workers on the jobs of a database."""
 
     def __init__(self, database: Database, limits: Limits) -> None:
         self.database = database
         self._limits = limits
 
     def is_waiting(self) -> bool:
-        """Return whether there may be a job to claim: a read, which keeps nobody waiting."""
+        """Return whether there may be a job to claim: only a read, which blocks nobody."""
         with self.database.read() as connection:
             query = select(JOBS.c.number).where(_is_free(now(connection))).limit(1)
             return connection.execute(query).one_or_none() is not None
 
     def claim(self, worker: str) -> Claim | None:
-        """Take the oldest job that waits, or whose worker died; None when there is none.
+        """Claim the oldest job that waits, or whose worker died; None if there is none.
 
-        A job whose workers died as often as they may (limit job_attempts_max) ends as failed. One
-        that was to be cancelled when its worker died is cancelled.
+        A job whose workers died too often (limit job_attempts_max) ends as failed. A job that was
+        to be cancelled when its worker died is cancelled.
         """
         with self.database.write() as connection:
             for _ in range(_ORPHANS):
@@ -73,54 +74,54 @@ class Leases:
                 if row.cancel_asked:
                     end(connection, row.id, "cancelled")
                 elif row.attempts >= self._limits.job_attempts_max:
-                    found = f"found that {row.attempts} died of it, the last one {row.worker}"
-                    fault = f"expected a worker that lives, {found}"
+                    cause = f"found that {row.attempts} workers died, the last one {row.worker}"
+                    fault = f"expected the job's worker to stay alive, {cause}"
                     end(connection, row.id, "failed", error=fault, error_code="worker-died")
                 else:
                     return self._take(connection, row, worker)
         return None
 
     def renew(self, claim: Claim, progress: JobProgress | None) -> Word:
-        """Keep a claim for another `job_lease_seconds`, and tell how far the job is."""
+        """Keep a claim for another `job_lease_seconds`, and store how far the job is."""
         with self.database.write() as connection:
             try:
                 row = self.check(connection, claim)
             except ClaimLost:
                 return "lost"
-            said = None if progress is None else json.dumps(progress._asdict())
+            progress_json = None if progress is None else json.dumps(progress._asdict())
             lease = (
                 update(JOBS)
                 .where(JOBS.c.id == row.id)
                 .values(lease_until=self._lease_end(connection))
             )
             connection.execute(lease)
-            if said not in (None, row.progress):  # only then is there something to tell
-                change(connection, row.id, progress=said)
+            if progress_json not in (None, row.progress):  # it has changed
+                change(connection, row.id, progress=progress_json)
             return "cancel" if row.cancel_asked else "go on"
 
     def succeed(
         self, claim: Claim, result: Mapping[str, Any] | None, progress: JobProgress | None = None
     ) -> None:
-        """Let the job have succeeded. Raises ClaimLost."""
+        """End the job as succeeded. Raises ClaimLost."""
         facts = {} if result is None else {"result": json.dumps(result)}
         if progress is not None:
             facts["progress"] = json.dumps(progress._asdict())
         self._end(claim, "succeeded", error=None, error_code=None, **facts)
 
     def fail(self, claim: Claim, error: str, code: str) -> None:
-        """Let the job have failed. Raises ClaimLost."""
-        error = error[:ERROR_MAX].replace("\0", " ")  # no database refuses to keep why a job failed
+        """End the job as failed. Raises ClaimLost."""
+        error = error[:ERROR_MAX].replace("\0", " ")  # which PostgreSQL would refuse
         storable = error.encode("utf-8", "replace").decode()
         self._end(claim, "failed", error=storable, error_code=code)
 
     def cancel(self, claim: Claim) -> None:
-        """Let the job have been cancelled. Raises ClaimLost."""
+        """End the job as cancelled. Raises ClaimLost."""
         self._end(claim, "cancelled")
 
     def give_back(self, claim: Claim, *, is_counted: bool) -> None:
-        """Let the job wait again, for its worker stops or could not do it now. Raises ClaimLost.
+        """Queue the job again, because its worker stops or could not do it now. Raises ClaimLost.
 
-        is_counted  whether this attempt counts among those that a job has
+        is_counted  whether this attempt counts as one of those that a job may have
         """
         with self.database.write() as connection:
             row = self.check(connection, claim)
@@ -132,11 +133,11 @@ class Leases:
                 change(connection, row.id, state="queued", attempts=attempts, **free)
 
     def record_version(self, claim: Claim, version: int) -> None:
-        """Keep which version the job published, or works with. Raises ClaimLost."""
+        """Store which version the job published, or works with. Raises ClaimLost."""
         self._record(claim, version=version)
 
     def record_verdict(self, claim: Claim, verdict: PromotionVerdict) -> None:
-        """Keep whether an alias is to move, before it does. Raises ClaimLost."""
+        """Store whether an alias is to move, before it moves. Raises ClaimLost."""
         self._record(claim, promotion=json.dumps(verdict._asdict()))
 
     def _record(self, claim: Claim, **facts: object) -> None:
@@ -147,7 +148,7 @@ class Leases:
     def check(self, connection: Connection, claim: Claim) -> Row[Any]:
         """Return the row of a claimed job, locked until the transaction ends.
 
-        Raises ClaimLost unless the job is this worker's.
+        Raises ClaimLost if the job does not belong to this worker.
         """
         with contextlib.suppress(JobNotFound):
             row = find(connection, claim.job.id, lock=True)
@@ -160,8 +161,7 @@ class Leases:
     def record_result(
         self, connection: Connection, claim: Claim, result: Mapping[str, Any]
     ) -> None:
-        """Keep what the job found in a transaction of the caller's:
-        with what it changed, or not at all.
+        """Store the result of a job in the caller's transaction: with its changes, or not at all.
 
         Raises ClaimLost.
         """
@@ -180,9 +180,7 @@ class Leases:
             return list(connection.execute(select(JOBS.c.id)).scalars())
 
     def _next(self, connection: Connection) -> Row[Any] | None:
-        """Return the row of the next job, locked; rows that other workers look at are
-        passed over.
-        """
+        """Return the row of the next job, locked; skip rows that other workers have locked."""
         query = select(JOBS).where(_is_free(now(connection))).order_by(JOBS.c.number).limit(1)
         return connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
 
@@ -205,6 +203,8 @@ class Leases:
         return now(connection) + self._limits.job_lease_seconds
 
 
-def _is_free(at: float) -> Any:
-    """Return the condition of jobs that may be claimed at a time."""
-    return or_(JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < at))
+def _is_free(time_now: float) -> Any:
+    """Return the condition for jobs that may be claimed at a time."""
+    return or_(
+        JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < time_now)
+    )

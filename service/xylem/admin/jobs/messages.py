@@ -1,6 +1,4 @@
-"""What a job's process tells its worker as lines of JSON through a pipe, and is told
-at its start.
-"""
+"""Messages between a worker and a job's process: the order at the start, then lines of JSON."""
 
 import contextlib
 import json
@@ -15,17 +13,16 @@ from xylem.admin.jobs.job import JobProgress
 from xylem.base import Settings
 
 LINE_BYTES_MAX = 1 << 20
-"""The longest line: results of jobs are small."""
+"""The longest line; results of jobs are small."""
 
 TELL_SECONDS = 0.1
-"""The pause between two lines about the same phase."""
+"""The least time between two lines about the same phase."""
 
 
 class Reporter:
-    """Writes the lines: {"progress": [phase, done, total]}, {"result":
-    ...}, {"error": ..., "code": ...}.
+    """Writes {"progress": [phase, done, total]}, {"result": ...}, and {"error": ..., "code": ...}.
 
-    phase  the last that was told of
+    phase  the last phase that was reported
     """
 
     def __init__(self, fd: int) -> None:
@@ -34,7 +31,7 @@ class Reporter:
         self._told_at = 0.0
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """Tell how far the job is: each phase's beginning and end, and now and then between."""
+        """Report how far the job is, at the beginning and end of each phase, and now and then."""
         time_now = time.monotonic()
         is_end = total > 0 and done >= total
         if phase == self.phase and not is_end and time_now < self._told_at + TELL_SECONDS:
@@ -44,11 +41,11 @@ class Reporter:
         self._tell({"progress": [phase[:100], int(done), int(total)]})
 
     def result(self, result: object) -> None:
-        """Tell what the job found: its last line."""
+        """Report the result of the job, in the last line."""
         self._tell({"result": result})
 
     def error(self, detail: str, code: str) -> None:
-        """Tell why the job cannot be done: its last line."""
+        """Report why the job cannot be done, in the last line."""
         self._tell({"error": detail[:4000], "code": code})
 
     def _tell(self, value: dict[str, Any]) -> None:
@@ -58,7 +55,7 @@ class Reporter:
 
 
 class Rate:
-    """Makes progress of what a job's process tells: how fast, and how long it will take."""
+    """Computes how fast a job is, and how long it will take, from the progress of its process."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -66,7 +63,7 @@ class Rate:
         self._first = 0
 
     def progress(self, phase: str, done: int, total: int) -> JobProgress:
-        """Return the progress, with what can be said of it by now."""
+        """Return the progress, with its rate and the time left, if they are known yet."""
         time_now = time.monotonic()
         if phase != self._phase or done < self._first:
             self._phase = phase
@@ -76,29 +73,33 @@ class Rate:
         if seconds < TELL_SECONDS or done <= self._first:
             return JobProgress(phase, done, total)
         rate = (done - self._first) / seconds
-        left = (total - done) / rate if total >= done else None
+        seconds_left = (total - done) / rate if total >= done else None
         return JobProgress(
-            phase, done, total, round(rate, 3), None if left is None else round(left, 3)
+            phase,
+            done,
+            total,
+            round(rate, 3),
+            None if seconds_left is None else round(seconds_left, 3),
         )
 
 
 def settings_as_json(settings: Settings) -> dict[str, Any]:
-    """Return settings for a process that we start: through a pipe, for they have secrets.
+    """Return settings for a process that we start, to be sent through a pipe: they have secrets.
 
-    The admin's key is left out: no such process needs it.
+    The admin's key is left out, as no such process needs it.
     """
-    said = settings.model_dump(mode="json", exclude={"admin_key"})
-    for name in said:
+    values = settings.model_dump(mode="json", exclude={"admin_key"})
+    for name in values:
         value = getattr(settings, name)
         if isinstance(value, SecretStr):
-            said[name] = value.get_secret_value()
-    return said
+            values[name] = value.get_secret_value()
+    return values
 
 
 def send_order(process: subprocess.Popen[bytes], settings: Settings, **order: object) -> None:
-    """Tell a process that was started what to do: a line on its standard input, which stays open.
+    """Send the order to a started process: a line on its standard input, which stays open.
 
-    One that is dead already says so by its status.
+    If the process is dead already, its exit status will show that.
     """
     assert process.stdin is not None
     line = json.dumps({"settings": settings_as_json(settings), **order}).encode() + b"\n"

@@ -1,6 +1,4 @@
-"""A job's process as its worker sees it, and that of the workers
-beside a server: started and ended.
-"""
+"""The processes that a worker or a server starts: that of a job, and that of the workers."""
 
 import contextlib
 import json
@@ -26,21 +24,22 @@ from xylem.base import Limits, Settings, log
 
 # the pause between two looks at the memory of a job, and at whether its worker stops
 TICK_SECONDS = 0.1
-# every so many of them all processes of the group are looked at, else the first one only
+# each 10th look is at all processes of the group, the others only at its first one
 GROUP_TICKS = 10
 TELL_SECONDS = 1.0
-"""The pause between two words to the database: progress there, a cancellation back."""
+"""The pause between two messages to the database, which get back whether to cancel."""
 
 _READ_BYTES = 1 << 16
 _UNAVAILABLE = frozenset(("database-unavailable", "database-unsupported", "unavailable"))
-"""Codes of faults that may be gone soon: the job waits again."""
+"""Codes of faults that may be gone soon: the job is queued again."""
 
 CHILD = "xylem.admin.jobs.child"
-"""The module of a job's process."""
+"""The module that a job's process runs."""
 
 KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU"))
-"""Of ours these reach the processes that we start through the
-environment; all settings come through a pipe.
+"""Our variables that the processes we start get in the environment.
+
+All other settings are sent through a pipe.
 """
 
 End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailable"]
@@ -49,8 +48,8 @@ End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailabl
 class Outcome(NamedTuple):
     """How a job's process ended.
 
-    end     lost: another worker has the job; stopped: this worker stops; unavailable: to be tried
-            again
+    end     lost: another worker has the job; stopped: this worker stops; unavailable: try it again
+    result  the result, if it succeeded
     """
 
     end: End
@@ -62,14 +61,14 @@ class Outcome(NamedTuple):
 
 @dataclass
 class JobProcess:
-    """The process of one claimed job. Use `run` once, in the
-    thread that lives as long as the worker.
+    """The process of one claimed job.
 
-    log       takes what the process writes to standard output and error
-    tell      is called about once a second with the progress; what it returns decides whether to go
-              on
-    on_phase  is called with the phase whenever the process tells how far it is
-    module    what the process runs
+    Call `run` once, in a thread that lives as long as the worker.
+
+    log       receives the standard output and error of the process
+    tell      called about once a second with the progress; returns whether to go on
+    on_phase  called with the phase whenever the process reports its progress
+    module    the module that the process runs
     """
 
     claim: Claim
@@ -87,7 +86,7 @@ class JobProcess:
         self._lines = b""
 
     def run(self, stopping: threading.Event) -> Outcome:
-        """Start the process, and return how it ended; when this returns, its group is dead."""
+        """Start the process, and return how it ended. At the return, its process group is dead."""
         reading, writing = os.pipe()
         try:
             process = self._start(writing)
@@ -100,7 +99,7 @@ class JobProcess:
                 ready.register(process.stdout, selectors.EVENT_READ, self.log.write)
                 outcome = self._watch(process, ready, stopping)
                 _kill(process)
-                while self._read(ready, 0.0):  # what a dead process left in its pipes
+                while self._read(ready, 0.0):  # read what the dead process left in its pipes
                     pass
             return (outcome or self._judge(process.returncode))._replace(progress=self._progress)
         finally:
@@ -112,8 +111,9 @@ class JobProcess:
                         stream.close()
 
     def _start(self, messages: int) -> subprocess.Popen[bytes]:
-        """Start the process: a session and group of its own, no
-        environment of ours, settings through a pipe.
+        """Start the process: it has its own session and group, and no settings in its environment.
+
+        The settings are sent through a pipe.
         """
         work = self.directory / WORK
         work.mkdir(exist_ok=True)
@@ -141,7 +141,7 @@ class JobProcess:
         end_at = time.monotonic() + limits.job_seconds_max
         tell_at = 0.0
         ticks = 0
-        # it is not waited for: until it is, nobody else has its number
+        # WNOWAIT: until the process is waited for, no other process gets its number
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             self._read(ready, TICK_SECONDS)
             if stopping.is_set():
@@ -177,15 +177,15 @@ class JobProcess:
         self._lines = self._lines[:LINE_BYTES_MAX]
         for line in lines:
             with contextlib.suppress(ValueError, TypeError):
-                said = json.loads(line)
-                if "progress" in said:
-                    self._progress = self._rate.progress(*said["progress"])
+                message = json.loads(line)
+                if "progress" in message:
+                    self._progress = self._rate.progress(*message["progress"])
                     self.on_phase(self._progress.phase)
                 else:
-                    self._final = said
+                    self._final = message
 
     def _judge(self, status: int) -> Outcome:
-        """Return what the last word of a process and its exit status mean."""
+        """Return the outcome, from the last message of a process and its exit status."""
         limits = self.settings.limits
         if self._final is not None and "error" in self._final:
             code = str(self._final.get("code"))
@@ -195,39 +195,40 @@ class JobProcess:
         if self._final is not None and status == 0:
             return Outcome("succeeded", result=self._final["result"])
         if status == -signal.SIGXCPU:
-            most = f"{limits.job_cpu_seconds_max:g} seconds of processor time"
-            return _exceeded(most, "job_cpu_seconds_max")
-        found = f"status {status}"
+            bound = f"{limits.job_cpu_seconds_max:g} seconds of processor time"
+            return _exceeded(bound, "job_cpu_seconds_max")
+        ending = f"status {status}"
         if status < 0:
-            found = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
+            ending = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
             if status == -signal.SIGKILL:
-                found += ": the system, out of memory, or somebody else"
+                ending += ": the system, out of memory, or somebody else"
         return Outcome(
-            "failed", f"expected the job's process to end by itself, found {found}", "crashed"
+            "failed", f"expected the job's process to end by itself, found {ending}", "crashed"
         )
 
 
 def memory_exceeded(limits: Limits) -> Outcome:
-    """Return the end of a job that took too much memory."""
+    """Return the outcome of a job that took too much memory."""
     return _exceeded(f"{limits.job_memory_bytes_max} bytes of memory", "job_memory_bytes_max")
 
 
-def _exceeded(most: str, limit: str) -> Outcome:
-    fault = f"expected the job to take at most {most} (limit {limit}), found it to take more"
+def _exceeded(bound: str, limit: str) -> Outcome:
+    fault = f"expected the job to take at most {bound} (limit {limit}), found it to take more"
     return Outcome("failed", fault, "limit-exceeded")
 
 
 def inherited_environment() -> dict[str, str]:
-    """Return the environment of a process that we start: ours
-    without settings, and where packages are.
+    """Return the environment of a process that we start.
+
+    It is ours without settings, and with the places of Python packages.
     """
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if not name.upper().startswith("XYLEM_") or name in KEPT_VARIABLES
     }
     return {
-        **kept,
+        **variables,
         "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path),
     }
 
@@ -245,14 +246,14 @@ RESTART_SECONDS = 2.0
 """The pause before a process that died is started again."""
 
 STOP_SECONDS = 10.0
-"""Given to it to give back its jobs; then it is killed, and they are another's after
-their leases.
+"""The time that the process of the workers has to give back its jobs; then it is killed.
+
+Other workers claim jobs that were not given back after their leases.
 """
 
 
 class JobWorkers:
-    """The process that runs the jobs of a server; it never shares the
-    server's interpreter or event loop.
+    """The process that runs the jobs of a server, outside the server's interpreter and event loop.
 
     Not thread-safe: the thread that serves calls it.
     """
@@ -264,12 +265,13 @@ class JobWorkers:
 
     @property
     def pid(self) -> int | None:
-        """Return the number of the process, None when there is none now."""
+        """Return the number of the process; None if there is none now."""
         return None if self._process is None else self._process.pid
 
     def tend(self) -> None:
-        """Start the process, again if it died, after a pause. Call it about once a second; takes a
-        millisecond.
+        """Start the process; after a pause, start it again if it died.
+
+        Call this about once a second; it takes a millisecond.
         """
         if self._settings.jobs == 0:
             return
@@ -284,9 +286,7 @@ class JobWorkers:
                 self._start_at = time.monotonic() + RESTART_SECONDS
 
     def stop(self) -> None:
-        """Tell the process to end: its jobs wait for another one.
-        Does not wait for it: `join` does.
-        """
+        """Tell the process to end; its jobs are queued again. `join` waits for its end."""
         if self._process is not None:
             self._process.terminate()
 
@@ -303,9 +303,7 @@ class JobWorkers:
         self._process = None
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the process: signals of the terminal are for the server, which tells
-        it what to do.
-        """
+        """Start the process in a group of its own: only the server gets the terminal's signals."""
         process = subprocess.Popen(
             [sys.executable, "-m", "xylem.admin.jobs.worker"],
             stdin=subprocess.PIPE,

@@ -1,5 +1,6 @@
-"""Whether an alias moves to a new version: both are measured on the same
-validation rows, then the rule decides.
+"""Decide whether an alias moves to a new version, by the rule of a job.
+
+Both versions are measured on the same validation rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,22 +17,22 @@ from xylem.workflows import Labelled, read_labelled, valid_figures
 from xylem_store import Cause, Model, NotFound, StoreError
 
 ROUNDS_MAX = 3
-"""So often the alias may move while the two are compared; then it stays where it is."""
+"""How often the alias may move while the versions are compared; then it stays where it is."""
 
 ROWS_LEAST = 10
-"""So many validation rows have a label that the new version has learnt, or it is not promoted.
+"""The fewest validation rows with a label that the new version has learnt, for a promotion.
 
-Two versions that know no label of the rows have equal figures. Of ten rows one is 10 points of P@1;
-of fewer than six no difference can be told from chance, even if all speak for it
-(`xylem.evaluation.bootstrap`).
+Two versions that know no label of the rows have equal figures. With ten rows, one row is 10 points
+of P@1; with fewer than six, no difference can be told from chance, even if all rows favour one
+version (`xylem.evaluation.bootstrap`).
 """
 
 
 class Measured(NamedTuple):
-    """What the validation rows say of a version.
+    """Figures of a version on the validation rows.
 
-    rows_learnt  how many have a label that it has learnt
-    remarks      a sentence each on what makes the figures say less than they seem to
+    rows_learnt  how many rows have a label that the version has learnt
+    remarks      sentences on why the figures mean less than they seem to
     """
 
     figures: Mapping[str, float]
@@ -46,23 +47,23 @@ def promote_if(
     valid: Path | None,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> PromotionVerdict:
-    """Move the alias of a rule to a version if the rule says so; keep the
-    verdict with the job, and return it.
+    """Move the alias of a rule to a version if the rule says so; store and return the verdict.
 
-    The verdict is kept before the alias moves. A run that finds one acts on it, but only while the
-    alias names what it did then: nobody's later decision is undone. Raises what opening and
-    measuring raise.
+    The verdict is stored with the job before the alias moves. A later run that finds a verdict acts
+    on it, but only while the alias names the same version as then: so nobody's later decision is
+    undone. Raises what opening and measuring raise.
     """
     alias = rule.alias
-    assert alias is not None  # a rule without one moves none: nobody asks for it
+    assert alias is not None  # callers do not pass a rule without an alias
     verdict = context.job.promotion
     if verdict is not None:
         _act(context, verdict, version)
         return verdict
 
     def measure(number: int) -> Measured:
-        """Return what a version is like on the validation rows, at
-        its tuned thresholds if it has some.
+        """Return the figures of a version on the validation rows.
+
+        They are at its tuned thresholds, if it has some.
         """
         assert valid is not None  # conditions without validation rows are refused
         name = context.job.model
@@ -78,23 +79,23 @@ def promote_if(
 
     new = measure(version) if rule.conditions else Measured({})
     for _ in range(ROUNDS_MAX):
-        baseline = named_now(context, alias)
+        baseline = version_of_alias(context, alias)
         verdict = _judge(rule.conditions, alias, version, baseline, new, measure)
-        if named_now(context, alias) == baseline:
+        if version_of_alias(context, alias) == baseline:
             break
     else:
         reason = f"{alias} moved {ROUNDS_MAX} times while the versions were compared"
         verdict = PromotionVerdict(False, (reason,), alias, baseline)
-    kept = verdict
-    patiently(lambda: context.leases.record_verdict(context.claim, kept))
-    if not kept.promoted:
-        context.store.note_refusal(context.job.model, alias, version, _cause(context, kept))
-    _act(context, kept, version)
-    return kept
+    decision = verdict
+    patiently(lambda: context.leases.record_verdict(context.claim, decision))
+    if not decision.promoted:
+        context.store.note_refusal(context.job.model, alias, version, _cause(context, decision))
+    _act(context, decision, version)
+    return decision
 
 
-def named_now(context: JobContext, alias: str) -> int | None:
-    """Return the version that an alias names, None when there is no such alias."""
+def version_of_alias(context: JobContext, alias: str) -> int | None:
+    """Return the version that an alias names; None if there is no such alias."""
     try:
         return context.store.alias(context.job.model, alias).version
     except NotFound:
@@ -102,20 +103,23 @@ def named_now(context: JobContext, alias: str) -> int | None:
 
 
 def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
-    """Yield what makes the figures of a version on labelled rows say less than they seem to."""
-    shown = model.manifest.shown
+    """Yield sentences on why the figures of a version mean less than they seem to.
+
+    labelled  the rows on which it was measured
+    """
+    version_name = model.manifest.shown
     _, n_others = labelled.rows_learnt(model)
     if n_others:
         example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""
         yield (
-            f"{n_others} of {labelled.n_rows} validation rows have only labels that {shown} "
+            f"{n_others} of {labelled.n_rows} validation rows have only labels that {version_name} "
             "has not learnt"
             f"{example}: each counts as missed"
         )
     trained_on = {manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)}
     if labelled.source is not None and labelled.source.sha256 in trained_on:
         yield (
-            f"{shown} was trained on the validation rows: its figures are better there "
+            f"{version_name} was trained on the validation rows: its figures are better there "
             "than elsewhere"
         )
 
@@ -123,25 +127,29 @@ def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
 def judge_conditions(
     conditions: list[PromotionCondition], new: Mapping[str, float], old: Mapping[str, float]
 ) -> tuple[bool, list[str]]:
-    """Return whether all conditions hold of the figures of two versions, and a
-    sentence for each.
-    """
+    """Return whether all conditions hold for two versions' figures, and a sentence for each."""
     holds = True
     reasons = []
     for condition in conditions:
-        now = new.get(condition.metric)
-        before = old.get(condition.metric)
+        new_value = new.get(condition.metric)
+        old_value = old.get(condition.metric)
         at_least = f"expected a change of at least {condition.least_change:+g}"
-        if now is None or before is None:
-            whose = "the new version" if now is None else "the one before"
+        if new_value is None or old_value is None:
+            version_text = "the new version" if new_value is None else "the one before"
             holds = False
-            reasons.append(f"{condition.metric}: {at_least}, found no such figure of {whose}")
+            reasons.append(
+                f"{condition.metric}: {at_least}, found no such figure of {version_text}"
+            )
             continue
-        change = now - before
-        fits = change >= condition.least_change - 1e-9  # as decimals they may be equal
-        holds = holds and fits
-        found = f"found {change:+.2f}, from {before:.2f} to {now:.2f}"
-        reasons.append(f"{condition.metric}: {at_least}, {found}{'' if fits else ': not enough'}")
+        change = new_value - old_value
+        is_met = (
+            change >= condition.least_change - 1e-9
+        )  # the decimals may be equal, the floats not
+        holds = holds and is_met
+        change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
+        reasons.append(
+            f"{condition.metric}: {at_least}, {change_text}{'' if is_met else ': not enough'}"
+        )
     return holds, reasons
 
 
@@ -153,7 +161,7 @@ def _judge(
     new: Measured,
     measure: Callable[[int], Measured],
 ) -> PromotionVerdict:
-    """Return what the rule says of a version beside the one that the alias names."""
+    """Return the verdict of the rule on a version and the baseline, which the alias names."""
     if baseline is None or baseline == version:
         reason = f"{alias} named no other version before: nothing to compare with"
         return PromotionVerdict(True, (reason,), alias, None)
@@ -162,7 +170,7 @@ def _judge(
         return PromotionVerdict(True, (reason,), alias, baseline)
     try:
         old = measure(baseline)
-    except StoreError as error:  # one that is corrupt, or gone since
+    except StoreError as error:  # the baseline is corrupt, or was deleted
         reason = f"expected to measure version {baseline}, which {alias} names, found: {error}"
         return PromotionVerdict(False, (reason,), alias, baseline)
     holds, reasons = judge_conditions(conditions, new.figures, old.figures)
@@ -177,14 +185,14 @@ def _judge(
 
 
 def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
-    """Move the alias if it is to move and names what it did when that was decided."""
+    """Move the alias if the verdict says so, and the alias names the same version as then."""
     model = context.job.model
-    if verdict.promoted and named_now(context, verdict.alias) in (verdict.baseline, version):
+    if verdict.promoted and version_of_alias(context, verdict.alias) in (verdict.baseline, version):
         registry = Registry(context.store, context.database)
         registry.promote(model, version, verdict.alias, _cause(context, verdict))
 
 
 def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
-    """Return what the history of the alias says: the job, and what its rule found."""
+    """Return the cause for the history of the alias: the job, and the verdict."""
     why = "; ".join(verdict.reasons)
     return Cause(f"a {context.job.kind} job", why, context.job.id, verdict._asdict())

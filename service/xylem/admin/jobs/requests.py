@@ -1,6 +1,6 @@
-"""What a job of each kind is asked for: one pydantic model a kind, strict, no field but these.
+"""The requests of jobs: one strict pydantic model for each kind, without further fields.
 
-Whether names, trainers and parameters are good is for `xylem.admin.jobs.kinds` to say.
+`xylem.admin.jobs.kinds` checks whether names, trainers and parameters exist.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias
@@ -17,7 +17,7 @@ Language = Annotated[str, Field(max_length=64)]
 
 
 Version = Annotated[int | str | None, null_or((int, str), "null, a number or an alias")]
-"""Whether it is a good one is seen later."""
+"""A version's number or alias; it is checked later whether it exists."""
 
 TuningMethod = Literal["ofo", "fta", "fta-one", "sto", "all"]
 EmptyLabels = Literal["one", "zero"]
@@ -31,7 +31,7 @@ FILES_MAX = 16
 
 
 def _few(value: Any) -> Any:
-    """Return the parameters of a request: of too many, none is looked at."""
+    """Return the parameters of a request; refuse too many before any of them is checked."""
     if type(value) is dict and len(value) > PARAMETERS_MAX:
         raise fault(f"expected at most {PARAMETERS_MAX} parameters, found {len(value)}")
     return value
@@ -41,13 +41,13 @@ ParameterValue = Annotated[
     bool | int | float | str | None,
     null_or((bool, int, float, str), "a string, a number, true, false or null"),
 ]
-"""Whether it is a good one is for its trainer to say."""
+"""The value of a parameter, which its trainer checks."""
 
 
 class TuningChoice(RequestModel):
-    """How thresholds are tuned; `xylem.workflows.tuning.TuneRequest` says what the fields mean.
+    """How thresholds are tuned; `xylem.workflows.tuning.TuneRequest` describes the fields.
 
-    method  "all": the thresholds of ofo are kept, the others are reported
+    method  "all": the thresholds of ofo are stored, the others are reported
     """
 
     method: TuningMethod = "ofo"
@@ -57,8 +57,9 @@ class TuningChoice(RequestModel):
 
 
 class PromotionCondition(RequestModel):
-    """A figure of `xylem evaluate`, and by how much it must rise
-    at least; below 0: may fall at most.
+    """A figure of `xylem evaluate`, and by how much it must rise at least.
+
+    least_change  below 0: by how much it may fall at most
     """
 
     metric: str
@@ -66,8 +67,9 @@ class PromotionCondition(RequestModel):
 
 
 class PromotionRule(RequestModel):
-    """An alias, and what must hold for it to move to the new version;
-    no alias: the version is only kept.
+    """An alias, and the conditions under which it moves to the new version.
+
+    alias  null: no alias moves, and the version is only published
     """
 
     alias: str | None = "latest"
@@ -77,9 +79,7 @@ class PromotionRule(RequestModel):
 
 
 class TableFields(RequestModel):
-    """Which columns of data files that are tables are read, as the options of the
-    commands say it.
-    """
+    """The columns that are read from data files that are tables, as the options of the commands."""
 
     text_column: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = None
     label_column: Name | None = None
@@ -92,9 +92,7 @@ class TableFields(RequestModel):
 
 
 class FeedbackSpan(RequestModel):
-    """The rows that are kept of the feedback to a model, of the
-    last `days`; all of them if left out.
-    """
+    """The stored rows of the feedback to a model: of the last `days`, or all if left out."""
 
     model: str
     days: Annotated[int, Field(ge=1, le=36_500)] | None = None
@@ -107,9 +105,7 @@ class FeedbackSource(RequestModel):
 
 
 class HeldOutFeedback(RequestModel):
-    """The share of the rows of feedback in `data`, the newest, that is
-    kept out of the fit to measure on.
-    """
+    """The share of the feedback rows in `data` that is held out to measure on: the newest ones."""
 
     feedback: Annotated[float, Field(ge=0.001, le=0.9)]
 
@@ -129,11 +125,11 @@ ValidRows: TypeAlias = Annotated[File | Annotated[HeldOutFeedback, _OTHER], _fil
 
 
 class PublishingJob(TableFields):
-    """What publishes a version, and decides whether an alias moves to it.
+    """A job that publishes a version, and decides whether an alias moves to it.
 
     valid       a validation file, or a share of the feedback in `data`
-    thresholds  tuned on the validation rows; none: not tuned
-    promotion   none: `latest` moves to the version whatever its figures are
+    thresholds  how thresholds are tuned on the validation rows; null: they are not tuned
+    promotion   null: `latest` moves to the version whatever its figures are
     """
 
     model: str
@@ -143,35 +139,36 @@ class PublishingJob(TableFields):
 
     @property
     def valid_file(self) -> str | None:
-        """The validation file, if there is one."""
+        """Return the validation file, if there is one."""
         return self.valid if isinstance(self.valid, str) else None
 
     @property
     def sources(self) -> list[str | FeedbackSource]:
-        """What the rows of the data come from."""
+        """Return the files and feedback that the rows of the data come from."""
         return []
 
     @property
     def feedback(self) -> list[str]:
-        """The models whose feedback is among them."""
-        return [one.feedback.model for one in self.sources if isinstance(one, FeedbackSource)]
+        """Return the models whose feedback is among the data."""
+        return [
+            source.feedback.model for source in self.sources if isinstance(source, FeedbackSource)
+        ]
 
     @property
     def measures(self) -> bool:
-        """Whether there are validation rows."""
+        """Return whether there are validation rows."""
         return self.valid is not None
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on from a version, whose thresholds may fit."""
+        """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return False
 
 
 class FittingJob(PublishingJob):
-    """What publishes a version that is fitted to the rows of
-    `data`: a file, or several and feedback.
+    """A job that publishes a version fitted to the rows of `data`: a file, or files and feedback.
 
-    split  in place of `valid`: so large a share of the rows is kept out of the fit, to measure on
+    split  instead of `valid`: the share of the rows that is held out of the fit, to measure on
     """
 
     data: Sources
@@ -180,28 +177,29 @@ class FittingJob(PublishingJob):
 
     @property
     def sources(self) -> list[str | FeedbackSource]:
-        """What the rows of the data come from."""
+        """Return the files and feedback that the rows of the data come from."""
         return [self.data] if isinstance(self.data, str) else self.data
 
     @property
     def measures(self) -> bool:
-        """Whether there are validation rows."""
+        """Return whether there are validation rows."""
         return self.valid is not None or self.split is not None
 
 
 class TrainingJob(FittingJob):
     """A training that publishes a version.
 
-    parameters   of the trainer by name, of the features as "features.NAME"
+    parameters   of the trainer, by name; of the features, as "features.NAME"
     label_names  for numeric data files: line i + 1 is the name of label i
     calibrate    whether scores are fitted to the validation rows, so that they are probabilities
-    rerank       whether near training rows rank candidates anew, where held-out rows gain by it
-    keep_rows    whether the version keeps its training rows, so that labels can be added
-    keep_state   whether the version keeps the state of a learner, so that a training goes on from
+    rerank       whether candidates are ranked again by near training rows, if held-out rows gain by
                  it
-    until        the last pass of those that are planned; 0: all
-    base         "from": a version that it goes on from, as "NAME" or "NAME@VERSION"
-    executor     ray: the steps are run by the nodes of the cluster at XYLEM_RAY_ADDRESS
+    keep_rows    whether the version contains its training rows, so that labels can be added later
+    keep_state   whether the version contains the state of the learner, so that a later training can
+                 continue from it
+    until        the last pass to do of those that are planned; 0: all
+    base         "from": a version to continue from, as "NAME" or "NAME@VERSION"
+    executor     ray: the nodes of the cluster at XYLEM_RAY_ADDRESS run the steps
     """
 
     trainer: str
@@ -220,15 +218,17 @@ class TrainingJob(FittingJob):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on from a version, whose thresholds may fit."""
+        """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return self.base is not None
 
 
 class ExtendJob(FittingJob):
-    """Labels added to a version, without `version` to what `latest` names, and published.
+    """Labels are added to a version, which is published as a new one.
 
-    data  labelled rows, some with labels that the version does not have; `seed` is of their split
-    rows  the files that it was trained on; without them it must keep its rows
+    version  the version; null: the one that `latest` names
+    data     labelled rows, some with labels that the version does not have; `seed` is for their
+             split
+    rows     the files that the version was trained on; without them, it must contain its rows
     """
 
     version: Version = None
@@ -237,21 +237,21 @@ class ExtendJob(FittingJob):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on from a version, whose thresholds may fit."""
+        """Return whether the job continues from a version, whose thresholds may fit the new one."""
         return True
 
 
 class ConceptFields(RequestModel):
-    """How concepts are read; `xylem.workflows.combine.CombineRequest` says what the fields mean."""
+    """How concepts are read; `xylem.workflows.combine.CombineRequest` describes the fields."""
 
     language: Language | None = None
     by: Language | None = None
 
 
 class CombineJob(FittingJob, ConceptFields):
-    """A combination that publishes a version; its ranker is fitted
-    to `data`, which no member may know.
+    """A combination of versions, which is published. Its ranker is fitted to `data`.
 
+    data     rows that no member was trained on
     members  versions of the store, as "NAME" or "NAME@VERSION"
     rerank   a file: the rows that the first member was trained on
     """
@@ -265,8 +265,9 @@ class CombineJob(FittingJob, ConceptFields):
 
 
 class VocabularyJob(PublishingJob, ConceptFields):
-    """A combined version with another vocabulary; what is left out of
-    `language` and `by` stays as it was.
+    """A combined version gets another vocabulary, and is published.
+
+    If `language` or `by` is left out, it stays as it was.
     """
 
     vocabulary: Name
@@ -274,10 +275,11 @@ class VocabularyJob(PublishingJob, ConceptFields):
 
 
 class TuneThresholdsRequest(TuningChoice, TableFields):
-    """A tuning of the thresholds of a version; without `version` of what `latest` names.
+    """A tuning of the thresholds of a version.
 
-    test    another file, to measure on
-    shadow  whether what is found is only scored beside the thresholds in force
+    version  null: the version that `latest` names
+    test     another file, to measure on
+    shadow   whether the new thresholds become a candidate, which is scored beside those in force
     """
 
     data: Name
@@ -287,15 +289,13 @@ class TuneThresholdsRequest(TuningChoice, TableFields):
 
 
 class TuningJob(TuneThresholdsRequest):
-    """The same as a job, which looks what `latest` names when it begins."""
+    """A tuning of thresholds, as a job; it finds out what `latest` names when it begins."""
 
     model: str
 
 
 class BatchJob(Options, TableFields):
-    """Predictions for the lines of a file or the rows of a table; the options are
-    those of a batch.
-    """
+    """Predictions for the lines of a file or the rows of a table, with the options of a batch."""
 
     model: str
     data: Name

@@ -1,8 +1,8 @@
-"""Jobs that come by themselves: at the times of a cron line, or when rows of feedback have come.
+"""Schedules: submit jobs at the times of a cron line, or when rows of feedback have come.
 
-Every worker looks for schedules that are due. A run is a job whose idempotency key names the
-schedule and the number of the run: so one job comes of it, however many workers look, and wherever
-one of them is killed.
+Every worker looks for schedules that are due. A run submits a job with an idempotency key made from
+the id of the schedule and the number of the run: so each run gives one job, however many workers
+look, and even if one of them is killed.
 """
 
 import datetime
@@ -36,7 +36,7 @@ from xylem_store import LATEST, Conflict
 SCHEDULES_MAX = 100  # schedules of a database
 
 LOOK_SECONDS = 1.0
-"""Between two looks of a worker."""
+"""The pause between two looks of a worker."""
 
 CRON_MAX = 128
 _CRON_FIELDS = 5
@@ -45,12 +45,12 @@ _CRON_FIELDS = 5
 class Schedules:
     """The schedules of a database. Thread-safe, for any number of processes; calls block.
 
-    They are told as JSON tells of them, as by `xylem.Client`. All raise DatabaseUnavailable. Use
-    `start` and `close` to have those run that are due.
+    Schedules are returned as JSON shows them, as by `xylem.Client`. All calls raise
+    DatabaseUnavailable. Use `start` and `close` to have schedules run when they are due.
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
-        """Take the database, which the caller closes."""
+        """Use a database, which the caller closes."""
         self._database = database
         self._jobs = Jobs(database, settings)
         self._rows_max = settings.limits.feedback_rows_max if settings.feedback_rows else 0
@@ -61,43 +61,48 @@ class Schedules:
     def create_schedule(
         self, kind: str, job: object, cron: str | None = None, rows: int | None = None
     ) -> dict[str, Any]:
-        """Have jobs come by themselves, and return the schedule.
+        """Create and return a schedule, which submits jobs automatically.
 
-        kind  one of `xylem.admin.jobs.kinds.KINDS`, and `job` the JSON value of a request of it
+        kind  one of `xylem.admin.jobs.kinds.KINDS`
+        job   the JSON value of a request for such a job
         cron  the times, in UTC: minute, hour, day of the month, month, day of the week
-        rows  in its place: whenever so many rows of feedback have come, to the models whose
-              feedback the job reads, else to the model that it is about
+        rows  instead of `cron`: whenever this many rows of feedback have come, to the models whose
+              feedback the job reads, else to the model of the job
 
-        Raises BadFields and BadRequest for what no job would take, for a cron line that is none or
-        never comes, and for rows that do not come; Conflict where another schedule moves the same
+        Raises BadFields and BadRequest for a request that is not valid, a cron line that is not
+        valid or never comes, and rows that cannot come; Conflict if another schedule moves the same
         alias; LimitExceeded.
         """
         if (cron is None) == (rows is None):
-            found = "neither" if cron is None else "both"
-            raise BadRequest(f"expected either cron or rows, found {found}").at("cron")
+            present = "neither" if cron is None else "both"
+            raise BadRequest(f"expected either cron or rows, found {present}").at("cron")
         try:
             request, model = self._jobs.check(kind, job)
         except BadFields as error:
             raise BadFields([fault.within("job") for fault in error.faults]) from None
         if rows is not None and not 1 <= rows <= self._rows_max:
-            most = self._rows_max
+            rows_max = self._rows_max
             expected = (
-                f"1 to {most} rows" if most else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
+                f"1 to {rows_max} rows"
+                if rows_max
+                else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
             )
             raise BadRequest(f"expected {expected}, found {rows}").at("rows")
         schedule_id = secrets.token_hex(8)
         alias = _alias_of(kind, request)
         with self._database.write() as connection:
             take_turns(connection)
-            others = connection.execute(select(SCHEDULES)).all()
-            for other in others:
-                moved = _alias_of(other.kind, json.loads(other.request))
-                if alias and (model, alias) == (other.model, moved):
+            existing = connection.execute(select(SCHEDULES)).all()
+            for other in existing:
+                other_alias = _alias_of(other.kind, json.loads(other.request))
+                if alias and (model, alias) == (other.model, other_alias):
                     expected = f"{model}: expected one schedule for the alias {alias}"
-                    raise Conflict(f"{expected}, found that {other.id} is another: delete it first")
-            if len(others) >= SCHEDULES_MAX:
-                raise LimitExceeded(f"expected at most {SCHEDULES_MAX} schedules, found as many")
-            at = now(connection)
+                    raise Conflict(f"{expected}, found schedule {other.id}: delete that one first")
+            if len(existing) >= SCHEDULES_MAX:
+                raise LimitExceeded(
+                    f"expected at most {SCHEDULES_MAX} schedules, found as many already"
+                )
+            created = now(connection)
             values = {
                 "id": schedule_id,
                 "kind": kind,
@@ -105,10 +110,10 @@ class Schedules:
                 "request": json.dumps(request),
                 "cron": cron,
                 "when_rows": rows,
-                "next_at": None if cron is None else next_time(cron, at),
+                "next_at": None if cron is None else next_time(cron, created),
                 "rows_after": newest_number(connection),
                 "runs": 0,
-                "created": at,
+                "created": created,
             }
             connection.execute(insert(SCHEDULES).values(values))
             return _facts(connection, _find(connection, schedule_id))
@@ -122,36 +127,34 @@ class Schedules:
             return [_facts(connection, row) for row in rows]
 
     def delete_schedule(self, schedule_id: str) -> dict[str, Any]:
-        """Remove a schedule, and return it; a job that came of it goes on. Raises
-        ScheduleNotFound.
-        """
+        """Remove a schedule, and return it; its jobs go on. Raises ScheduleNotFound."""
         with self._database.write() as connection:
             facts = _facts(connection, _find(connection, schedule_id))
             connection.execute(delete(SCHEDULES).where(SCHEDULES.c.id == schedule_id))
             return facts
 
     def run_due(self) -> int:
-        """Submit a job for each schedule that is due, and return how many there were.
+        """Submit a job for each schedule that is due; return how many were due.
 
-        One whose last job has not ended is not due before that; of several times that were missed
-        it runs once. Raises Overloaded when as many jobs wait as may: it is due at the next look,
-        too.
+        A schedule is not due before its last job has ended; if several of its times have passed, it
+        runs once. Raises Overloaded if too many jobs wait: then the schedule is still due at the
+        next look.
         """
         with self._database.read() as connection:
-            at = now(connection)
+            time_now = now(connection)
             newest = newest_number(connection)
             rows = connection.execute(select(SCHEDULES)).all()
-            due = [row for row in rows if _is_due(connection, row, at)]
-        self._correct_times([row for row in rows if row.cron is not None], at)
+            due = [row for row in rows if _is_due(connection, row, time_now)]
+        self._correct_times([row for row in rows if row.cron is not None], time_now)
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
             job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
-            # else another was faster
-            is_here = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
-            next_at = None if row.cron is None else next_time(row.cron, at)
+            # else another worker has run it
+            is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
+            next_at = None if row.cron is None else next_time(row.cron, time_now)
             run = (
                 update(SCHEDULES)
-                .where(is_here)
+                .where(is_unchanged)
                 .values(runs=row.runs + 1, last_job=job.id, next_at=next_at)
             )
             with self._database.write() as connection:
@@ -159,13 +162,13 @@ class Schedules:
             log(logging.INFO, "schedule_ran", schedule=row.id, model=row.model, job=job.id)
         return len(due)
 
-    def _correct_times(self, rows: Iterable[Row[Any]], at: float) -> None:
-        """Bring forward what is not to run before a time that comes after the next one.
+    def _correct_times(self, rows: Iterable[Row[Any]], time_now: float) -> None:
+        """Bring forward schedules whose next run is later than the next time of their cron line.
 
-        It ran, or was made, while the clock was ahead.
+        They were created, or ran, while the clock was ahead.
         """
         for row in rows:
-            earliest = _next_after_minute(row.cron, int(at // 60))
+            earliest = _next_after_minute(row.cron, int(time_now // 60))
             if earliest < row.next_at:
                 is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.next_at == row.next_at)
                 with self._database.write() as connection:
@@ -174,37 +177,40 @@ class Schedules:
                     )
 
 
-def next_time(cron: str, after: float) -> float:
-    """Return the first time of a cron line after another, in seconds since 1970.
+def next_time(cron: str, start_time: float) -> float:
+    """Return the first time of a cron line after `start_time`; both in seconds since 1970.
 
     Raises BadRequest.
     """
-    from croniter import CroniterBadDateError, CroniterError, croniter  # 0.2 s
+    from croniter import CroniterBadDateError, CroniterError, croniter  # its import takes 0.2 s
 
-    shown = f"{cron[:80]!r}"
+    cron_text = f"{cron[:80]!r}"
     if len(cron) > CRON_MAX or len(cron.split()) != _CRON_FIELDS:
-        raise BadRequest(f"expected a cron line of {_CRON_FIELDS} fields, found {shown}").at("cron")
+        raise BadRequest(f"expected a cron line of {_CRON_FIELDS} fields, found {cron_text}").at(
+            "cron"
+        )
     try:
-        start = datetime.datetime.fromtimestamp(after, datetime.UTC)
-        found: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
+        start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
+        next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
-        fault = f"expected a cron line of a time that comes, found {shown}, which never does"
+        fault = f"expected a cron line with a time that comes, found {cron_text}, which never does"
         raise BadRequest(fault).at("cron") from None
     except CroniterError as error:
-        raise BadRequest(f"expected a cron line, found {shown}: {error}").at("cron") from None
-    return found.timestamp()
+        raise BadRequest(f"expected a cron line, found {cron_text}: {error}").at("cron") from None
+    return next_run.timestamp()
 
 
 @functools.lru_cache(maxsize=SCHEDULES_MAX)
 def _next_after_minute(cron: str, minute: int) -> float:
-    """Return as `next_time` for each moment of a minute since 1970: every worker asks
-    each second.
+    """Return `next_time` after the start of a minute, counted since 1970.
+
+    It is cached, because every worker asks each second.
     """
     return next_time(cron, 60.0 * minute)
 
 
 def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
-    """Return the alias that jobs of a request are to move; None: they move none."""
+    """Return the alias that the jobs of a request move; None if they move none."""
     if kind not in PUBLISHING:
         return None
     alias: str | None = (request.get("promotion") or {}).get("alias", LATEST)
@@ -212,17 +218,17 @@ def _alias_of(kind: str, request: Mapping[str, Any]) -> str | None:
 
 
 def _rows_come(connection: Connection, row: Row[Any]) -> int:
-    """Return how many rows have come since its last run to the models to whose
-    feedback it listens.
-    """
+    """Return how many rows have come since the last run to the models of a schedule."""
     return count_after(
         connection, feedback_models(json.loads(row.request)) or [row.model], row.rows_after
     )
 
 
-def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:
+def _is_due(connection: Connection, row: Row[Any], time_now: float) -> bool:
     is_due: bool = (
-        row.next_at <= at if row.when_rows is None else _rows_come(connection, row) >= row.when_rows
+        row.next_at <= time_now
+        if row.when_rows is None
+        else _rows_come(connection, row) >= row.when_rows
     )
     if not is_due or row.last_job is None:
         return is_due
@@ -232,15 +238,15 @@ def _is_due(connection: Connection, row: Row[Any], at: float) -> bool:
 
 def _find(connection: Connection, schedule_id: str) -> Row[Any]:
     """Return the row of a schedule. Raises ScheduleNotFound."""
-    found = [row for row in connection.execute(select(SCHEDULES)) if row.id == schedule_id]
-    if not found:
+    rows = [row for row in connection.execute(select(SCHEDULES)) if row.id == schedule_id]
+    if not rows:
         raise ScheduleNotFound(f"expected the id of a schedule, found {schedule_id[:40]!r}")
-    return found[0]
+    return rows[0]
 
 
 def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
-    """Return what JSON tells of a schedule."""
-    come = None if row.when_rows is None else _rows_come(connection, row)
+    """Return a schedule as JSON shows it."""
+    n_rows = None if row.when_rows is None else _rows_come(connection, row)
     request = json.loads(row.request)
     return {
         "id": row.id,
@@ -250,7 +256,7 @@ def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:
         "cron": row.cron,
         "next": time_text(row.next_at),
         "rows": row.when_rows,
-        "rows_come": come,
+        "rows_come": n_rows,
         "runs": row.runs,
         "last_job": row.last_job,
         "created": time_text(row.created),

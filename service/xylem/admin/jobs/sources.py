@@ -1,6 +1,4 @@
-"""The rows of jobs that fit: files and feedback joined into one file,
-and lines of a file divided in two.
-"""
+"""The rows of jobs that train: join files and feedback in one file, and split a file in two."""
 
 import math
 import random
@@ -26,15 +24,14 @@ def split_lines(
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> tuple[Path, Path]:
-    """Write the lines of a file to two in a directory; return
-    those: to train on, and to measure on.
+    """Write the lines of a file to two files; return the one to train on and the one to measure on.
 
-    Each line is kept out with probability `share`, by a generator of `seed`: the same call, the
-    same files. Rows of a table become JSON lines. The header of a .txt file of numbers gets the
-    right numbers of rows. Lines stay in their order. Raises BadData where one of the two would be
-    empty, or the file has no header.
+    Each line is held out with probability `share`, by a generator with this `seed`: the same call
+    writes the same files. Rows of a table become JSON lines. The header of a .txt file of numbers
+    gets the new number of rows. Lines stay in their order. Raises BadData if one of the two files
+    would be empty, or the file has no header.
     """
-    from xylem.datasets import is_fasttext  # with it come kernels
+    from xylem.datasets import is_fasttext  # imported only now, as kernels come with it
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
@@ -50,7 +47,7 @@ def split_lines(
         paths[1].open("wb") as valid,
     ):
         lines = _lines(source, has_header=has_header)
-        if has_header:  # there an empty line is a row
+        if has_header:  # after a header, an empty line is a row
             header = next(lines, b"")
             for file in (train, valid):
                 file.write(_header_with(header, 0, data))
@@ -68,20 +65,22 @@ def split_lines(
         fault = (
             f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
         )
-        raise BadData(f"{data}: {fault}: split another share")
+        raise BadData(f"{data}: {fault}: choose another share for split")
     return paths[0], paths[1]
 
 
 def join_sources(
     context: JobContext, files: WatchedFiles, request: FittingJob
 ) -> tuple[Path, Path | None]:
-    """Write the rows of a job's files and of feedback to one file of lines; return it.
+    """Write the rows of a job's files and of its feedback to one file of lines.
 
-    And, where the newest rows of feedback are to be measured on, a file of these, which the first
-    has not. Feedback is what had come when the job was submitted: a run that begins anew has the
-    same rows. A combination has only what came after its members' trainings had read theirs: of
-    rows that a member has learnt its scores are better than elsewhere. Raises BadData where there
-    is none.
+    Returns that file, and the file of rows to measure on, or None. If the newest rows of feedback
+    are to be measured on, these are in the second file only.
+
+    Feedback means the rows that had come when the job was submitted: so a later run of the job has
+    the same rows. A combination uses only feedback that came after the trainings of its members had
+    read theirs: on rows that a member has learnt, its scores are better than elsewhere. Raises
+    BadData if there is no feedback.
     """
     rows = FeedbackRows(context.database, context.settings)
     members = request.members if isinstance(request, CombineJob) else []
@@ -90,8 +89,8 @@ def join_sources(
     ]
     share = request.valid.feedback if isinstance(request.valid, HeldOutFeedback) else 0.0
     names = [
-        Path(one).name.split(".")[0] if isinstance(one, str) else "feedback"
-        for one in request.sources
+        Path(entry).name.split(".")[0] if isinstance(entry, str) else "feedback"
+        for entry in request.sources
     ]
     directory = context.work / "joined"
     directory.mkdir(parents=True, exist_ok=True)
@@ -124,7 +123,7 @@ def join_sources(
 def _opened(data: Path, columns: TableColumns) -> BinaryIO:
     from xylem.datasets import (
         TableLines,
-        open_unpacked,  # with it come kernels
+        open_unpacked,  # imported only now, as kernels come with it
     )
 
     if is_table(data):
@@ -133,8 +132,9 @@ def _opened(data: Path, columns: TableColumns) -> BinaryIO:
 
 
 def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
-    """Yield the lines, each with its end; empty ones, which are rows after a header
-    only, left out.
+    """Yield the lines, each with its end; without empty ones, unless there is a header.
+
+    After a header, an empty line is a row.
     """
     read: Callable[[], bytes] = source.readline
     while line := read():
@@ -143,7 +143,7 @@ def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
 
 
 def _header_with(header: bytes, count: int, data: Path) -> bytes:
-    """Return the header of a .txt file with another number of rows, as long as it was."""
+    """Return the header of a .txt file with another number of rows, and with the same length."""
     fields = header.split()
     if len(fields) != 3:
         raise BadData(f"{data}:1: expected a header of 3 numbers, found {header[:60]!r}")

@@ -1,9 +1,8 @@
-"""Jobs that publish versions or tune thresholds; a training: train,
-publish once, tune, judge, promote.
+"""Jobs that publish a version or tune thresholds. A training trains, publishes, tunes and promotes.
 
-Killed at any moment and begun again it ends as if it had not been: the version says that it was
-made for the job, and the store takes one such; thresholds are tuned only if the version has none
-yet; a verdict is kept before the alias moves, and later acted on once.
+A job that is killed at any moment and run again ends as if it had not been killed: the version has
+the id of its job, and the store accepts one such version; thresholds are tuned only if the version
+has none yet; and a verdict on the promotion is stored before the alias moves, and acted on once.
 """
 
 from collections.abc import Callable
@@ -60,9 +59,9 @@ from xylem_store import (
 
 
 class Publication(NamedTuple):
-    """What publishes the version of a job.
+    """The context of a function that publishes a version for a job.
 
-    data, valid  files, if there are any
+    data, valid  the file of rows and the validation file, if there are any
     """
 
     context: JobContext
@@ -72,17 +71,17 @@ class Publication(NamedTuple):
 
     @property
     def store(self) -> Store:
-        """The store, whose history names the job."""
+        """Return the store; its history will name the job."""
         job = self.context.job
         return store_of(self.context.store.root, Cause(f"a {job.kind} job", job=job.id))
 
     @property
     def on_progress(self) -> OnProgress:
-        """What tells how far it is, and looks at the files before the version is published."""
+        """Return `on_progress` with a check of the files before the version is published."""
         return self.files.watching(self.context.on_progress, "publish")
 
     def label_names(self, request: TrainingJob | ExtendJob) -> Path | None:
-        """Return the file of the names of labels, if there is one."""
+        """Return the file with the names of labels, if there is one."""
         return (
             None
             if request.label_names is None
@@ -111,7 +110,7 @@ R = TypeVar("R", bound=PublishingJob)
 def publish(
     context: JobContext, request: R, make: Callable[[Publication, R], Any]
 ) -> dict[str, Any]:
-    """Do a job that publishes a version, which `make` does; return the figures of the version."""
+    """Do a job that publishes a version, with `make`; return the figures of the version."""
     files = WatchedFiles(context.data)
     rule = _rule(request)
     manifest = _published(context)
@@ -130,7 +129,7 @@ def publish(
         is_tuned = (
             patiently(lambda: thresholds.load(request.model, version, manifest.digest)) is not None
         )
-        if not is_tuned:  # by an earlier run, or by feedback
+        if not is_tuned:  # else an earlier run, or feedback, has set thresholds
 
             def on_keep(connection: Connection, _: dict[str, Any]) -> None:
                 files.check()
@@ -159,10 +158,10 @@ def publish(
 
 
 def _rule(request: PublishingJob) -> PromotionRule | None:
-    """Return the rule by which an alias moves after publication; None: `latest` moves with it.
+    """Return the rule for the promotion; None: `latest` moves at the publication.
 
-    A rule without an alias moves none. A version whose thresholds are still to be tuned, or to be
-    taken from the one that it goes on from, is not served as `latest` before it has them.
+    With a rule that has no alias, no alias moves. If the thresholds of a version must still be
+    tuned, or copied from the version that it continues, `latest` moves only after that.
     """
     if request.promotion is None and (request.thresholds is not None or request.goes_on):
         return PromotionRule()
@@ -170,25 +169,26 @@ def _rule(request: PublishingJob) -> PromotionRule | None:
 
 
 def _published(context: JobContext) -> Manifest | None:
-    """Return the version that an earlier run of this job published.
+    """Return the version that an earlier run of this job published; None if there is none.
 
-    Raises VersionNotFound if it is gone.
+    Raises VersionNotFound if the version has been deleted.
     """
     job = context.job
-    found = context.store.published(job.model, job.id)
-    if found is None and job.version is not None:
+    manifest = context.store.published(job.model, job.id)
+    if manifest is None and job.version is not None:
         fault = (
             f"expected version {job.version}, which this job published, found that it was deleted"
         )
         raise VersionNotFound(f"{job.model}: {fault}")
-    return found
+    return manifest
 
 
 def _files(
     context: JobContext, files: WatchedFiles, request: PublishingJob
 ) -> tuple[Path | None, Path | None]:
-    """Return the file of rows and the validation file, if there are any:
-    parts of the data where it is split.
+    """Return the file of rows and the validation file, if there are any.
+
+    If the request has a split, both are parts of the data.
     """
     valid = None if request.valid_file is None else files.find(request.valid_file, "valid")
     if not isinstance(request, FittingJob):
@@ -218,52 +218,52 @@ _SAME_FIELDS = {
         "until",
     )
 }
-"""Fields of a training job that a TrainRequest has by the same names, with the same meaning."""
+"""Fields of a training job that TrainRequest has, too, with the same meaning."""
 
 
-def _train(made: Publication, request: TrainingJob) -> None:
-    assert made.data is not None
+def _train(publication: Publication, request: TrainingJob) -> None:
+    assert publication.data is not None
     train = TrainRequest(
-        data=made.data,
-        valid=made.valid,
-        label_names=made.label_names(request),
+        data=publication.data,
+        valid=publication.valid,
+        label_names=publication.label_names(request),
         columns=request.columns(),
         base=None if request.base is None else parse_named(request.base),
-        threads=made.context.threads,
+        threads=publication.context.threads,
         **request.model_dump(include=_SAME_FIELDS),
-        **_steps(made.context, request),
-        **made.marks(request),
+        **_steps(publication.context, request),
+        **publication.marks(request),
     )
-    train_and_publish(made.store, made.context.job.model, train, made.on_progress)
+    train_and_publish(
+        publication.store, publication.context.job.model, train, publication.on_progress
+    )
 
 
-def _extend(made: Publication, request: ExtendJob) -> None:
-    assert made.data is not None
-    wanted = TrainRequest(
+def _extend(publication: Publication, request: ExtendJob) -> None:
+    assert publication.data is not None
+    train_request = TrainRequest(
         "",
-        made.data,
-        made.valid,
-        label_names=made.label_names(request),
+        publication.data,
+        publication.valid,
+        label_names=publication.label_names(request),
         columns=request.columns(),
-        threads=made.context.threads,
+        threads=publication.context.threads,
         base=(request.model, LATEST if request.version is None else request.version),
-        rows=[made.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
-        **made.marks(request),
+        rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
+        **publication.marks(request),
     )
-    extend_and_publish(made.store, request.model, wanted, made.on_progress)
+    extend_and_publish(publication.store, request.model, train_request, publication.on_progress)
 
 
 run = partial(publish, make=_train)
-"""Do a job of training; return the figures of the version."""
+"""Do a training; return the figures of the version."""
 
 run_extend = partial(publish, make=_extend)
 """Add labels to a version; return the figures of the version that was published."""
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
-    """Return who runs the steps, and where a run that is begun again finds those of
-    the one before.
-    """
+    """Return who runs the steps, and where a later run finds the steps of an earlier one."""
     if request.executor == "local":
         return {}
     address = context.settings.ray_address
@@ -274,9 +274,9 @@ def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
 
 
 def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
-    """Do the job; return the report of the tuning.
+    """Do a tuning; return its report.
 
-    A run that finds a result finds the thresholds kept: it has nothing to do.
+    A run that finds a result has nothing to do: the thresholds were stored together with it.
     """
     job = context.job
     if job.result is not None:
@@ -284,7 +284,7 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
     files = WatchedFiles(context.data)
     data = files.find(request.data)
     test = None if request.test is None else files.find(request.test, "test")
-    version = context.named_version(request.version)
+    version = context.resolve_version(request.version)
 
     def on_keep(connection: Connection, report: dict[str, Any]) -> None:
         files.check()
@@ -306,10 +306,10 @@ def tune(
     *,
     shadow: bool = False,
 ) -> dict[str, Any]:
-    """Tune a version's thresholds and keep them; return the report of `keep`."""
+    """Tune the thresholds of a version and store them; return the report of `keep`."""
     start = None if choice.start is None else (choice.start[0], choice.start[1])
-    how = choice.empty_labels, choice.kappa, start, context.threads, columns
-    request = request_of([choice.method], data, test, *how)
+    options = choice.empty_labels, choice.kappa, start, context.threads, columns
+    request = request_of([choice.method], data, test, *options)
     opened = context.store.open(context.job.model, version)
     outcomes = tune_version(opened, request, context.on_progress)
     return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)
@@ -317,37 +317,41 @@ def tune(
 
 def combine(context: JobContext, request: CombineJob) -> dict[str, Any]:
     """Combine versions; return the figures of the version that was published."""
-    found = publish(context, request, _combine)
+    figures = publish(context, request, _combine)
     if request.vocabulary is not None and context.store.label_info(request.model) is None:
-        # an earlier run died between the two, or somebody removed it since
+        # an earlier run was killed before it stored the label info, or somebody has removed it
         file = context.data.path_of(request.vocabulary, "vocabulary")
         info = read_label_info(file, request.by or URI, request.language)
         context.store.put_label_info(request.model, info)
-    return found
+    return figures
 
 
-def _combine(made: Publication, request: CombineJob) -> None:
-    assert made.data is not None
-    find = made.files.find
-    wanted = CombineRequest(
+def _combine(publication: Publication, request: CombineJob) -> None:
+    assert publication.data is not None
+    find = publication.files.find
+    combine_request = CombineRequest(
         members=[parse_named(member) for member in request.members],
-        data=made.data,
+        data=publication.data,
         vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
-        by=request.by or URI,
+        key_kind=request.by or URI,
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
         columns=request.columns(),
         **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
-        **made.marks(request),
+        **publication.marks(request),
     )
-    combine_and_publish(made.store, request.model, wanted, made.on_progress)
+    combine_and_publish(publication.store, request.model, combine_request, publication.on_progress)
 
 
-def _set_vocabulary(made: Publication, request: VocabularyJob) -> None:
-    file = made.files.find(request.vocabulary, "vocabulary")
-    wanted = VocabularyRequest(file, request.language, request.by, **made.marks(request))
+def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
+    file = publication.files.find(request.vocabulary, "vocabulary")
+    vocabulary_request = VocabularyRequest(
+        file, request.language, request.by, **publication.marks(request)
+    )
     version = LATEST if request.version is None else request.version
-    set_vocabulary(made.store, request.model, version, wanted, made.on_progress)
+    set_vocabulary(
+        publication.store, request.model, version, vocabulary_request, publication.on_progress
+    )
 
 
 publish_vocabulary = partial(publish, make=_set_vocabulary)
-"""Publish a version with another vocabulary; its figures are those of before."""
+"""Publish a version with another vocabulary; its figures are those of the version before."""

@@ -1,8 +1,7 @@
-"""A worker: claims jobs and runs each in a process of its own. `python -m
-xylem.admin.jobs.worker` is what `xylem serve` starts.
+"""A worker: claims jobs and runs each in its own process. `xylem serve` starts it as a module.
 
-It imports nothing that computes. Each of its threads has one job at a time; a job's process dies
-with its worker.
+The module is `python -m xylem.admin.jobs.worker`. It imports no code that computes. Each of its
+threads has one job at a time; the process of a job dies with its worker.
 """
 
 import contextlib
@@ -45,13 +44,13 @@ from xylem.base import (
 )
 from xylem_store import FileSystem, collect
 
-PHASES_MAX = 256  # the most phases that are told of
+PHASES_MAX = 256  # the most phases in a span
 
 
 class JobSpan:
-    """The span of a job, which continues that of the request that made it. One thread at a time.
+    """The span of a job, a child of the request that submitted it. One thread at a time.
 
-    fields   what log lines say of it; nothing where there is none
+    fields  fields for log lines; empty if there is no span
     """
 
     def __init__(self, tracer: Tracer | None, job: Job) -> None:
@@ -66,7 +65,7 @@ class JobSpan:
         self._phase_began = 0
 
     def note(self, phase: str) -> None:
-        """Note which phase the job is in: another one than before has begun now."""
+        """Record the phase of the job; if it has changed, the phase begins now."""
         if phase == self._phase:
             return
         now = perf_counter_ns()
@@ -76,7 +75,7 @@ class JobSpan:
         self._phase_began = now
 
     def end(self, end: str, code: str) -> None:
-        """End it as the job has ended; `code` says why it failed."""
+        """End the span with the end of the job; `code` tells why the job failed."""
         if self._tracer is None or self._trace is None:
             return
         job = self._job
@@ -97,15 +96,16 @@ POLL_SECONDS = 0.5  # the pause between two looks for a job that waits
 PAUSE_SECONDS = 2.0
 """The pause after the database, or the store, has failed."""
 
-UNWRITABLE_SECONDS = 30.0  # the pause after a store turned out not to be one that can be written
-PARENT_SECONDS = 1.0  # the pause between two looks whether the process that started this one lives
+UNWRITABLE_SECONDS = 30.0  # the pause after the store could not be written
+PARENT_SECONDS = 1.0  # the pause between two checks that the parent process lives
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass
 class Worker:
-    """Runs one job at a time, in the thread that calls `run`,
-    which must live as long as the process.
+    """Runs one job at a time, in the thread that calls `run`.
+
+    That thread must live as long as the process.
     """
 
     settings: Settings
@@ -118,9 +118,10 @@ class Worker:
         self._leases = Leases(self.database, self.settings.limits)
 
     def run(self, stopping: threading.Event) -> None:
-        """Run jobs until told to stop; the job at hand then waits again, for another worker.
+        """Run jobs until `stopping` is set; then queue the present job for another worker.
 
-        It goes on whatever is raised; a job that this leaves behind is another's after its lease.
+        It goes on whatever errors are raised. A job that an error leaves unfinished is claimed by
+        another worker after its lease.
         """
         while not stopping.is_set():
             try:
@@ -142,7 +143,7 @@ class Worker:
                 stopping.wait(PAUSE_SECONDS)
 
     def _work(self, claim: Claim, stopping: threading.Event) -> None:
-        """Run a claimed job to its end, and say so in the database."""
+        """Run a claimed job to its end, and store how it ended."""
         job = claim.job
         span = JobSpan(self.tracer, claim.job)
         fields = {"kind": job.kind, "model": job.model, "attempt": job.attempts, **span.fields}
@@ -164,13 +165,13 @@ class Worker:
             )
             outcome = process.run(stopping)
             _write(job_log, outcome.end, detail=outcome.error)
-        except OSError as error:  # a store that is full or away, no process to be had
-            found = (
+        except OSError as error:  # the store is full or gone, or no process can be started
+            fault = (
                 "expected to start the job's process, found: "
                 f"{error.strerror or type(error).__name__}"
             )
             outcome = Outcome(
-                "failed", found, "no-space" if error.filename is None else "unavailable"
+                "failed", fault, "no-space" if error.filename is None else "unavailable"
             )
         self._settle(claim, outcome, stopping)
         log(
@@ -182,26 +183,27 @@ class Worker:
     def _renew(self, claim: Claim, progress: JobProgress | None) -> Word:
         try:
             return self._leases.renew(claim, progress)
-        except DatabaseUnavailable as error:  # nobody else can take the job now
+        except DatabaseUnavailable as error:  # no other worker can claim the job now
             log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
             return "go on"
 
     def _settle(self, claim: Claim, outcome: Outcome, stopping: threading.Event) -> None:
-        """Say in the database how a job ended, again and again while it does not answer.
+        """Store how a job ended; try again while the database does not answer.
 
-        A worker that stops says it once: after its lease the job is another's, and ends the same.
+        A worker that is stopping tries only once: after the lease, another worker runs the job,
+        with the same end.
         """
         while True:
             try:
                 with contextlib.suppress(ClaimLost):
-                    self._say(claim, outcome)
+                    self._store_outcome(claim, outcome)
                 return
             except DatabaseUnavailable as error:
                 log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
                 if stopping.wait(PAUSE_SECONDS):
                     return
 
-    def _say(self, claim: Claim, outcome: Outcome) -> None:
+    def _store_outcome(self, claim: Claim, outcome: Outcome) -> None:
         has_attempts = claim.job.attempts < self.settings.limits.job_attempts_max
         if outcome.end == "succeeded":
             self._leases.succeed(claim, outcome.result, outcome.progress)
@@ -213,13 +215,11 @@ class Worker:
             self._leases.fail(claim, outcome.error, outcome.code)
 
     def _clear(self, claim: Claim, outcome: Outcome) -> None:
-        """Remove what a job that has ended left in the store, and
-        the files of jobs that are forgotten.
-        """
+        """Remove what an ended job left in the store, and the files of forgotten jobs."""
         store = self.settings.store
         with contextlib.suppress(OSError):
             if outcome.end != "succeeded":
-                collect(FileSystem(), store)  # what a killed process was publishing
+                collect(FileSystem(), store)  # removes what a killed process had begun to publish
         if outcome.end in ("succeeded", "failed", "cancelled"):
             remove_leftovers(store, claim.job.id)
         with contextlib.suppress(DatabaseUnavailable):
@@ -229,24 +229,24 @@ class Worker:
 def run_workers(
     settings: Settings, jobs: int, parent: int | None = None, metrics_port: int | None = None
 ) -> None:
-    """Run `jobs` jobs at a time until SIGTERM or SIGINT; from the main thread.
+    """Run `jobs` jobs at a time until SIGTERM or SIGINT. Call it from the main thread.
 
-    parent        the process without which this one stops; None: it is on its own
-    metrics_port  where `GET /metrics` is answered, 0 a free port; None: nowhere
+    parent        the process whose end stops this one; None: there is none
+    metrics_port  the port that answers `GET /metrics`; 0: a free port; None: no port
 
-    A second signal does not hurry it: it stops within a second or so anyhow. Raises BadParameter
-    for a database that cannot be, Unavailable for a port that cannot be had.
+    A second signal has no effect: it stops within about a second anyhow. Raises BadParameter for a
+    database that is not valid, Unavailable for a port that is not free.
     """
     stopping = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
 
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    previous_handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
     database = Database.of(settings)
     page = None
     if metrics_port is not None:
-        # which a worker beside a server does without
+        # not imported by the workers of a server, which have no port
         from xylem.admin.jobs.figures import FiguresPage
 
         page = FiguresPage(database, settings, metrics_port)
@@ -273,12 +273,12 @@ def run_workers(
     database.close()
     if tracer is not None:
         tracer.close()
-    for number, handler in before.items():
+    for number, handler in previous_handlers.items():
         signal.signal(number, handler)
 
 
 def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
-    """Write a line of our own into a job's log, of the form of the others."""
+    """Write a line of the worker into a job's log, in the format of the other lines."""
     now = datetime.datetime.now(datetime.UTC).isoformat()
     job_log.write(
         json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n"
@@ -286,7 +286,7 @@ def _write(job_log: BoundedLog, event: str, **fields: object) -> None:
 
 
 def main() -> None:
-    """Run the workers of a server: the order is on standard input."""
+    """Run the workers of a server; the order is on standard input."""
     order = json.loads(sys.stdin.buffer.readline())
     settings = Settings(**order["settings"])
     configure(settings.log_level)

@@ -1,3 +1,1 @@
-"""The registry: aliases are moved and versions deleted here, and in
-an object store that others follow.
-"""
+"""The registry: moves aliases and deletes versions, here and in an object store."""

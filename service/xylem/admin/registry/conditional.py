@@ -1,8 +1,9 @@
-"""One object that many read and few write: read only if it has changed, written only if it has not.
+"""An object that many read and few write, both on a condition.
 
-S3 does both by itself (`If-None-Match`, `If-Match`); for a file a lock does. Other kinds of store
-are asked for the object's properties before: to read costs as little, but of two who write at the
-same moment one may be lost.
+It is read only if it has changed, and written only if it has not changed since it was read. S3 does
+both itself (`If-None-Match`, `If-Match`); for a file, a lock does it. Other kinds of store are
+asked for the object's properties first: a read costs as little, but if two write at the same
+moment, one change may be lost.
 """
 
 import hashlib
@@ -12,25 +13,27 @@ from typing import Any, NamedTuple
 from xylem_store import FileSystem, locked, write_file
 
 _CONFLICTS = (404, 409, 412)
-"""Answers of S3 to a write on a condition that does not hold: it is
-gone, being written, or another one.
+"""Statuses with which S3 refuses a conditional write.
+
+The object is gone, is being written, or has changed.
 """
 
 
-class Found(NamedTuple):
-    """What an object holds; its tag differs whenever that does. Both
-    are None where there is no object.
+class ObjectState(NamedTuple):
+    """The content of an object, and its tag, which differs whenever the content differs.
+
+    Both are None if there is no object.
     """
 
     data: bytes | None
     tag: str | None
 
 
-NOTHING = Found(None, None)
+NOTHING = ObjectState(None, None)
 
 
 def object_at(fs: Any, path: str) -> "ConditionalObject":
-    """Return an object of an fsspec file system, by the best way that its kind knows."""
+    """Return an object of an fsspec file system, of the class that suits its kind of store best."""
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
     kind = (
         _S3Object
@@ -43,28 +46,35 @@ def object_at(fs: Any, path: str) -> "ConditionalObject":
 
 
 class ConditionalObject:
-    """An object; each call blocks, and raises what the driver does."""
+    """An object. Each call blocks, and raises what the driver raises."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs = fs
         self._path = path
 
-    def read(self, tag: str | None, bytes_max: int) -> Found | None:
-        """Return what it holds, at most `bytes_max` + 1 bytes; None: it has this tag still.
+    def read(self, tag: str | None, bytes_max: int) -> ObjectState | None:
+        """Return the state of the object; None if it still has this tag.
 
-        Cost: its properties are asked for, and it is read where they are others.
+        bytes_max  of the content, at most one byte more than this is returned
+
+        Cost: its properties are asked for, and it is read if they have changed.
         """
         try:
-            now = self._tag()  # before what it holds: so that the tag is never too new for that
+            current_tag = (
+                self._tag()
+            )  # read before the content, so the tag is never newer than the content
             return (
-                None if now == tag else Found(self._fs.cat_file(self._path, end=bytes_max + 1), now)
+                None
+                if current_tag == tag
+                else ObjectState(self._fs.cat_file(self._path, end=bytes_max + 1), current_tag)
             )
         except FileNotFoundError:
             return NOTHING
 
     def write(self, data: bytes, tag: str | None) -> bool:
-        """Replace it if it has this tag still (None: if it is not
-        there); return whether it was written.
+        """Replace the object if it still has this tag; return whether it was replaced.
+
+        tag  None: the object must not exist
         """
         try:
             if tag is not None and self._tag() != tag:
@@ -79,15 +89,18 @@ class ConditionalObject:
 
 
 class _S3Object(ConditionalObject):
-    """An object of S3, or of what speaks its protocol."""
+    """An object of S3, or of a store with the same protocol."""
 
     def __init__(self, fs: Any, path: str) -> None:
         super().__init__(fs, path)
         bucket, key, _ = fs.split_path(path)
         self._place = {"Bucket": bucket, "Key": key}
 
-    def read(self, tag: str | None, bytes_max: int) -> Found | None:
-        """Cost: one GET, answered by 304 where nothing has changed."""
+    def read(self, tag: str | None, bytes_max: int) -> ObjectState | None:
+        """Return the state as ConditionalObject does.
+
+        Cost: one GET, answered 304 if nothing has changed.
+        """
         from fsspec.asyn import sync
 
         condition = {} if tag is None else {"IfNoneMatch": tag}
@@ -99,10 +112,12 @@ class _S3Object(ConditionalObject):
             if _status_of(error) == 304:
                 return None
             raise
-        return Found(sync(self._fs.loop, _content, answer["Body"], bytes_max + 1), answer["ETag"])
+        return ObjectState(
+            sync(self._fs.loop, _content, answer["Body"], bytes_max + 1), answer["ETag"]
+        )
 
     def write(self, data: bytes, tag: str | None) -> bool:
-        """Cost: one PUT."""
+        """Replace the object as ConditionalObject does. Cost: one PUT."""
         condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
         try:
             self._fs.call_s3("put_object", **self._place, **condition, Body=data)
@@ -116,17 +131,18 @@ class _S3Object(ConditionalObject):
 
 
 class _FileObject(ConditionalObject):
-    """A file of a directory that all writers mount."""
+    """A file in a directory that all writers mount."""
 
     def _tag(self) -> str:
-        """Return the digest of what it holds: its properties may be
-        known from before, as NFS has them.
-        """
+        """Return the digest of the content: NFS may return old properties from its cache."""
         with Path(self._path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def write(self, data: bytes, tag: str | None) -> bool:
-        """Cost: another file is renamed over it, while the directory's lock is held."""
+        """Replace the file as ConditionalObject does, while the directory is locked.
+
+        Cost: a new file is written, and renamed to its name.
+        """
         fs = FileSystem()
         path = Path(self._path)
         with locked(fs, path.parent):
@@ -141,7 +157,7 @@ class _FileObject(ConditionalObject):
 
 
 async def _content(body: Any, n_bytes: int) -> bytes:
-    """Return up to so many bytes of an answer, and close it."""
+    """Return at most `n_bytes` of the body of an answer, and close it."""
     try:
         return bytes(await body.read(n_bytes))
     finally:
@@ -149,7 +165,7 @@ async def _content(body: Any, n_bytes: int) -> bytes:
 
 
 def _status_of(error: OSError) -> int:
-    """Return the status of S3's answer that a driver's error was made of; 0: it was no answer."""
+    """Return the status of S3's answer that caused a driver's error; 0: no answer did."""
     if isinstance(error, FileExistsError):
         return 412
     response = getattr(error.__cause__, "response", None) or {}

@@ -1,4 +1,4 @@
-"""What JSON says of the registry: the same over HTTP and on the command line."""
+"""The JSON of the registry: the same over HTTP and on the command line."""
 
 import datetime
 from typing import Any
@@ -7,37 +7,40 @@ from xylem_store import DENIED, SPLIT, Alias, AliasChange, Move, Store, content_
 
 
 def move_facts(change: AliasChange) -> dict[str, Any]:
-    """Return what JSON says of what an alias names now, and named before."""
-    named = {"version": change.now, "previous_version": change.before.version or None}
-    return {"model": change.model, "alias": change.alias, **named}
+    """Return the JSON of a moved alias: the version that it names now, and the one before."""
+    versions = {"version": change.version, "previous_version": change.old_alias.version or None}
+    return {"model": change.model, "alias": change.alias, **versions}
 
 
 def split_facts(change: AliasChange) -> dict[str, Any]:
-    """Return what JSON says of what stands beside the version that an alias names now."""
-    split = (change.after or Alias(0)).split()
-    return {"model": change.model, "alias": change.alias, "version": change.now, **split}
+    """Return the JSON of an alias: its version, its canary and its shadow."""
+    split = (change.new_alias or Alias(0)).split()
+    return {"model": change.model, "alias": change.alias, "version": change.version, **split}
 
 
 def history_facts(model: str, move: Move) -> dict[str, Any]:
-    """Return what JSON says of a move; the time as RFC 3339."""
-    at = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {**move._asdict(), "model": model, "at": at}
+    """Return the JSON of a move; its time is RFC 3339."""
+    time_text = datetime.datetime.fromtimestamp(move.at, datetime.UTC).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
+    return {**move._asdict(), "model": model, "at": time_text}
 
 
 def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
-    """Return what JSON says of where a version, by number or alias, came from.
+    """Return the JSON of where a version, by number or alias, came from.
 
-    `content` is its digest, the same under any name; `parent`, `job`, `rule` and `calibration` are
-    of its origin (`xylem_store.origin`), null where it has none; `promotions` are the moves of
-    aliases to it, and refusals, with their verdicts, the newest first.
+    `content` is its digest, which does not depend on its name; `parent`, `job`, `rule` and
+    `calibration` are those of its origin (`xylem_store.origin`), null where it has none;
+    `promotions` are the moves of aliases to it, and refused moves, with their verdicts, the newest
+    first.
 
-    The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt and
+    The arrays are not verified, and only the origin is read. Raises NotFound, Corrupt and
     StoreUnreadable.
     """
     opened = store.open(model, ref, verify=False)
     manifest = opened.manifest
     origin = read_origin(opened.arrays)
-    to_it = [move for move in reversed(store.moves(model)) if move.to_version == manifest.version]
+    moves = [move for move in reversed(store.moves(model)) if move.to_version == manifest.version]
     return {
         "model": manifest.model,
         "version": manifest.version,
@@ -51,6 +54,6 @@ def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
         "metrics": dict(manifest.metrics),
         **{name: origin.get(name) for name in ("parent", "job", "rule", "calibration")},
         "promotions": [
-            history_facts(model, move) for move in to_it if move.action not in (SPLIT, DENIED)
+            history_facts(model, move) for move in moves if move.action not in (SPLIT, DENIED)
         ],
     }

@@ -1,4 +1,4 @@
-"""RemoteFollower: keeps a store as an object store says, in a thread of its own."""
+"""RemoteFollower: keeps a store equal to an object store, in its own thread."""
 
 import contextlib
 import logging
@@ -19,19 +19,16 @@ from xylem_store import (
 
 
 class RemoteFollower:
-    """Fetches the versions that remote aliases and their splits name, and
-    moves and splits the local aliases.
+    """Fetches the versions that remote aliases and their splits name, then changes local aliases.
 
-    Versions that nobody names are deleted.
+    Versions that no alias names are deleted. For the models of the object store, its aliases are
+    the truth; local models with other names stay.
 
-    The remote aliases are the truth for the models that are there; local models of other names
-    stay.
+    `start` begins to follow. `stop(seconds)` waits for a version that is being fetched, at most
+    that long.
 
-    `start` begins to follow, and `stop` waits for a version that is being fetched at most so many
-    seconds.
-
-    keep  versions of a model, besides those that aliases name, that stay in the store: the newest
-          ones
+    keep  how many of the newest versions of a model stay in the store, besides those that aliases
+          name
     """
 
     def __init__(
@@ -41,7 +38,7 @@ class RemoteFollower:
         self._store = store
         self._keep = keep
         self._cause = Cause(why=f"as {remote.url} has it")
-        self._brought: dict[str, RemoteModel] = {}
+        self._followed: dict[str, RemoteModel] = {}
         self._seen: RemoteIndex | None = None
         self._failed: dict[str, str] = {}
         self._following = Repeating("object-store", self.look, poll_seconds, at_once=False)
@@ -51,90 +48,99 @@ class RemoteFollower:
     def look(self) -> bool:
         """Bring the store up to date now; return whether nothing failed. A fault is logged once.
 
-        Cost where nothing has changed: what `RemoteStore.index` costs.
+        If nothing has changed, it costs what `RemoteStore.index` costs.
         """
         try:
             index = self._remote.index()
         except (XylemError, StoreError) as error:
             self._note("", str(error))
             return False
-        is_there = index.generation > 0
+        has_index = index.generation > 0
         no_index = (
             f"{self._remote.url}: expected {INDEX}, which xylem models push --alias "
             "writes, found none"
         )
-        self._note("", None if is_there else no_index)
-        if index is not self._seen and is_there:
-            tried = [
+        self._note("", None if has_index else no_index)
+        if index is not self._seen and has_index:
+            successes = [
                 self._try(*model)
                 for model in index.models.items()
                 if not self._following.stopping.is_set()
             ]
-            self._seen = index if all(tried) and len(tried) == len(index.models) else None
+            self._seen = index if all(successes) and len(successes) == len(index.models) else None
         return index is self._seen
 
-    def _try(self, model: str, wanted: RemoteModel) -> bool:
+    def _try(self, model: str, remote_model: RemoteModel) -> bool:
         try:
-            if self._brought.get(model) != wanted and wanted.aliases:
-                self._bring(model, wanted)
-                self._brought[model] = wanted
+            if self._followed.get(model) != remote_model and remote_model.aliases:
+                self._bring(model, remote_model)
+                self._followed[model] = remote_model
         except (XylemError, StoreError) as error:
             self._note(model, str(error))
             return False
         self._note(model, None)
         return True
 
-    def _bring(self, model: str, wanted: RemoteModel) -> None:
-        """Bring one model up to date: `latest` first, so that no other version is taken for it."""
-        for name, alias in sorted(wanted.aliases.items(), key=lambda item: item[0] != LATEST):
-            for version in alias.versions:
-                there = RemoteVersion(version, wanted.digests[version])
-                self._fetch(model, there, alias.denied if name == LATEST else ())
-            self._bring_alias(model, name, alias)
-        for name in self._store.info(model).aliases.keys() - wanted.aliases.keys() - {LATEST}:
-            self._store.delete_alias(model, name, self._cause)
-        if wanted.label_info is not None:
-            self._remote.pull_label_info(self._store, model, wanted.label_info)
-        self._forget_old(model, set(wanted.digests))
+    def _bring(self, model: str, remote_model: RemoteModel) -> None:
+        """Bring one model up to date.
 
-    def _bring_alias(self, model: str, name: str, wanted: Alias) -> None:
-        """Have an alias be as it is there, whose versions are here."""
+        `latest` comes first: without it, the store would take another version for it.
+        """
+        for name, alias in sorted(remote_model.aliases.items(), key=lambda item: item[0] != LATEST):
+            for version in alias.versions:
+                remote_version = RemoteVersion(version, remote_model.digests[version])
+                self._fetch(model, remote_version, alias.denied if name == LATEST else ())
+            self._bring_alias(model, name, alias)
+        for name in self._store.info(model).aliases.keys() - remote_model.aliases.keys() - {LATEST}:
+            self._store.delete_alias(model, name, self._cause)
+        if remote_model.label_info is not None:
+            self._remote.pull_label_info(self._store, model, remote_model.label_info)
+        self._forget_old(model, set(remote_model.digests))
+
+    def _bring_alias(self, model: str, name: str, remote_alias: Alias) -> None:
+        """Make a local alias equal to a remote one, whose versions are in the store already."""
         changed = self._store.change_alias(
             model,
             name,
             FOUND,
-            lambda alias: wanted._replace(serial=alias.serial),
+            lambda alias: remote_alias._replace(serial=alias.serial),
             self._cause,
-            anew=True,
+            create=True,
         )
-        if changed.before != changed.after:
-            facts = {"version": wanted.version, **wanted.split(), "denied": len(wanted.denied)}
+        if changed.old_alias != changed.new_alias:
+            facts = {
+                "version": remote_alias.version,
+                **remote_alias.split(),
+                "denied": len(remote_alias.denied),
+            }
             log(logging.INFO, "remote_alias", model=model, alias=name, **facts)
 
-    def _fetch(self, model: str, wanted: RemoteVersion, denied: tuple[str, ...]) -> None:
+    def _fetch(self, model: str, remote_version: RemoteVersion, denied: tuple[str, ...]) -> None:
         with contextlib.suppress(NotFound):
-            digest = manifest_digest(self._store.manifest(model, wanted.version))
-            if digest == wanted.digest:
+            digest = manifest_digest(self._store.manifest(model, remote_version.version))
+            if digest == remote_version.digest:
                 return
             raise Conflict(
-                f"{model}@{wanted.version}: expected that of {self._remote.url}, found "
-                "another one here"
+                f"{model}@{remote_version.version}: expected the version of {self._remote.url}, "
+                "found another one in the store"
             )
-        self._remote.pull(self._store, model, wanted, denied)
-        log(logging.INFO, "remote_version_fetched", model=model, version=wanted.version)
+        self._remote.pull(self._store, model, remote_version, denied)
+        log(logging.INFO, "remote_version_fetched", model=model, version=remote_version.version)
 
-    def _forget_old(self, model: str, named: set[int]) -> None:
-        """Delete the versions that no alias names, but for the newest ones."""
-        named |= {self._store.alias(model).version}
-        others = [version for version in self._store.versions(model) if version not in named]
-        for version in sorted(others)[: max(0, len(others) - self._keep)]:
+    def _forget_old(self, model: str, named_versions: set[int]) -> None:
+        """Delete the versions that no alias names, except the newest ones."""
+        named_versions |= {self._store.alias(model).version}
+        unnamed_versions = [
+            version for version in self._store.versions(model) if version not in named_versions
+        ]
+        for version in sorted(unnamed_versions)[: max(0, len(unnamed_versions) - self._keep)]:
             self._store.delete(model, version)
 
     def _note(self, model: str, fault: str | None) -> None:
-        before = self._failed.pop(model, None)
+        previous_fault = self._failed.pop(model, None)
         if fault is not None:
             self._failed[model] = fault
-            if fault != before:
+            if fault != previous_fault:
                 log(logging.ERROR, "remote_failed", model=model or None, detail=fault)
-        elif before is not None:
+        elif previous_fault is not None:
             log(logging.INFO, "remote_works_again", model=model or None)

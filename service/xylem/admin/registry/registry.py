@@ -1,4 +1,7 @@
-"""Registry: promote, roll back, remove, deny labels: what commands, HTTP and jobs do to models."""
+"""Registry: the changes of models that commands, HTTP and jobs make.
+
+They are to promote, roll back, remove, and deny labels.
+"""
 
 import itertools
 from collections.abc import Collection, Container, Sequence
@@ -40,11 +43,11 @@ from xylem_store import (
 
 
 class Denial(NamedTuple):
-    """What an alias denies.
+    """The labels that an alias denies.
 
-    version   what the alias names
-    labels    by name, ascending
-    unknown   those of them that the version does not have: they are kept for one that has them
+    version  the version that the alias names
+    labels   the labels by name, ascending
+    unknown  those of the labels that the version does not have; they are kept for other versions
     """
 
     model: str
@@ -55,7 +58,7 @@ class Denial(NamedTuple):
 
 
 def denial_of(store: Store, model: str, name: str, alias: Alias) -> Denial:
-    """Return what an alias denies. Raises NotFound, Corrupt."""
+    """Return the labels that an alias denies. Raises NotFound, Corrupt."""
     unknown: tuple[str, ...] = ()
     if alias.denied:
         unknown = unknown_in(store.open(model, alias.version).labels, alias.denied)
@@ -63,52 +66,59 @@ def denial_of(store: Store, model: str, name: str, alias: Alias) -> Denial:
 
 
 def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> Change:
-    """Return the change of what an alias denies; labels that come must
-    be of a version that answers for it.
+    """Return a change of the labels that an alias denies.
 
-    The change raises what `labels` does, UnknownLabel, BadNames for too many, NotFound, Corrupt.
+    A label that is added must be one of a version that answers for the alias, else the change
+    raises UnknownLabel. It also raises what `labels` raises, BadNames for too many labels,
+    NotFound, Corrupt.
     """
 
     def change(alias: Alias) -> Alias | None:
-        after = denying(labels)(alias)
-        if after is not None and (new := set(after.denied).difference(alias.denied)):
+        changed_alias = denying(labels)(alias)
+        if changed_alias is not None and (
+            new := set(changed_alias.denied).difference(alias.denied)
+        ):
             tables = [store.open(model, version).labels for version in alias.versions]
             check_known(tables, new, f"{model}@{name}")
-        return after
+        return changed_alias
 
     return change
 
 
 def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that a version does not have."""
+    """Return the names that the names of a version do not include."""
     return tuple(name for name, i in zip(names, find_all(table, names), strict=True) if i < 0)
 
 
-def check_known(tables: Sequence[NameTable], names: Collection[str], what: str) -> None:
-    """Raise UnknownLabel for a name that none of some versions has, of which `what` tells."""
+def check_known(tables: Sequence[NameTable], names: Collection[str], owner: str) -> None:
+    """Raise UnknownLabel for a name that none of several versions has.
+
+    owner  what the versions belong to, for the message
+    """
     unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
     if unknown:
         name = min(unknown)
-        raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}").at("labels")
+        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").at("labels")
 
 
 def allow_again(names: Collection[str]) -> LabelChange:
-    """Return the change that takes labels off; it raises BadNames for one that is not denied."""
+    """Return the change that allows denied labels; it raises BadNames for others."""
 
-    def change(before: tuple[str, ...]) -> Collection[str]:
-        for name in sorted(set(names).difference(before)):
-            hint = did_you_mean(name, before, is_quoted=True)
+    def change(denied: tuple[str, ...]) -> Collection[str]:
+        for name in sorted(set(names).difference(denied)):
+            hint = did_you_mean(name, denied, is_quoted=True)
             raise BadNames(f"expected labels that the alias denies, found {name!r:.80}{hint}")
-        return set(before).difference(names)
+        return set(denied).difference(names)
 
     return change
 
 
 class Removal(NamedTuple):
-    """What was removed of a model.
+    """The parts of a model that were removed.
 
-    aliases     names of those that went too
-    thresholds  whether the database had thresholds of any of the versions, which are gone
+    versions    the numbers of the versions
+    aliases     the names of the aliases that were removed, too
+    thresholds  whether the database had thresholds of any of the versions, which were removed
     """
 
     model: str
@@ -120,11 +130,11 @@ class Removal(NamedTuple):
 class Registry:
     """The models of a store, and the thresholds of their versions in a database. Thread-safe.
 
-    All calls block, and raise StoreError. The database is asked for thresholds alone: aliases move
-    without it. Without one, thresholds stay.
+    All calls block, and raise StoreError. The database is used only for thresholds and rows of
+    feedback: aliases move without it. Without a database, thresholds stay.
 
-    follows  the object store whose aliases are the truth: changes here are refused, as Conflict;
-             None: they are made here
+    follows  the object store whose aliases are the truth: then changes here raise Conflict; None:
+             changes are made here
     """
 
     def __init__(self, store: Store, database: Database | None, follows: str | None = None) -> None:
@@ -133,32 +143,30 @@ class Registry:
         self._database = database
 
     def check_own(self) -> None:
-        """Raise Conflict when another store's aliases and versions are followed."""
+        """Raise Conflict if the store follows another one, so that changes must be made there."""
         if self._follows is not None:
             raise Conflict(
                 "expected a store whose models are changed here, found one that follows "
-                f"{self._follows}: "
-                "xylem models push changes that one"
+                f"{self._follows}: change that one with xylem models push"
             )
 
     def change(
         self, model: str, alias: str, action: str, change: Change, cause: Cause
     ) -> AliasChange:
-        """Change an alias that is there, by any verb of
-        `xylem_store.alias`: see `Store.change_alias`.
-        """
+        """Change an existing alias by a function of `xylem_store`: see `Store.change_alias`."""
         self.check_own()
         return self._store.change_alias(model, alias, action, change, cause)
 
     def promote(
         self, model: str, version: str | int | None, alias: str, cause: Cause
     ) -> AliasChange:
-        """Make an alias name a version (by number or alias), all of whose
-        digests and invariants are checked.
+        """Make an alias name a version, all of whose digests and invariants are checked first.
 
-        None: its canary. Canary and shadow of the alias end. One that is not there is made. Raises
-        NotFound, InvalidName, Corrupt for a version that is damaged, or another model's, Conflict
-        where there is no canary, and StoreUnwritable; the alias then stays where it is.
+        version  a number or an alias; None: the canary of the alias
+
+        The canary and the shadow of the alias end. An alias that does not exist is created. Raises
+        NotFound, InvalidName, Corrupt for a version that is damaged or another model's, Conflict if
+        there is no canary, and StoreUnwritable; then the alias stays as it is.
         """
         self.check_own()
         check_alias(alias)
@@ -187,12 +195,13 @@ class Registry:
         with_aliases: bool = False,
         thresholds: bool = True,
     ) -> Removal:
-        """Remove a version and what the database has of its thresholds; who has it open keeps it.
+        """Remove a version and its thresholds in the database; who has it open can go on using it.
 
-        A version that an alias names is refused; `with_aliases` those go first, though never
-        `latest`. So is a canary or a shadow, in any case. Asked again for a version that is gone it
-        removes what a first call could not: thresholds. Raises VersionInUse, NotFound,
-        StoreUnwritable; DatabaseUnavailable when the version is gone already says so.
+        A version that an alias names is refused; `with_aliases` removes these aliases first, but
+        never `latest`. A canary or a shadow is refused in any case. For a version that is gone
+        already, the call removes the thresholds, if an earlier call could not. Raises VersionInUse,
+        NotFound, StoreUnwritable and DatabaseUnavailable, whose message says so if the version is
+        gone already.
         """
         self.check_own()
         place = f"{model}@{version}"
@@ -200,12 +209,12 @@ class Registry:
             last = self._store.last_version(model)
             if thresholds and version <= last and self._forget(model, (version,), place):
                 return Removal(model, (), (), True)
-            self._store.resolve(model, version)  # which says what is not there
+            self._store.resolve(model, version)  # raises NotFound, with what does not exist
         users = self._store.users_of(model, version)
-        is_beside = not all(map(is_alias, users))  # a canary or a shadow
-        if LATEST in users or is_beside or (users and not with_aliases):
-            found = ", ".join(users)
-            raise VersionInUse(f"{place}: expected no alias to name it, found {found}")
+        is_canary_or_shadow = not all(map(is_alias, users))  # a canary or a shadow
+        if LATEST in users or is_canary_or_shadow or (users and not with_aliases):
+            users_text = ", ".join(users)
+            raise VersionInUse(f"{place}: expected no alias to name it, found {users_text}")
         for alias in users:
             self.delete_alias(model, alias, cause)
         self._store.delete(model, version)
@@ -218,10 +227,11 @@ class Registry:
     ) -> Removal:
         """Remove a model with its aliases, versions, thresholds and rows of feedback.
 
-        confirm  the name once more: who calls by mistake does not give it. Raises BadParameter
+        confirm  the name once more, so that nobody deletes by mistake; raises BadParameter
 
-        Asked again for a model that is gone it removes what a first call could not. Raises
-        ModelNotFound, StoreUnwritable; DatabaseUnavailable when the model is gone already says so.
+        For a model that is gone already, the call removes what an earlier call could not. Raises
+        ModelNotFound, StoreUnwritable and DatabaseUnavailable, whose message says so if the model
+        is gone already.
         """
         self.check_own()
         if confirm != model:
@@ -229,34 +239,36 @@ class Registry:
                 f"confirm: expected the name of the model, {model!r}, found {confirm!r:.80}"
             )
         if not self._store.versions(model):
-            were = range(1, self._store.last_version(model) + 1)
-            if thresholds and self._forget(model, were, model, rows=True):
+            deleted_versions = range(1, self._store.last_version(model) + 1)
+            if thresholds and self._forget(model, deleted_versions, model, rows=True):
                 return Removal(model, (), (), True)
-            self._store.resolve(model)  # which says that it is not there
+            self._store.resolve(model)  # raises ModelNotFound
         aliases = tuple(self._store.info(model).aliases)
         versions = self._store.delete_model(model, cause)
         forgotten = thresholds and self._forget(model, versions, model, rows=True)
         return Removal(model, versions, aliases, forgotten)
 
     def history(
-        self, model: str, alias: str | None = None, before: int | None = None, limit: int = 100
+        self, model: str, alias: str | None = None, before_id: int | None = None, limit: int = 100
     ) -> list[Move]:
         """Return up to `limit` moves of a model's aliases, the newest first.
 
-        With `before` those that have a lower id: for the next page. A model that is gone keeps its
-        history. Raises ModelNotFound where there is neither, and InvalidName.
+        before_id  only moves with a lower id, for the next page
+
+        A model that is gone keeps its history. Raises ModelNotFound if there is neither model nor
+        history, and InvalidName.
         """
         if alias is not None:
             check_alias(alias)
         moves = self._store.moves(model)
         if not moves:
-            self._store.resolve(model)  # which says that there is no such model
-        found = (
-            m
-            for m in reversed(moves)
-            if alias in (None, m.alias) and (before is None or m.id < before)
+            self._store.resolve(model)  # raises ModelNotFound if there is no such model
+        matches = (
+            move
+            for move in reversed(moves)
+            if alias in (None, move.alias) and (before_id is None or move.id < before_id)
         )
-        return list(itertools.islice(found, limit))
+        return list(itertools.islice(matches, limit))
 
     def publish_archive(
         self, model: str, file: Readable, cause: Cause, *, latest: bool = True
@@ -268,8 +280,7 @@ class Registry:
     def _forget(
         self, model: str, versions: Container[int], place: str, *, rows: bool = False
     ) -> bool:
-        """Remove the thresholds of versions that are gone, and the
-        rows of feedback of a model that is.
+        """Remove the thresholds of deleted versions, and the feedback rows of a deleted model.
 
         Returns whether there were thresholds.
         """
@@ -281,17 +292,19 @@ class Registry:
                     connection.execute(delete(FEEDBACK_ROWS).where(FEEDBACK_ROWS.c.model == model))
             with self._database.read() as connection:
                 query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
-                there = [
+                tuned_versions = [
                     version
                     for version in connection.execute(query).scalars()
                     if version in versions
                 ]
-            if there:
-                from xylem.thresholds import ThresholdDatabase  # and its kernels
+            if tuned_versions:
+                from xylem.thresholds import (
+                    ThresholdDatabase,
+                )  # imported only now, as kernels come with it
 
-                for version in there:
+                for version in tuned_versions:
                     ThresholdDatabase(self._database).delete(model, version)
-            return bool(there)
+            return bool(tuned_versions)
         except DatabaseUnavailable as error:
             message = f"{place} is deleted, its thresholds are not: {error}"
             raise DatabaseUnavailable(message) from error

@@ -1,11 +1,10 @@
-"""RemoteStore: versions and aliases as objects, by fsspec (S3, Google,
-Azure, a directory that is mounted).
+"""RemoteStore: versions and aliases as objects of fsspec (S3, Google, Azure, a mounted directory).
 
-A version is one object, the archive that `xylem models export` writes, under a name with its
-digest: it is there whole or not at all, and never changes. All aliases of all models are one
-object, the index: a change replaces it on the condition that nobody else has since it was read. So
-no change is lost, whoever follows the models asks for one object, and there are no two objects that
-could say different things.
+A version is one object, the archive that `xylem models export` writes. Its name contains its
+digest: the object exists whole or not at all, and never changes. All aliases of all models are one
+object, the index: a change replaces it on the condition that nobody has changed it since it was
+read. So no change is lost, a follower of the models reads only one object, and no two objects can
+contradict each other.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from xylem.admin.registry.conditional import object_at
-from xylem.base import Unavailable, XylemError, file_system, shown_url
+from xylem.base import Unavailable, XylemError, file_system, redacted_url
 from xylem_store import (
     ALIAS,
     DIGEST,
@@ -59,8 +58,10 @@ class RemoteVersion(NamedTuple):
 
 
 class RemoteInfo(NamedTuple):
-    """A model's label info: the SHA-256 of its head, which has
-    that of all behind it, and its bytes.
+    """A model's label info.
+
+    digest  the SHA-256 of its head, which has the digests of all that follows
+    bytes   its length
     """
 
     digest: str
@@ -68,9 +69,7 @@ class RemoteInfo(NamedTuple):
 
 
 class RemoteModel(NamedTuple):
-    """A model's aliases by name, the digests of the versions that
-    they name, and its label info, if any.
-    """
+    """A model's aliases by name, the digests of their versions, and its label info, if any."""
 
     aliases: Mapping[str, Alias] = {}
     digests: Mapping[int, str] = {}
@@ -78,45 +77,45 @@ class RemoteModel(NamedTuple):
 
 
 class RemoteIndex(NamedTuple):
-    """All models by name. Each change has the next generation; 0: nothing was written yet."""
+    """All models by name. Each change increases the generation; 0: nothing has been written yet."""
 
     generation: int = 0
     models: Mapping[str, RemoteModel] = {}
 
 
 def render_index(index: RemoteIndex) -> bytes:
-    """Return the bytes of an index: the document, and the line that proves it whole.
+    """Return an index as bytes: the document, and a line that proves it complete.
 
-    Raises BadNames for more than an index may hold.
+    Raises BadNames for more than an index may contain.
     """
     models = {}
     for name, model in index.models.items():
-        aliases = {alias: found.fields() for alias, found in model.aliases.items()}
+        aliases = {alias: document.fields() for alias, document in model.aliases.items()}
         digests = {str(version): digest for version, digest in model.digests.items()}
         info = model.label_info and model.label_info._asdict()
         models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
     data = render_sealed({"generation": index.generation, "models": models})
     n_aliases = max(len(model.aliases) for model in index.models.values())
-    for found, most, what in (
+    for n, n_max, unit in (
         (len(models), MODELS_MAX, "models"),
         (n_aliases, ALIASES_MAX, "aliases of a model"),
         (len(data), INDEX_BYTES_MAX, "bytes, denied labels and all"),
     ):
-        if found > most:
-            raise BadNames(f"expected an index of at most {most} {what}, found {found}")
+        if n > n_max:
+            raise BadNames(f"expected an index of at most {n_max} {unit}, found {n}")
     return data
 
 
 def parse_index(data: bytes, where: str) -> RemoteIndex:
-    """Return the index in these bytes; raise Corrupt naming `where` for anything else."""
+    """Return the index in these bytes; raise Corrupt, which names `where`, for anything else."""
     if len(data) > INDEX_BYTES_MAX:
         raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
     index: RemoteIndex = _INDEX(parse_sealed(data, where), where)
     return index
 
 
-def _model_of(found: object, where: str) -> RemoteModel:
-    model: RemoteModel = _MODEL(found, where)
+def _model_of(value: object, where: str) -> RemoteModel:
+    model: RemoteModel = _MODEL(value, where)
     digests = {int(number): digest for number, digest in model.digests.items()}
     if digests.keys() != {
         version for alias in model.aliases.values() for version in alias.versions
@@ -141,7 +140,7 @@ _INDEX = record(
 
 
 ATTEMPTS = 16
-"""Tries to change the index, which others change too."""
+"""How often a change of the index is tried, as others may change it, too."""
 
 INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20
@@ -149,62 +148,59 @@ _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
 
 
 class RemoteStore:
-    """The objects below a URL (`s3://bucket/prefix`). Credentials are
-    those of the driver's environment.
+    """The objects below a URL (`s3://bucket/prefix`).
 
-    Every call asks the object store, and blocks. It raises Unavailable when that does not answer,
-    or refuses.
+    The driver takes the credentials from its environment. Every call reads or writes the object
+    store, and blocks. It raises Unavailable if the object store does not answer, or refuses.
     """
 
     def __init__(self, url: str) -> None:
-        """Take a URL. Raises BadParameter for one of a kind that is not known or not installed."""
-        self.url = shown_url(url)
+        """Use a URL. Raises BadParameter for a kind of URL that is not known or not installed."""
+        self.url = redacted_url(url)
         self._fs, self._root = file_system(url, skip_instance_cache=True)
         self._index_object = object_at(self._fs, f"{self._root}/{INDEX}")
         self._index = RemoteIndex()
         self._tag: str | None = None
 
     def index(self) -> RemoteIndex:
-        """Return the aliases of all models; the same object as before while nothing has changed.
+        """Return the aliases of all models; the same Python object while nothing has changed.
 
-        Cost: one conditional read, whatever the number of models. Raises Corrupt for what is no
-        index. Where nothing was pushed yet it is empty; one that was there before is never taken to
-        be gone.
+        Cost: one conditional read, whatever the number of models. The index is empty if nothing was
+        pushed yet; once there was an index, a missing one raises Corrupt, as does an index that
+        cannot be read.
         """
         place = f"{self.url}/{INDEX}"
-        with self._asking("read the index"):
-            found = self._index_object.read(self._tag, INDEX_BYTES_MAX)
-        if found is None:
+        with self._driver_errors("read the index"):
+            answer = self._index_object.read(self._tag, INDEX_BYTES_MAX)
+        if answer is None:
             return self._index
-        if found.data is None and self._index.generation:
+        if answer.data is None and self._index.generation:
             raise Corrupt(place, "the index, which was there before", "none")
-        if found.data is not None:
-            self._index = parse_index(found.data, place)
-            self._tag = found.tag
+        if answer.data is not None:
+            self._index = parse_index(answer.data, place)
+            self._tag = answer.tag
         return self._index
 
     def model(self, name: str) -> RemoteModel:
-        """Return what the index says of a model: nothing of one
-        that is not there. Raises as `index`.
-        """
+        """Return the entry of a model in the index, empty if there is none. Raises as `index`."""
         return self.index().models.get(check_model(name), RemoteModel())
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
-        """Write a version of a store, verified first, unless it is there. Returns what it is named.
+        """Write a version of a store, verified first, unless it exists; return its name.
 
-        Raises Conflict when the number is another version's, NotFound and Corrupt.
+        Raises Conflict if the number belongs to another version, NotFound and Corrupt.
         """
         pushed = RemoteVersion(
             version=version, digest=manifest_digest(store.manifest(model, version))
         )
-        with self._asking(f"look for {model}@{version}"):
-            there = self._versions(model).get(version, set())
-        if there - {pushed.digest}:
+        with self._driver_errors(f"look for {model}@{version}"):
+            digests = self._versions(model).get(version, set())
+        if digests - {pushed.digest}:
             raise Conflict(
-                f"{self.url}: expected no other {model}@{version}, found one of {min(there)[:12]}"
+                f"{self.url}: expected no other {model}@{version}, found digest {min(digests)[:12]}"
             )
-        if not there:
-            with self._asking(f"write {model}@{version}"), self._fs.transaction:
+        if not digests:
+            with self._driver_errors(f"write {model}@{version}"), self._fs.transaction:
                 self._fs.makedirs(f"{self._root}/{model}/versions", exist_ok=True)
                 with self._fs.open(
                     self._version_path(model, pushed), "wb", block_size=_BLOCK_BYTES
@@ -215,10 +211,10 @@ class RemoteStore:
     def find(self, model: str, version: int) -> RemoteVersion:
         """Return a version by its number.
 
-        Raises VersionNotFound, and Conflict where there are two.
+        Raises VersionNotFound, and Conflict if there are two.
         """
         check_model(model)
-        with self._asking(f"look for {model}@{version}"):
+        with self._driver_errors(f"look for {model}@{version}"):
             digests = self._versions(model).get(version, set())
         if not digests:
             raise VersionNotFound(f"{self.url}: expected {model}@{version}, found no such object")
@@ -227,22 +223,23 @@ class RemoteStore:
         return RemoteVersion(version=version, digest=digests.pop())
 
     def pull(
-        self, store: Store, model: str, wanted: RemoteVersion, denied: tuple[str, ...] = ()
+        self, store: Store, model: str, version: RemoteVersion, denied: tuple[str, ...] = ()
     ) -> Manifest:
-        """Publish a version in a store under its number; no alias
-        moves. Raises Corrupt, StoreUnwritable.
+        """Publish a version in a store under its number; no alias moves.
 
-        denied  as `Store.mirror` has it
+        denied  see `Store.mirror`
+
+        Raises Corrupt, StoreUnwritable and VersionNotFound.
         """
-        with self._asking(f"read {model}@{wanted.version}"):
-            path = self._version_path(model, wanted)
+        with self._driver_errors(f"read {model}@{version.version}"):
+            path = self._version_path(model, version)
             try:
                 file = self._fs.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")
             except FileNotFoundError:
-                found = f"{self.url}: expected {model}@{wanted.version}, found no such object"
-                raise VersionNotFound(found) from None
+                fault = f"{self.url}: expected {model}@{version.version}, found no such object"
+                raise VersionNotFound(fault) from None
             with file:
-                return store.mirror(_Answering(self, model, file), model, *wanted, denied)
+                return store.mirror(_RemoteFile(self, model, file), model, *version, denied)
 
     def change(
         self,
@@ -251,14 +248,13 @@ class RemoteStore:
         pushed: RemoteVersion | None = None,
         info: RemoteInfo | None = None,
     ) -> RemoteModel:
-        """Change aliases of a model, all of them in one step;
-        return what the index says of it then.
+        """Change aliases of a model, all in one step; return the model's new entry in the index.
 
-        pushed  a version that they may come to name, which was pushed before
-        info    the model's label info from now on, which was pushed before; None: as it is
+        pushed  a version that the aliases may name now, and that was pushed before
+        info    the new label info of the model, which was pushed before; None: it stays
 
-        Raises what the changes do, BadSplit, BadNames for more than the index can hold, and
-        Conflict for a version that is not as it was pushed, or when others change the index all the
+        Raises what the changes raise, BadSplit, BadNames for more than an index may contain, and
+        Conflict for a version that is not as it was pushed, or if others change the index all the
         time.
         """
         check_model(model)
@@ -268,66 +264,64 @@ class RemoteStore:
         for _ in range(ATTEMPTS):
             index = self.index()
             serial = index.generation + 1
-            before = index.models.get(model, RemoteModel())
-            after = _changed(f"{self.url}: {model}", before, changes, pushed, serial)
-            after = after if info is None else after._replace(label_info=info)
-            if after == before or self._write(RemoteIndex(serial, {**index.models, model: after})):
-                return after
+            old_model = index.models.get(model, RemoteModel())
+            new_model = _changed(f"{self.url}: {model}", old_model, changes, pushed, serial)
+            new_model = new_model if info is None else new_model._replace(label_info=info)
+            if new_model == old_model or self._write(
+                RemoteIndex(serial, {**index.models, model: new_model})
+            ):
+                return new_model
         raise Conflict(
             f"{self.url}: expected to change the index, found it changed {ATTEMPTS} times"
         )
 
     def push_label_info(self, store: Store, model: str) -> RemoteInfo | None:
-        """Write the label info of a store's model, verified, unless it is there; None: it has none.
+        """Write the label info of a store's model, verified, unless it exists; None if it has none.
 
-        It is that of the model here once `change` says so. Raises Corrupt, and Conflict when it is
-        replaced meanwhile.
+        It becomes the label info of the remote model with `change`. Raises Corrupt, and Conflict if
+        it is replaced meanwhile.
         """
         head = store.label_info_head(model)
         if head is None:
             return None
         info = RemoteInfo(digest=head_digest(head), bytes=head.file_bytes)
         path = self._info_path(model, info)
-        with self._asking(f"write the label info of {model}"), self._fs.transaction:
+        with self._driver_errors(f"write the label info of {model}"), self._fs.transaction:
             if not self._fs.exists(path):
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 with self._fs.open(path, "wb", block_size=_BLOCK_BYTES) as file:
                     written = store.export_label_info(model, file)
-                if written != head:  # what was begun is not kept
+                if written != head:  # the error ends the transaction, so the object is not stored
                     raise Conflict(f"{model}: expected its label info as it was, found it replaced")
         return info
 
-    def pull_label_info(self, store: Store, model: str, wanted: RemoteInfo) -> None:
-        """Make label info that is here that of a store's model, all digests checked, unless it is.
+    def pull_label_info(self, store: Store, model: str, info: RemoteInfo) -> None:
+        """Give a store's model this label info, with all digests checked, unless the model has it.
 
-        Raises Corrupt for another than its digest says, NotFound, StoreUnwritable.
+        Raises Corrupt if it does not have its digest, NotFound, StoreUnwritable.
         """
         head = store.label_info_head(model)
-        if head is not None and head_digest(head) == wanted.digest:
+        if head is not None and head_digest(head) == info.digest:
             return
         with (
-            self._asking(f"read the label info of {model}"),
-            self._fs.open(self._info_path(model, wanted), "rb", block_size=_BLOCK_BYTES) as file,
+            self._driver_errors(f"read the label info of {model}"),
+            self._fs.open(self._info_path(model, info), "rb", block_size=_BLOCK_BYTES) as file,
         ):
-            store.import_label_info(
-                model, _Answering(self, model, file), wanted.bytes, wanted.digest
-            )
+            store.import_label_info(model, _RemoteFile(self, model, file), info.bytes, info.digest)
 
     def _write(self, index: RemoteIndex) -> bool:
-        """Replace the index unless somebody has since it was read; return whether it
-        was replaced.
-        """
+        """Replace the index unless it has changed since it was read; return whether it was."""
         data = render_index(index)
-        with self._asking("write the index"):
+        with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)
 
     def _versions(self, model: str) -> dict[int, set[str]]:
-        found: dict[int, set[str]] = {}
+        digests: dict[int, set[str]] = {}
         with contextlib.suppress(FileNotFoundError):
             for path in self._fs.ls(f"{self._root}/{model}/versions", detail=False, refresh=True):
                 if match := _VERSION.fullmatch(str(path).rstrip("/").rpartition("/")[2]):
-                    found.setdefault(int(match[1]), set()).add(match[2])
-        return found
+                    digests.setdefault(int(match[1]), set()).add(match[2])
+        return digests
 
     def _version_path(self, model: str, version: RemoteVersion) -> str:
         return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"
@@ -336,17 +330,18 @@ class RemoteStore:
         return f"{self._root}/{model}/label_info/{info.digest}.bin"
 
     @contextlib.contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        """Turn whatever the driver raises into Unavailable: each
-        kind of store has errors of its own.
+    def _driver_errors(self, action: str) -> Iterator[None]:
+        """Turn whatever the driver raises into Unavailable: each kind of store has its own errors.
+
+        action  what the driver does, as a verb and its object, for the message
         """
         try:
             yield
         except (XylemError, StoreError):
             raise
         except Exception as error:
-            found = f"{type(error).__name__}: {error}"[:200]
-            raise Unavailable(f"{self.url}: expected to {what}, found {found}") from None
+            fault = f"{type(error).__name__}: {error}"[:200]
+            raise Unavailable(f"{self.url}: expected to {action}, found {fault}") from None
 
 
 def _changed(
@@ -356,27 +351,28 @@ def _changed(
     pushed: RemoteVersion | None,
     serial: int,
 ) -> RemoteModel:
-    """Return a model with its aliases changed, which then have this serial number."""
+    """Return a model with its aliases changed; these get this serial number."""
     aliases = dict(model.aliases)
     digests = dict(model.digests)
     if pushed is not None:
         digests[pushed.version] = pushed.digest
     for name, change in changes.items():
-        before = aliases.get(check_alias(name), Alias(0))
-        after = apply(change, before, f"{place}@{name}")
-        if after is None:
+        old_alias = aliases.get(check_alias(name), Alias(0))
+        new_alias = apply(change, old_alias, f"{place}@{name}")
+        if new_alias is None:
             aliases.pop(name, None)
-        elif after != before:
-            aliases[name] = after._replace(serial=serial)
-    named = {version for alias in aliases.values() for version in alias.versions}
+        elif new_alias != old_alias:
+            aliases[name] = new_alias._replace(serial=serial)
+    named_versions = {version for alias in aliases.values() for version in alias.versions}
     return model._replace(
-        aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named}
+        aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named_versions}
     )
 
 
-class _Answering:
-    """An object that is read: what its driver raises is told as the
-    object store's, not as the disk's.
+class _RemoteFile:
+    """An object that is being read; errors of its driver are raised as the object store's.
+
+    Else the store that reads it would take them for errors of the disk.
     """
 
     def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:
@@ -386,5 +382,5 @@ class _Answering:
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes."""
-        with self._remote._asking(f"read a version of {self._model}"):
+        with self._remote._driver_errors(f"read a version of {self._model}"):
             return self._file.read(size)

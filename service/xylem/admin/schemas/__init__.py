@@ -1,1 +1,1 @@
-"""The JSON of jobs: what a request for one may hold, and what is told of it."""
+"""The JSON of jobs: requests and answers."""

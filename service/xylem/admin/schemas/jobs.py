@@ -1,4 +1,4 @@
-"""Jobs and the files that they read, as answers tell of them."""
+"""The JSON of jobs, schedules and the files of the data directory."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from xylem.serving import RequestModel
 
 
 class KindQuery(RequestModel):
-    """Which jobs of a kind to list."""
+    """Selects jobs of one kind to list."""
 
     state: str | None = Field(
         default=None, description="queued, running, succeeded, failed or cancelled; all if left out"
     )
-    model: str | None = Field(default=None, description="only those of a model")
-    limit: int = Field(default=100, ge=1, le=1000, description="at most so many")
+    model: str | None = Field(default=None, description="only jobs of this model")
+    limit: int = Field(default=100, ge=1, le=1000, description="how many to return at most")
 
 
 class JobQuery(KindQuery):
-    """Which jobs to list."""
+    """Selects jobs to list."""
 
     kind: str | None = Field(
         default=None,
@@ -28,7 +28,7 @@ class JobQuery(KindQuery):
 
 
 class SubmittedJob(BaseModel):
-    """A job that was accepted; the header Location leads to it."""
+    """A job that was accepted; the header Location has its URL."""
 
     id: str
     kind: str
@@ -36,7 +36,7 @@ class SubmittedJob(BaseModel):
 
 
 class JobProgressAnswer(BaseModel):
-    """How far a job is in a phase; a total of 0 is not known, and null neither."""
+    """How far a job is in a phase. A total of 0, and null, mean that the value is not known."""
 
     phase: str
     done: int
@@ -46,8 +46,9 @@ class JobProgressAnswer(BaseModel):
 
 
 class JobPromotion(BaseModel):
-    """Whether the alias moved to the job's version, the version
-    that it was measured against, and why.
+    """Whether the alias moved to the job's version, and why.
+
+    `baseline` is the version that it was compared with.
     """
 
     promoted: bool
@@ -57,13 +58,13 @@ class JobPromotion(BaseModel):
 
 
 class JobAnswer(BaseModel):
-    """A job and its result; times as RFC 3339."""
+    """A job and its result. Times are RFC 3339."""
 
     id: str
     kind: str
     state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
     model: str
-    version: int | None = Field(description="that it published, or works with")
+    version: int | None = Field(description="the version that it published, or works with")
     progress: JobProgressAnswer | None
     error: str | None = Field(description="why it failed")
     error_code: str | None
@@ -87,26 +88,29 @@ class JobList(BaseModel):
 
 
 class ScheduleRequest(RequestModel):
-    """A job that is submitted automatically: either `cron` or `rows` says when."""
+    """A job that is submitted automatically; either `cron` or `rows` tells when."""
 
-    kind: str = Field(default="training", description="of the job")
+    kind: str = Field(default="training", description="the kind of the job")
     job: dict[str, Any] = Field(description="the body of such a job")
     cron: str | None = Field(
         default=None,
         description="times of UTC: minute, hour, day of the month, month, day of the week",
     )
     rows: int | None = Field(
-        default=None, ge=1, description="whenever so many rows of feedback have come"
+        default=None, ge=1, description="submit a job whenever this many rows of feedback have come"
     )
 
 
 class ScheduleAnswer(BaseModel):
-    """A schedule; `next` is when it runs next, `rows_come` how many rows have come since it ran."""
+    """A schedule.
+
+    `next` is the time of the next run; `rows_come` is how many rows have come since the last run.
+    """
 
     id: str
     kind: str
     model: str
-    alias: str | None = Field(description="that its jobs are to move")
+    alias: str | None = Field(description="the alias that its jobs move")
     cron: str | None
     next: str | None
     rows: int | None
@@ -124,7 +128,7 @@ class ScheduleList(BaseModel):
 
 
 class UploadedFile(BaseModel):
-    """A file of the data directory; `modified` in seconds since 1970."""
+    """A file of the data directory; `modified` is in seconds since 1970."""
 
     name: str
     bytes: int

@@ -1,1 +1,1 @@
-"""What a connection and every request pass: protocol, request scope, limits, admission, metrics."""
+"""The parts that each connection and request pass: protocol, request scope, admission, metrics."""

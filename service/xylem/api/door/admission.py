@@ -1,6 +1,4 @@
-"""What may come in: how many requests at a time, how many bytes each, how slowly, and
-of what kind.
-"""
+"""Admit requests, and read their bodies within limits of number, size, speed and media type."""
 
 import asyncio
 import re
@@ -15,10 +13,10 @@ from xylem.api.door.slow_clients import SlowClients
 from xylem.base import Limits, Overloaded
 
 PROBES = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
-"""Routes that machines ask every few seconds whether the service runs, and is ready."""
+"""Paths that machines request every few seconds to see whether the service runs and is ready."""
 
 ALWAYS = PROBES | {"/metrics"}
-"""Routes that answer however many requests are in flight."""
+"""Paths that are answered however many requests are in flight."""
 
 ADMIN_PATHS = "/v1/admin/"
 
@@ -27,23 +25,24 @@ JSON = frozenset({b"application/json"})
 NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 
 OCTETS = frozenset({b"application/octet-stream"})
-"""As which lines may be sent too: most generated clients know of no NDJSON."""
+"""Media type under which lines may be sent too: most generated clients do not support NDJSON."""
 
 BODY_IS_HERE = "xylem.body"
-"""The ASGI extension by which our server says that a request's whole body has been received."""
+"""The ASGI extension by which our server tells that it has received a request's whole body."""
 
 
 class Admission:
-    """Counts the requests in flight, and says when one is too many. Event loop only.
+    """Counts the requests in flight, and refuses those beyond the limit. Event loop only.
 
-    streams   matches the paths whose bodies have no limit of bytes, because they are never held
-              whole
-    uploads   matches those of which that is so even where they are JSON
-    draining  whether the server is about to stop: connections are then closed after their answer
-    n_free    how many more requests may be in flight; below 0 there are those of admins
-    bodies    clients whose bodies are waited for, and what is held of bodies, until their requests
-              end
-    answers   clients that have not read what was written for them
+    streams   matches the paths whose bodies have no limit of bytes unless they are JSON, because
+              they are never held whole
+    uploads   matches the paths whose bodies have no limit of bytes here even if they are JSON
+    draining  returns whether the server is about to stop: connections are then closed after their
+              answer
+    n_free    how many more requests may be in flight; below 0 if admins use their extra places
+    bodies    the clients whose bodies are being received, and the bytes of bodies that are held
+              until their requests end
+    answers   the clients that have not read their answers yet
     """
 
     def __init__(
@@ -63,16 +62,17 @@ class Admission:
         self.answers = SlowClients(limits.answers_bytes_max // n_workers, "answers_bytes_max")
 
     def bytes_max(self, scope: Scope) -> int | None:
-        """Return the most bytes that the body may have; None: it is a stream."""
+        """Return the limit of bytes of a request's body; None if it is a stream or an upload."""
         path = scope["path"]
         is_stream = self._streams.fullmatch(path) and not is_json(scope)
         return None if is_stream or self._uploads.fullmatch(path) else self.limits.body_bytes_max
 
     def enter(self, scope: Scope) -> Overloaded | None:
-        """Return why a request may not be answered; None: it may, and is in flight until `leave`.
+        """Return why a request is refused; None if it is admitted, and in flight until `leave`.
 
-        Where no place is free, it takes that of the slowest request whose body is waited for.
-        Admins have as many places more as there are: they can help when others leave none.
+        If no place is free, the request takes the place of the slowest one whose body is still
+        being received. Admins have twice as many places as other clients, so that they can help
+        when others take all places.
         """
         path = scope["path"]
         requests_max = self.limits.requests_max
@@ -83,18 +83,18 @@ class Admission:
         return None
 
     def leave(self) -> None:
-        """Count out a request that had entered."""
+        """Count out a request that was admitted by `enter`."""
         self.n_free += 1
 
 
 def is_json(scope: Scope) -> bool:
-    """Return whether a request says that its body is JSON, and no stream of lines."""
+    """Return whether the Content-Type of a request is JSON, and not a stream of lines."""
     value = dict(scope["headers"]).get(b"content-type", b"")
     return value in JSON or value.lower().partition(b";")[0].strip() in JSON
 
 
 def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
-    """Raise UnsupportedMediaType unless the body is one of `allowed`."""
+    """Raise UnsupportedMediaType unless the body is one of the `allowed` media types, in UTF-8."""
     content_type = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
@@ -104,40 +104,44 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
         charset = parameters.replace(b" ", b"").replace(b'"', b"")
         if media.strip() not in allowed or charset not in (b"", b"charset=utf-8"):
             expected = b" or ".join(sorted(allowed)).decode()
-            found = ascii(content_type.decode("latin-1"))[:100]
+            received = ascii(content_type.decode("latin-1"))[:100]
             raise UnsupportedMediaType(
-                f"Content-Type: expected {expected}, in UTF-8, found {found}"
+                f"Content-Type: expected {expected}, in UTF-8, found {received}"
             )
 
 
 async def read_body(request: Request, media: frozenset[bytes] = JSON) -> bytes:
-    """Return the whole body of a request that says it is JSON, or one of `media`.
+    """Return the whole body of a request whose media type is JSON, or one of `media`.
 
-    Raises UnsupportedMediaType and ClientDisconnect; by the request scope BodyTooLarge,
-    BodyTimeout, BrokenEncoding and Overloaded.
+    Raises UnsupportedMediaType and ClientDisconnect; and what the request scope raises while it
+    receives: BodyTooLarge, BodyTimeout, BrokenEncoding and Overloaded.
     """
     check_media(request.scope, media)
-    # of parts that a client may send byte by byte: objects would take fifty times as much
+    # one bytearray: a list of parts of one byte each would take fifty times as much memory
     body = bytearray()
-    more = True
-    while more:  # `request.body()` does it at five times the cost
+    has_more = True
+    while has_more:  # `request.body()` does the same at five times the cost
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
         part: bytes = message.get("body", b"")
-        if not more and not body:
+        if not has_more and not body:
             return part
         body += part
     return bytes(body)
 
 
 PIECE_BYTES = 1 << 20
-"""Pieces are joined up to about this size: what is done with each costs a thread."""
+"""Parts of a body are joined up to about this size: each piece costs a call in a thread."""
 
 
 async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
-    """Yield the body of a request. Raises BodyTimeout where it comes too slowly, and as `paced`."""
+    """Yield the body of a request in pieces.
+
+    Raises BodyTimeout if the body comes too slowly, ClientDisconnect, and what the request scope
+    raises while it receives.
+    """
     parts: list[bytes] = []
     n_bytes = 0
     try:
@@ -149,25 +153,25 @@ async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
                 parts = []
                 n_bytes = 0
     except TimeoutError:
-        least = limits.batch_bytes_min
+        bytes_min = limits.batch_bytes_min
         seconds = limits.body_seconds_max
-        expected = f"expected at least {least} bytes of the body in {seconds:g} seconds"
+        expected = f"expected at least {bytes_min} bytes of the body in {seconds:g} seconds"
         raise BodyTimeout(f"{expected}, found fewer") from None
     if parts:
         yield b"".join(parts)
 
 
 async def paced(receive: Receive, limits: Limits) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield the parts of a body as they come, each with whether others follow.
+    """Yield the parts of a body as they come, each with whether more parts follow.
 
-    Raises TimeoutError, with how many bytes came, where `body_seconds_max` bring less than
-    `batch_bytes_min`: time in which nobody waits for the client does not count. Raises
-    ClientDisconnect, and as `receive`.
+    Raises TimeoutError, with the number of bytes that came, if fewer than `batch_bytes_min` bytes
+    come in `body_seconds_max` seconds; time in which the server does not wait for the client is not
+    counted. Raises ClientDisconnect, and what `receive` raises.
     """
-    more = True
+    has_more = True
     n_bytes = 0
     seconds = 0.0
-    while more:
+    while has_more:
         started = time.monotonic()
         try:
             async with asyncio.timeout(limits.body_seconds_max - seconds):
@@ -177,10 +181,10 @@ async def paced(receive: Receive, limits: Limits) -> AsyncIterator[tuple[bytes, 
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         part = message.get("body", b"")
-        more = message.get("more_body", False)
+        has_more = message.get("more_body", False)
         n_bytes = n_bytes + len(part)
         seconds = seconds + time.monotonic() - started
         if n_bytes >= limits.batch_bytes_min:
             n_bytes = 0
             seconds = 0.0
-        yield part, more
+        yield part, has_more

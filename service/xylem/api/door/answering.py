@@ -1,10 +1,9 @@
-"""Answers to requests of every dialect: by `Dialect.answer`, whether a
-route calls it or the protocol does.
+"""Answer requests of every dialect with `Dialect.answer`, which routes and the protocol call.
 
-What a request costs besides its search is how much different code it runs, for a search leaves
-little of anything else in the processor's caches. So requests that come whole, their heads seen
-before, are answered from their bytes, without a task and a scope. What takes long is left to the
-route, which has threads.
+The cost of a short request, besides its search, is the amount of different code that it runs: a
+search evicts nearly everything else from the processor's caches. So a request that arrives whole,
+with a head that was seen before, is answered from its bytes, without a task and without an ASGI
+scope. Requests that take long are left to the route, which has threads.
 """
 
 import logging
@@ -52,7 +51,7 @@ from xylem.serving import (
 from xylem_store import StoreError, is_version
 
 _SHORT_BYTES = 8 * SHORT_ITEMS
-"""Bytes of a body up to which it is read here: what is longer hardly takes short."""
+"""Bodies of up to this many bytes are answered here; longer ones mostly take long."""
 
 _STATUS = b"HTTP/1.1 200 OK\r\n"
 _LENGTH = b"content-length: "
@@ -65,7 +64,7 @@ Header = tuple[bytes, bytes]
 
 
 class Answering:
-    """What requests are answered by, and what is done with each answer. Event loop only."""
+    """The objects that answer requests, and the steps after each answer. Event loop only."""
 
     def __init__(
         self,
@@ -84,16 +83,16 @@ class Answering:
     def finish(
         self, dialect: Dialect[Any], chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
     ) -> None:
-        """Count the rows of an answer, and have the shadow answer the request too, if it is to."""
+        """Count the rows of an answer, and offer a copy of the request to the shadow version."""
         served, shadow = chosen
         self.requests.metrics.rows[served.name] += reply.n_rows
         if shadow is not None and isinstance(dialect, SearchDialect):
-            body = Body(body.content, 0, body.said)
+            body = Body(body.content, 0, body.header_or_query)
             self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
 
 
 def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
-    """Return the headers of an answer, but for its length; old thresholds are said to be that."""
+    """Return an answer's headers without its length; they tell if thresholds may be old."""
     headers: Sequence[Header] = _JSON
     if reply.n_json is not None:
         media = b"content-type", b"application/octet-stream"
@@ -104,10 +103,12 @@ def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
 
 
 class _Target(NamedTuple):
-    """What requests with a head are answered with, for as long as the store stays as it is.
+    """The target of all requests with a given head, for as long as the store does not change.
 
-    split   of the alias, if it has a canary or a shadow
-    canary  what is noted of requests that its canary answers; outcome: of others
+    chosen   the version that the alias or number of the head names
+    outcome  what is recorded of requests that this version answers
+    split    the split of the alias, if it has a canary or a shadow
+    canary   what is recorded of requests that the canary answers
     """
 
     head: HeadTemplate
@@ -118,7 +119,7 @@ class _Target(NamedTuple):
 
 
 class WholeRequests:
-    """Answers requests from their bytes. Event loop only."""
+    """Answers whole requests from their bytes, without an ASGI scope. Event loop only."""
 
     def __init__(
         self,
@@ -141,69 +142,67 @@ class WholeRequests:
         self._heads: dict[bytes, HeadTemplate] = {}
 
     def learn(self, message: bytes, scope: Scope) -> None:
-        """Remember the head of a message that was one whole request, and
-        nothing else, if all of it is usual.
+        """Remember the head of a message, if that was exactly one whole request with a usual head.
 
-        `scope` is what the server's parser made of it.
+        `scope` is the ASGI scope that the server's parser made from the message.
         """
         template = self._template(scope)
         head = None if template is None else usual_head(message, scope, self._bytes_max)
         if template is None or head is None:
             return
         n_bytes = len(message) - message.index(HEAD_END) - len(HEAD_END)
-        if len(self._heads) >= 4096:  # those of one client differ by their content-length
+        if len(self._heads) >= 4096:  # heads of one client differ by their content-length
             self._heads.clear()
             self._live.heads.clear()
         key = None if self._is_open else self._answering.ring.key_id(template.authorization)
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
-        """Return what a head says that a dialect's route answers;
-        None: none does, or not such a body.
-        """
+        """Return the template of a head; None if no route fits the path and takes the body."""
         if not scope["path"].endswith(self._endings):
             return None
         scope = {**scope, "path": inner_path(scope["path"], self._root_path)}
         for dialect, route in self._routes:
-            match, more = route.matches(scope)
+            match, child_scope = route.matches(scope)
             if match is Match.FULL:
                 try:
                     check_media(scope, dialect.media)
                     return template_of(
-                        {**scope, **more}, dialect, *reference_of(more["path_params"])
+                        {**scope, **child_scope}, dialect, *reference_of(child_scope["path_params"])
                     )
                 except (XylemError, StoreError):
                     return None
         return None
 
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
-        """Return the answer, these headers in front, to one whole
-        request whose head is known; else None.
+        """Return the answer to one whole request whose head is remembered.
+
+        It has `headers` before its own. Returns None if a route has to answer the request.
         """
         end = message.find(HEAD_END)
         if end < 0:
             return None
         start = end + len(HEAD_END)
         text = message[:end]
-        own = NOTHING
+        request_headers = NOTHING
         target = self._live.heads.get(text)
         if target is None:
-            target, own = self._look_up(text)
+            target, request_headers = self._look_up(text)
         if target is None or len(message) - start != target.head.n_bytes:
             return None
         if self._admission.n_free <= 0 or self._admission.draining():
             return None
         began = time.perf_counter_ns()
         head, chosen, outcome, split, _ = target
-        request_id, trace = self._requests.begin(own)
+        request_id, trace = self._requests.begin(request_headers)
         stages = self._timings if trace is None or not trace.span_id else self._traced_timings
         if split is not None:
-            chosen = split.choose(chosen.served, own.canary_key or request_id.encode())
+            chosen = split.choose(chosen.served, request_headers.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary
         try:
             if not self._is_open:
                 self._answering.ring.check(head.authorization, AccessScope.PREDICT)
-            body = Body(message, start, head.said)
+            body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):
                 stages.forget()
@@ -221,7 +220,7 @@ class WholeRequests:
             return b"".join(
                 (first, headers, lines, _ID_LINE, request_id.encode(), HEAD_END, problem)
             )
-        except Exception as error:  # the route meets it again, and answers
+        except Exception as error:  # the route runs into the same error, and answers it
             log(logging.ERROR, "failure", error=error)
             stages.forget()
             return None
@@ -251,17 +250,16 @@ class WholeRequests:
         )
 
     def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
-        """Return what answers requests with a head that `heads`
-        lacks, or None, and what is its own.
-        """
-        known = self._live.heads  # before the store is looked at: nothing in it outlives its state
+        """Return the target of a head that is not in `heads`, or None; and the headers cut out."""
+        # read before the store is: what is added here does not outlive that state of the store
+        targets = self._live.heads
         if len(head) > HEAD_LENGTH_MAX:
             return None, NOTHING
-        head, own = divide(head)
-        return known.get(head) or self._find(head, known), own
+        head, request_headers = divide(head)
+        return targets.get(head) or self._find(head, targets), request_headers
 
-    def _find(self, head: bytes, known: dict[bytes, _Target]) -> _Target | None:
-        """Return what answers requests with a head that is remembered, and keep it; else None."""
+    def _find(self, head: bytes, targets: dict[bytes, _Target]) -> _Target | None:
+        """Return the target of a remembered head, and add it to `targets`; None: it has none."""
         template = self._heads.get(head)
         served = None if template is None else self._live.resident(template.model, template.ref)
         if template is None or served is None:
@@ -273,7 +271,7 @@ class WholeRequests:
             if split is None or split.canary is None
             else self._outcome(template, split.canary)
         )
-        target = known[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
+        target = targets[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
@@ -283,23 +281,21 @@ class WholeRequests:
             path=head.path,
             status=200,
             code=None,
-            by=_by(head, served),
+            answered_by=_answered_by(head, served),
             key=head.key,
         )
         return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
 
 
-def _by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
-    """Return which version answers, and the alias that the head names it by."""
+def _answered_by(head: HeadTemplate, served: ServedVersion) -> AnsweredBy:
+    """Return the version that answers, and the alias if the head names one."""
     return AnsweredBy(served.name, served.version, None if is_version(head.ref) else head.ref)
 
 
 def _refusal(
     head: HeadTemplate, served: ServedVersion, error: Exception, scope: Scope
 ) -> tuple[bytes, EndedRequest, bytes, bytes]:
-    """Return the first line of the answer to a request at fault,
-    what is noted, its headers and body.
-    """
+    """Return the answer to a refused request: status line, record for the log, headers, body."""
     problem = error_response(scope, error)
     status = problem.status_code
     code = scope["error_code"]
@@ -310,7 +306,7 @@ def _refusal(
         path=head.path,
         status=status,
         code=code,
-        by=_by(head, served),
+        answered_by=_answered_by(head, served),
         key=key,
     )
     first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())

@@ -1,4 +1,4 @@
-"""Figures that are read when they are asked for: stages, streams, shadow versions, workers."""
+"""Collectors of figures that are read at each scrape: stages, streams, rows, shadow versions."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
@@ -22,8 +22,8 @@ from xylem.thresholds import FeedbackRows
 AnyFamily = TypeVar("AnyFamily", GaugeMetricFamily, CounterMetricFamily)
 
 
-class Reading(Collector):
-    """Figures that a function reads when they are asked for."""
+class FunctionCollector(Collector):
+    """A collector whose figures are read by a function at each scrape."""
 
     def __init__(self, read: Callable[[], Iterator[Metric]]) -> None:
         self._read = read
@@ -34,7 +34,7 @@ class Reading(Collector):
 
 
 def read_stages(stages: StageTimes) -> Iterator[Metric]:
-    """Yield how long the stages of answers took."""
+    """Yield the histogram of the time that each stage of the answers took."""
     seconds = HistogramMetricFamily(
         "xylem_stage_seconds", "Time that a stage of an answer took.", labels=("stage",)
     )
@@ -49,75 +49,105 @@ def read_stages(stages: StageTimes) -> Iterator[Metric]:
 def labelled(
     kind: Callable[..., AnyFamily],
     name: str,
-    says: str,
+    documentation: str,
     labels: tuple[str, ...],
-    found: Iterable[tuple[Any, float]],
+    samples: Iterable[tuple[Any, float]],
 ) -> AnyFamily:
-    """Return a family of figures: what its labels say, or what its
-    label says, and the value, of each.
+    """Return a family of figures.
+
+    kind           the class of the family
+    name           the name of the metric
+    documentation  one sentence on what the metric means
+    labels         the names of the labels
+    samples        for each figure the values of its labels, or the value of its only label, and the
+                   number
     """
-    made = kind(name, says, labels=labels)
-    for named, value in found:
-        made.add_metric(list(map(str, named if isinstance(named, tuple) else (named,))), value)
-    return made
+    family = kind(name, documentation, labels=labels)
+    for label_values, value in samples:
+        family.add_metric(
+            list(map(str, label_values if isinstance(label_values, tuple) else (label_values,))),
+            value,
+        )
+    return family
 
 
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
-    """Yield the streams of lines: open, worked on, stalled, cut off."""
+    """Yield the figures of the streams of lines: open, in work, stalled, and cut off.
+
+    streams_of  the streams by kind, which is the label `stream`
+    """
     labels = ("stream",)
-    of_kinds = streams_of.items()
-    opened = ((kind, streams.open) for kind, streams in of_kinds)
+    kinds = streams_of.items()
+    opened = ((kind, streams.open) for kind, streams in kinds)
     yield labelled(
         GaugeMetricFamily, "xylem_streams_open", "Streams being answered.", labels, opened
     )
-    says = "Blocks of streams being answered or waiting to be sent."
-    blocks = ((kind, streams.blocks) for kind, streams in of_kinds)
-    yield labelled(GaugeMetricFamily, "xylem_stream_blocks", says, labels, blocks)
-    says = "Streams that have waited for a second or longer for their client to read."
-    stalled = ((kind, streams.stalled()) for kind, streams in of_kinds)
-    yield labelled(GaugeMetricFamily, "xylem_streams_stalled", says, labels, stalled)
-    says = "Streams ended because their client sent too little."
-    cut = ((kind, streams.cut) for kind, streams in of_kinds)
-    yield labelled(CounterMetricFamily, "xylem_streams_cut", says, labels, cut)
+    documentation = "Blocks of streams being answered or waiting to be sent."
+    blocks = ((kind, streams.blocks) for kind, streams in kinds)
+    yield labelled(GaugeMetricFamily, "xylem_stream_blocks", documentation, labels, blocks)
+    documentation = "Streams that have waited for a second or longer for their client to read."
+    stalled = ((kind, streams.stalled()) for kind, streams in kinds)
+    yield labelled(GaugeMetricFamily, "xylem_streams_stalled", documentation, labels, stalled)
+    documentation = "Streams ended because their client sent too little."
+    cut = ((kind, streams.cut) for kind, streams in kinds)
+    yield labelled(CounterMetricFamily, "xylem_streams_cut", documentation, labels, cut)
 
 
 def read_rows(rows: FeedbackRows) -> Iterator[Metric]:
-    """Yield the rows of feedback that are kept, and those that were removed."""
-    says = "Rows of feedback that are kept."
-    kept = rows.kept.items()
-    yield labelled(GaugeMetricFamily, "xylem_feedback_rows", says, ("model",), kept)
-    says = "Rows of feedback removed because they were too many (rows) or too old (days)."
+    """Yield the number of feedback rows that are stored, and of those that were removed."""
+    documentation = "Rows of feedback that are kept."
+    row_counts = rows.row_counts.items()
+    yield labelled(GaugeMetricFamily, "xylem_feedback_rows", documentation, ("model",), row_counts)
+    documentation = "Rows of feedback removed because they were too many (rows) or too old (days)."
     dropped = rows.dropped.items()
     yield labelled(
-        CounterMetricFamily, "xylem_feedback_rows_dropped", says, ("model", "bound"), dropped
+        CounterMetricFamily,
+        "xylem_feedback_rows_dropped",
+        documentation,
+        ("model", "bound"),
+        dropped,
     )
 
 
 _VERSION = ("model", "version")
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
-"""When a figure was made is no figure of ours, and a series for each."""
+"""No `_created` series: they would double the number of series, and nobody needs these times."""
 
 
 class ShadowFigures:
-    """Counts outcomes, which any thread may record, in figures of a registry."""
+    """Counts the outcomes of shadow versions, which any thread may record.
+
+    registry  the figures are registered here
+    bounds    the upper bounds of the histogram's buckets, in seconds
+    """
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
-        says = "Copies of requests for a shadow version, by what became of them."
+        documentation = "Copies of requests for a shadow version, by what became of them."
         labels = (*_VERSION, "result")
-        self._requests = Counter("xylem_shadow_version_requests", says, labels, registry=registry)
-        says = "Time that a shadow version took for a request."
-        self._seconds = Histogram(
-            "xylem_shadow_version_seconds", says, _VERSION, registry=registry, buckets=bounds
+        self._requests = Counter(
+            "xylem_shadow_version_requests", documentation, labels, registry=registry
         )
-        says = "First labels of answers that were compared with a shadow version's."
+        documentation = "Time that a shadow version took for a request."
+        self._seconds = Histogram(
+            "xylem_shadow_version_seconds",
+            documentation,
+            _VERSION,
+            registry=registry,
+            buckets=bounds,
+        )
+        documentation = "First labels of answers that were compared with a shadow version's."
         pair = *_VERSION, "answered", "top"
-        self._compared = Counter("xylem_shadow_version_compared", says, pair, registry=registry)
-        says = "Of them, those that the shadow version has too."
-        self._agreed = Counter("xylem_shadow_version_agreed", says, pair, registry=registry)
+        self._compared = Counter(
+            "xylem_shadow_version_compared", documentation, pair, registry=registry
+        )
+        documentation = "Of them, those that the shadow version has too."
+        self._agreed = Counter(
+            "xylem_shadow_version_agreed", documentation, pair, registry=registry
+        )
 
     def record(self, outcome: ShadowOutcome) -> None:
-        """Count what became of a copy of a request."""
+        """Count the outcome of one copy of a request."""
         name = outcome.model, str(outcome.version)
         self._requests.labels(*name, outcome.result).inc()
         if outcome.result == "dropped":
@@ -129,7 +159,7 @@ class ShadowFigures:
             self._agreed.labels(*pair).inc(agreed)
 
     def forget_closed(self, is_open: Collection[tuple[str, str]]) -> None:
-        """Forget the figures of versions that are no longer open, so that series stay bounded."""
+        """Remove the figures of versions that are not open any more: so series stay bounded."""
         for figure in (self._requests, self._seconds, self._compared, self._agreed):
             for sample in [sample for metric in figure.collect() for sample in metric.samples]:
                 if (sample.labels["model"], sample.labels["version"]) not in is_open:

@@ -1,7 +1,6 @@
-"""Content codings: bodies of requests are unpacked as they come, long
-answers packed for who takes them so.
+"""Content codings: bodies of requests are unpacked as they come, and long answers are packed.
 
-gzip (RFC 1952) is the one coding, both ways. zlib does it; answers of routes are packed by
+gzip (RFC 1952) is the only coding, both ways. zlib does it; answers of routes are packed by
 Starlette.
 """
 
@@ -16,36 +15,38 @@ from starlette.types import ASGIApp, Message, Receive
 from xylem.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding
 
 PACKED_FROM = 1000
-"""Bytes of an answer from which on it is packed."""
+"""Answers of at least this many bytes are packed."""
 
 _LEVEL = 1  # of 1 to 9, the fastest: 9 takes five times as long for 10% fewer bytes of JSON
 _GZIP = 16 + zlib.MAX_WBITS
 
 PIECE_BYTES = 1 << 16
-"""A body is unpacked in pieces of so many bytes at most; others are answered between two."""
+"""A body is unpacked in pieces of at most this size; between two, other requests are answered."""
 
 
 def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
-    """Return whether a request's body is packed, and whether its answer may be, as its headers say.
+    """Return whether a request's body is packed, and whether its answer may be.
 
-    Raises UnsupportedEncoding for another coding than gzip.
+    headers  those of the request
+
+    Raises UnsupportedEncoding for another content coding than gzip.
     """
-    is_packed = takes = False
+    is_packed = accepts_gzip = False
     for name, value in headers:
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             if is_packed or value.strip().lower() not in (b"gzip", b"x-gzip"):
-                found = "several" if is_packed else ascii(value.decode("latin-1"))[:100]
-                raise UnsupportedEncoding(f"Content-Encoding: expected gzip or none, found {found}")
+                codings = "several" if is_packed else ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(
+                    f"Content-Encoding: expected gzip or none, found {codings}"
+                )
             is_packed = True
         elif name == b"accept-encoding":
-            takes = takes or takes_gzip(value)
-    return is_packed, takes
+            accepts_gzip = accepts_gzip or takes_gzip(value)
+    return is_packed, accepts_gzip
 
 
 def takes_gzip(value: bytes) -> bool:
-    """Return whether a header Accept-Encoding names gzip, with a weight above 0 (RFC
-    9110, 12.5.3).
-    """
+    """Return whether a header Accept-Encoding names gzip, weighted above 0 (RFC 9110, 12.5.3)."""
     for part in value.lower().split(b","):
         coding, _, weight = part.partition(b";")
         if coding.strip() in (b"gzip", b"x-gzip"):
@@ -54,19 +55,19 @@ def takes_gzip(value: bytes) -> bool:
 
 
 def packed(body: bytes) -> bytes:
-    """Return a whole answer packed."""
+    """Return a whole answer, packed."""
     return zlib.compress(body, _LEVEL, _GZIP)
 
 
 class Unpacking:
-    """An ASGI receive that unpacks a request's body, in memory of a piece.
+    """An ASGI `receive` that unpacks a request's body piece by piece.
 
-    A body that is held whole stays packed until all of it has come: it may unpack to a thousand
-    times as much.
+    A body that is held whole stays packed until all of it has arrived, because it may unpack to a
+    thousand times its size.
 
-    bytes_max  the most that it may have when it is unpacked; None: it is never held whole, and has
-               no limit
-    hold       called with the bytes of each piece of a body that is held whole
+    bytes_max  the most bytes that the body may have when it is unpacked; None: the body is never
+               held whole, and has no limit
+    hold       called with the number of bytes of each piece of a body that is held whole
     """
 
     def __init__(
@@ -81,9 +82,9 @@ class Unpacking:
         self._zlib = zlib.decompressobj(_GZIP)
 
     async def __call__(self) -> Message:
-        """Return the next message.
+        """Return the next ASGI message.
 
-        Raises BrokenEncoding, and BodyTooLarge at the first byte too many.
+        Raises BrokenEncoding, and BodyTooLarge at the first byte beyond the limit.
         """
         if self._packed or self._is_full:
             await asyncio.sleep(0)
@@ -100,19 +101,19 @@ class Unpacking:
         self._n_bytes += len(body)
         if self._bytes_max is not None:
             if self._n_bytes > self._bytes_max:
-                most = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
-                raise BodyTooLarge(f"expected {most} when the body is unpacked, found more")
+                expected = f"at most {self._bytes_max} bytes (limit body_bytes_max)"
+                raise BodyTooLarge(f"expected {expected} when the body is unpacked, found more")
             self._hold(len(body))
-        more = bool(self._packed) or self._is_full or not self._is_last
-        if not more and not self._zlib.eof:
+        has_more = bool(self._packed) or self._is_full or not self._is_last
+        if not has_more and not self._zlib.eof:
             raise BrokenEncoding(
                 "Content-Encoding: expected whole gzip data, found that its end is missing"
             )
-        return {"type": "http.request", "body": body, "more_body": more}
+        return {"type": "http.request", "body": body, "more_body": has_more}
 
     def _next_piece(self) -> bytes:
-        """Unpack a piece of what is there. Raises BrokenEncoding."""
-        if self._zlib.eof and self._packed:  # gzip data may be several, one after the other
+        """Unpack and return one piece of the bytes that were received. Raises BrokenEncoding."""
+        if self._zlib.eof and self._packed:  # gzip data may have several members, in a row
             self._zlib = zlib.decompressobj(_GZIP)
         try:
             piece = self._zlib.decompress(self._packed, PIECE_BYTES)
@@ -126,16 +127,14 @@ class Unpacking:
 
 
 class PackedAnswer(GZipResponder):
-    """An app whose answers from PACKED_FROM bytes on are packed;
-    streams piece by piece, as they are sent.
-    """
+    """An ASGI app that packs answers of at least PACKED_FROM bytes, and streams piece by piece."""
 
     def __init__(self, app: ASGIApp) -> None:
         super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=1 << 16)
         self._has_parts = False
 
     async def send_with_compression(self, message: Message) -> None:
-        """Send a message; files of which clients may ask for parts go as they are."""
+        """Send a message; files of which clients may request ranges are sent unpacked."""
         if message["type"] == "http.response.start":
             self._has_parts = "accept-ranges" in Headers(raw=message["headers"])
         if self._has_parts:

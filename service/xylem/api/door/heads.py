@@ -1,6 +1,7 @@
-"""Heads of requests: what each says of its own, and what those of one client have in common.
+"""Heads of requests: the few headers that differ between requests, and the rest, a template.
 
-A client's heads are alike but for their lengths and ids. What the rest of one means is remembered.
+The heads of one client are alike but for their lengths and ids. What the rest of a head means is
+remembered.
 """
 
 import re
@@ -17,28 +18,27 @@ from xylem.serving import DEFAULT_ALIAS, KEY_HEADER, Dialect
 from xylem_store import AliasNotFound, VersionNotFound, is_alias, is_version
 
 HEAD_LENGTH_KEPT = 1024
-"""Bytes of a head up to which it is remembered, without what each request has of its own."""
+"""The most bytes of a head that is remembered, without the headers that differ between requests."""
 
 HEAD_LENGTH_MAX = 4096
-"""Bytes of a whole head up to which it is looked at."""
+"""The most bytes of a whole head that is looked up among the remembered ones."""
 
 HEAD_END = b"\r\n\r\n"
 
 _ASKS_FOR_MORE = frozenset(
     {b"content-encoding", b"expect", b"origin", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that ask for more than to answer the body that follows."""
+"""Headers that ask for something else than an answer to the body that follows them."""
 
 _REQUEST_ID = rb"[A-Za-z0-9._:/+=@-]{1,128}"
 _IS_REQUEST_ID = re.compile(_REQUEST_ID).fullmatch
 
 
 class RequestHeaders(Struct, frozen=True):
-    """What a head says that those of the same client's other
-    requests do not; None: it does not say it.
+    """Values of the headers that differ between the requests of one client; None: not sent.
 
-    request_id  that the client gives the request, if it is a sane one
-    canary_key  by which a canary's requests are chosen
+    request_id  the id that the client gives the request, if it has a valid form
+    canary_key  chooses whether the canary answers the request
     """
 
     request_id: bytes | None = None
@@ -48,12 +48,13 @@ class RequestHeaders(Struct, frozen=True):
 
 
 class HeadTemplate(NamedTuple):
-    """What heads say that are alike.
+    """The meaning of a remembered head: the same for all requests that have it.
 
-    ref      the version's number or alias
-    route    the route's pattern; path: what fits it
-    said     what the dialect's header, or the query string, says of the body; None: nothing
-    key      the id of the key that it brings, where one is needed
+    ref              the version's number or alias
+    path             the path, which fits the pattern `route`
+    header_or_query  the dialect's header, or the query string, about the body; None: not sent
+    key              the id of the key in `authorization`, where a key is needed
+    n_bytes          the length of the body
     """
 
     dialect: Dialect[Any]
@@ -61,7 +62,7 @@ class HeadTemplate(NamedTuple):
     ref: str
     route: str
     path: str
-    said: str | None
+    header_or_query: str | None
     authorization: bytes | None
     gzip: bool = False
     key: str | None = None
@@ -71,15 +72,16 @@ class HeadTemplate(NamedTuple):
 NOTHING = RequestHeaders()
 
 OWN = "xylem.own"
-"""The key of a request's scope under which its RequestHeaders are."""
+"""The key of a request's ASGI scope under which its RequestHeaders are."""
 
 
 class OwnHeader(NamedTuple):
-    """How a header is found and read that each request has of its own.
+    """How one header that differs between requests is found in a head, and how its value is read.
 
-    name    a pattern of its name: one all in capitals need not fit, such a request takes the route
+    name    a pattern of its name; it need not match names all in capitals: requests with such a
+            name are answered by the route
     value   a pattern of its value, without groups
-    choose  returns its value, of those that a request has; None: there is none that is sane
+    choose  returns the value to use, of all values that a request has; None: none has a valid form
     """
 
     name: bytes
@@ -101,19 +103,23 @@ OWN_HEADERS: dict[bytes, OwnHeader] = {
     b"tracestate": OwnHeader(
         rb"[Tt]racestate",
         rb"[!-~]+(?:[ \t]+[!-~]+)*",
-        # a list of several headers, as others are (W3C Trace Context, 3.3.1)
+        # several headers are one list, joined by commas (W3C Trace Context, 3.3.1)
         lambda states: b",".join(states)[: TRACESTATE_MAX + 1],
     ),
     KEY_HEADER.encode(): OwnHeader(
         rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}", lambda keys: keys[0].strip() or None
     ),
 }
-"""By their names in small letters, in the order of RequestHeaders: a new one is added here."""
+"""The headers that differ between requests, by their names in lower case.
+
+They are in the order of the fields of RequestHeaders. Add a new header here and there.
+"""
 
 
 def lines_of(headers: Mapping[bytes, OwnHeader]) -> re.Pattern[bytes]:
-    """Return what finds these headers, wherever they stand in a head: a group of each
-    is its value.
+    """Return a pattern that matches these headers, wherever they are in a head.
+
+    Each header has one group, which is its value.
     """
     lines = b"|".join(
         [b"%b:[ \t]*(%b)" % (header.name, header.value) for header in headers.values()]
@@ -125,30 +131,34 @@ OWN_LINES = lines_of(OWN_HEADERS)
 
 
 def inner_path(path: str, root_path: str) -> str:
-    """Return a path without the prefix that a proxy shows the service
-    under, whether it was left or not.
-    """
+    """Return a path without the prefix of a proxy, whether the proxy has removed it or not."""
     return path.removeprefix(root_path) if path.startswith(f"{root_path}/") else path
 
 
-def headers_of(given: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
-    """Return what a request's headers, names in small letters, say of it alone."""
-    found: dict[bytes, list[bytes]] = {}
-    for name, value in given:
+def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
+    """Return the values of the headers that differ between requests.
+
+    headers  those of a request, their names in lower case
+    """
+    values_of: dict[bytes, list[bytes]] = {}
+    for name, value in headers:
         if name in OWN_HEADERS:
-            found.setdefault(name, []).append(value)
-    if not found:
+            values_of.setdefault(name, []).append(value)
+    if not values_of:
         return NOTHING
     values = (
-        own.choose(found[name]) if name in found else None for name, own in OWN_HEADERS.items()
+        header.choose(values_of[name]) if name in values_of else None
+        for name, header in OWN_HEADERS.items()
     )
     return RequestHeaders(*values)
 
 
 def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
-    """Return the model that the parts of a path name, and the version's number or alias.
+    """Return the model and the version, its number or alias, that a path names.
 
-    Raises VersionNotFound and AliasNotFound for what is neither.
+    parts  the parameters of the path
+
+    Raises VersionNotFound and AliasNotFound for what cannot be a number or an alias.
     """
     version = parts.get("version")
     alias = parts.get("alias", DEFAULT_ALIAS)
@@ -160,9 +170,13 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
 
 def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
-    """Return what the head of a request in a dialect says, to this version of a model."""
+    """Return the template of a request's head.
+
+    dialect     the one in which the request is written
+    model, ref  the model, and the version's number or alias, that the request's path names
+    """
     route = scope["route"].path
-    said = said_of(dialect, scope)
+    header_or_query = header_or_query_of(dialect, scope)
     key, (_, gzip) = dict(scope["headers"]).get(b"authorization"), codings_of(scope["headers"])
     return HeadTemplate(
         dialect=dialect,
@@ -170,27 +184,27 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
         ref=ref,
         route=route,
         path=scope["path"],
-        said=said,
+        header_or_query=header_or_query,
         authorization=key,
         gzip=gzip,
     )
 
 
-def said_of(dialect: Dialect[Any], scope: Scope) -> str | None:
-    """Return what the header of a dialect, or the query string, says of the body; None: nothing."""
+def header_or_query_of(dialect: Dialect[Any], scope: Scope) -> str | None:
+    """Return what the dialect's header, or the query string, says about the body; None: nothing."""
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None
     name = dialect.header.encode()
     return next(
-        (value.decode("latin-1") for found, value in scope["headers"] if found == name), None
+        (value.decode("latin-1") for header, value in scope["headers"] if header == name), None
     )
 
 
 def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
-    """Return the head of a message, one whole request, without what
-    is its own; None: it is not usual.
+    """Return the head of a message without the headers that differ between requests.
 
-    `scope` is what the server's parser made of it. The same bytes will mean the same again.
+    Returns None if it is not usual: the same bytes might mean something else next time. `message`
+    is one whole request, and `scope` is the ASGI scope that the server's parser made from it.
     """
     head, _, body = message.partition(HEAD_END)
     if len(head) > HEAD_LENGTH_MAX or scope["query_string"] or scope["http_version"] != "1.1":
@@ -198,10 +212,10 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
     headers = dict(scope["headers"])
     is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
     is_odd = is_odd or b"host" not in headers or not _ASKS_FOR_MORE.isdisjoint(headers)
-    head, own = divide(head)
+    head, request_headers = divide(head)
     is_odd = is_odd or any(
         (name in headers) != (value is not None)
-        for name, value in zip(OWN_HEADERS, astuple(own), strict=True)
+        for name, value in zip(OWN_HEADERS, astuple(request_headers), strict=True)
     )
     is_odd = is_odd or headers.get(b"content-length") != b"%d" % len(body)
     is_odd = is_odd or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
@@ -209,9 +223,9 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
 
 
 def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
-    """Return a head without what is each request's own, and that.
+    """Return a head without the headers that differ between requests, and their values.
 
-    Of two headers of a name one is left.
+    Of two headers with the same name, the second stays in the head.
     """
     values: list[bytes | None] = [None] * len(OWN_HEADERS)
 

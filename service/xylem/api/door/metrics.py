@@ -1,6 +1,4 @@
-"""Figures for Prometheus: a registry of its own for each app, so
-that two apps in a process do not mix.
-"""
+"""Figures for Prometheus. Each app has a registry of its own, so that two apps do not mix."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.utils import floatToGoString
 
 from xylem.api.door.admission import Admission
-from xylem.api.door.collectors import Reading, ShadowFigures, labelled, read_stages
+from xylem.api.door.collectors import FunctionCollector, ShadowFigures, labelled, read_stages
 from xylem.api.door.work import WorkPool
 from xylem.base import ProcessFigures, StageTimes, Trace
 from xylem.serving import LiveStatus, roles_of
@@ -40,13 +38,14 @@ from xylem_store import PARTS, code_version
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 TIMINGS_BEGUN = 1024
-"""Series that there may be before those of closed versions are looked for."""
+"""The number of series from which on the series of closed versions are looked for and folded."""
 
 
 class Series(NamedTuple):
-    """Whose requests a timing is of.
+    """The labels of one Timing.
 
-    model, version  which version answered; empty: none did, or one that is no longer open
+    model, version  the version that answered; empty: no version answered, or it is not open any
+                    more
     """
 
     route: str
@@ -56,12 +55,12 @@ class Series(NamedTuple):
 
 
 class Timing:
-    """The requests of one series.
+    """Counts and times of the requests of one series.
 
-    counts      of those that took at most so many SECONDS, longer than the bound before; the last:
-                of longer
-    exemplars   by the place of a count, the last of these requests that is sampled: its span,
-                seconds, and when it ended
+    counts     how many requests took at most each of SECONDS, and longer than the bound before; the
+               last: how many took longer than all
+    exemplars  by index in `counts`: the last of these requests that is sampled; its span, its
+               seconds, and when it ended
     """
 
     __slots__ = ("counts", "exemplars", "seconds")
@@ -72,8 +71,11 @@ class Timing:
         self.exemplars: dict[int, tuple[Trace, float, float]] = {}
 
     def add(self, other: Timing) -> None:
-        """Count the requests of another one too."""
-        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        """Add the requests of another Timing."""
+        self.counts = [
+            count + other_count
+            for count, other_count in zip(self.counts, other.counts, strict=True)
+        ]
         self.seconds += other.seconds
         self.exemplars |= other.exemplars
 
@@ -81,66 +83,65 @@ class Timing:
 class Metrics:
     """The figures of one app.
 
-    What requests count are plain numbers, without locks: event loop only.
+    Requests are counted in plain numbers, without locks: event loop only.
     """
 
     def __init__(self) -> None:
         self.registry, self.process = CollectorRegistry(), CollectorRegistry()
-        """What the app counts, and what is known of its process, which any thread may ask for."""
+        """The figures of the app, and those of its process, which any thread may read."""
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.process)
         self.registry.register(ProcessFigures())
         self.report(_read_requests, self)
         self.report(read_stages, self.stages)
-        # of a worker that does not answer, those that do say so
+        # for a worker that does not answer, the others report 0: see `neighbours.join_pages`
         Gauge(
             "xylem_worker_up", "Whether a worker answered this scrape.", registry=self.registry
         ).set(1)
         self.shadows = ShadowFigures(self.registry, SECONDS)
         self.settle: Callable[[], None] = lambda: None
-        """Counts what waits to be counted."""
+        """Counts the requests that are still waiting to be counted."""
         self.in_flight = 0
         self.lines_bad = 0
         self.aborted = 0
         self.runs = code_version(), platform.python_version(), version_of("numba"), np.__version__
         self.rows: Counter[str] = Counter()
-        """Predicted instances, by model."""
+        """Instances that were predicted, by model."""
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str, str]] = Counter()
         self.timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
-        """Returns the models and versions that are open; None: nobody knows."""
+        """Returns the models and versions that are open; None: it is not known."""
 
     def timing(self, series: Series) -> Timing:
-        """Return where requests of a series count.
+        """Return the Timing in which the requests of a series are counted.
 
-        It may be kept for as long as the version is open.
+        Callers may keep it for as long as the version is open.
         """
-        found = self.timings.get(series)
-        if found is None:
+        counted = self.timings.get(series)
+        if counted is None:
             if len(self.timings) >= self._timings_max:
                 self.fold_closed()
                 self._timings_max = TIMINGS_BEGUN + 2 * len(self.timings)
-            found = self.timings[series] = Timing()
-        return found
+            counted = self.timings[series] = Timing()
+        return counted
 
     def fold_closed(self) -> None:
-        """Count the requests of versions that are no longer open as
-        those of none: so series stay bounded.
+        """Move the counts of versions that are not open any more to the series without a version.
 
-        There are as many as open versions (limits `models_max`, `versions_max`), routes and
-        statuses.
+        So series stay bounded: by the open versions (limits `models_max`, `versions_max`), the
+        routes and the statuses.
         """
         if self.open_versions is None:
             return
         self.settle()
         is_open = {(model, str(version)) for model, version in self.open_versions()}
-        for series in [each for each in self.timings if each.model]:
+        for series in [key for key in self.timings if key.model]:
             if (series.model, series.version) not in is_open:
-                of_none = Series(series.route, series.status, "", "")
-                self.timings.setdefault(of_none, Timing()).add(self.timings.pop(series))
+                without_version = Series(series.route, series.status, "", "")
+                self.timings.setdefault(without_version, Timing()).add(self.timings.pop(series))
         for model, version, result in list(self.events):
             if version and (model, version) not in is_open:
                 self.events[model, "", result] += self.events.pop((model, version, result))
@@ -151,43 +152,50 @@ class Metrics:
         self.aborted += 1
 
     def record_events(self, model: str, version: int | None, results: Iterable[str]) -> None:
-        """Count events of feedback to a version by what became of them; None: to one
-        that is gone.
+        """Count events of feedback to a version, by result.
+
+        version  None: the version does not exist any more
         """
         for result in results:
             self.events[model, "" if version is None else str(version), result] += 1
 
     def report(self, read: Callable[..., Iterator[Metric]], *arguments: object) -> None:
-        """Report what a function reads of its arguments, when the figures are read."""
-        self.registry.register(Reading(partial(read, *arguments)))
+        """Register a function that yields figures at each scrape, when called with `arguments`."""
+        self.registry.register(FunctionCollector(partial(read, *arguments)))
 
     def collected(self) -> list[Metric]:
-        """Return what the app has counted."""
+        """Return the figures of the app, without those of its process."""
         self.settle()
         self.fold_closed()
         return list(self.registry.collect())
 
     async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
-        """Return the figures in Prometheus's text format, or in that of
-        OpenMetrics, which knows exemplars.
+        """Return the figures in Prometheus's text format, or in that of OpenMetrics.
 
-        worker   what every figure's label `worker` says; None: they have none
+        Only OpenMetrics has exemplars.
 
-        They are collected here and written in a thread, which takes three times as long.
+        worker  the value of the label `worker` of every figure; None: the figures do not have this
+                label
+
+        The figures are collected in this thread, and written in another, which takes three times as
+        long.
         """
-        figures: Any = Reading(partial(_labelled_by, worker, self.collected(), self.process))
+        figures: Any = FunctionCollector(
+            partial(_labelled_by, worker, self.collected(), self.process)
+        )
         return await asyncio.to_thread(
             generate_openmetrics if is_openmetrics else generate_latest, figures
         )
 
 
 def _labelled_by(
-    worker: int | None, families: Iterable[Metric], more: CollectorRegistry
+    worker: int | None, families: Iterable[Metric], process_registry: CollectorRegistry
 ) -> Iterator[Metric]:
-    """Yield figures that were collected, and those of a registry;
-    `worker`, if known, is a label of each.
+    """Yield figures that were collected, and those of a registry.
+
+    worker  the value of the label `worker` of each figure; None: they do not have this label
     """
-    for family in chain(families, more.collect()):
+    for family in chain(families, process_registry.collect()):
         if worker is not None:
             family.samples = [
                 sample._replace(labels={"worker": str(worker), **sample.labels})
@@ -198,30 +206,30 @@ def _labelled_by(
 
 def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     timings = metrics.timings.items()
-    says = "Requests answered, by the version that answered."
+    documentation = "Requests answered, by the version that answered."
     labels = ("route", "status", "model", "version")
     counts = ((series, sum(timing.counts)) for series, timing in timings)
-    yield labelled(CounterMetricFamily, "xylem_requests", says, labels, counts)
+    yield labelled(CounterMetricFamily, "xylem_requests", documentation, labels, counts)
     seconds = HistogramMetricFamily(
         "xylem_request_seconds",
         "Time from a request's headers to the end of its answer.",
         labels=("route", "model", "version"),
     )
-    whole: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
+    totals: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
     for (route, _, model, version), timing in timings:
-        whole[route, model, version].add(timing)
-    for named, timing in whole.items():
-        seconds.add_metric(named, _buckets(timing), timing.seconds)
+        totals[route, model, version].add(timing)
+    for label_values, timing in totals.items():
+        seconds.add_metric(label_values, _buckets(timing), timing.seconds)
     yield seconds
-    says = "Requests refused or failed, by code."
+    documentation = "Requests refused or failed, by code."
     errors = metrics.errors.items()
-    yield labelled(CounterMetricFamily, "xylem_errors", says, ("code",), errors)
+    yield labelled(CounterMetricFamily, "xylem_errors", documentation, ("code",), errors)
     rows = metrics.rows.items()
     yield labelled(CounterMetricFamily, "xylem_rows", "Instances predicted.", ("model",), rows)
-    says = "Events of feedback by version and result."
+    documentation = "Events of feedback by version and result."
     event = ("model", "version", "result")
     yield labelled(
-        CounterMetricFamily, "xylem_feedback_events", says, event, metrics.events.items()
+        CounterMetricFamily, "xylem_feedback_events", documentation, event, metrics.events.items()
     )
     parts = "version", "python", "numba", "numpy"
     yield labelled(
@@ -238,43 +246,43 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
 
 
 def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
-    """Return the buckets of a histogram: bound, count, and the request that stands
-    for it, if any.
-    """
+    """Return the buckets of a histogram: upper bound, count, and the exemplar if there is one."""
     bounds = (*map(floatToGoString, SECONDS), "+Inf")
-    found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
-        if (noted := timing.exemplars.get(i)) is None:
-            found.append((bound, n))
+        if (exemplar := timing.exemplars.get(i)) is None:
+            buckets.append((bound, n))
         else:
-            trace, seconds, at = noted
-            found.append((bound, n, Exemplar({"trace_id": trace.id}, seconds, at)))
-    return found
+            trace, seconds, ended_at = exemplar
+            buckets.append((bound, n, Exemplar({"trace_id": trace.id}, seconds, ended_at)))
+    return buckets
 
 
 def read_in_flight(metrics: Metrics, admission: Admission) -> Iterator[Metric]:
-    """Yield the requests in flight, and the bytes that are held of their bodies and answers."""
+    """Yield the number of requests in flight, and the bytes held of their bodies and answers."""
     answers = admission.answers
     bodies = admission.bodies
     n_unread = sum(client.is_answered() for client in answers.waiting)
-    says = "Requests being answered, or whose answers clients have not read yet."
-    yield GaugeMetricFamily("xylem_requests_in_flight", says, value=metrics.in_flight + n_unread)
+    documentation = "Requests being answered, or whose answers clients have not read yet."
+    yield GaugeMetricFamily(
+        "xylem_requests_in_flight", documentation, value=metrics.in_flight + n_unread
+    )
     yield GaugeMetricFamily(
         "xylem_body_bytes", "Bytes held of requests' bodies.", value=bodies.n_bytes
     )
-    says = "Bytes of answers that clients have not read yet."
-    yield GaugeMetricFamily("xylem_answer_bytes", says, value=answers.n_bytes)
+    documentation = "Bytes of answers that clients have not read yet."
+    yield GaugeMetricFamily("xylem_answer_bytes", documentation, value=answers.n_bytes)
 
 
 def read_queues(pools: Mapping[str, WorkPool]) -> Iterator[Metric]:
-    """Yield how much waits in each queue."""
-    says = "Calls that wait for a thread."
+    """Yield how many calls wait in each queue."""
+    documentation = "Calls that wait for a thread."
     depths = ((name, pool.waiting()) for name, pool in pools.items())
-    yield labelled(GaugeMetricFamily, "xylem_queue_depth", says, ("queue",), depths)
+    yield labelled(GaugeMetricFamily, "xylem_queue_depth", documentation, ("queue",), depths)
 
 
 def read_thresholds(follower: Follower) -> Iterator[Metric]:
-    """Yield the thresholds that are served. O(labels)."""
+    """Yield the figures of the thresholds in force and of candidates. O(labels)."""
     labels = ("model", "version")
     epochs = GaugeMetricFamily(
         "xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels
@@ -322,23 +330,25 @@ def read_thresholds(follower: Follower) -> Iterator[Metric]:
 
 
 def read_live(status_of: Callable[[], LiveStatus], ready: Callable[[], bool]) -> Iterator[Metric]:
-    """Yield the state of the live models."""
+    """Yield the figures of the models, versions and aliases that are served."""
     status = status_of()
     yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=ready())
-    says = "The version that an alias serves."
+    documentation = "The version that an alias serves."
     labels = ("model", "alias")
     aliases = ((key, alias.version) for key, alias in status.aliases)
-    yield labelled(GaugeMetricFamily, "xylem_model_version", says, labels, aliases)
+    yield labelled(GaugeMetricFamily, "xylem_model_version", documentation, labels, aliases)
     parts = [
         ((*key, version, role), part / PARTS)
         for key, alias in status.aliases
         for role, version, part in roles_of(alias)
     ]
-    says = "The part of the requests to an alias that a version answers, by its role."
-    yield labelled(GaugeMetricFamily, "xylem_alias_part", says, (*labels, "version", "role"), parts)
-    says = "Versions and aliases that cannot be served."
+    documentation = "The part of the requests to an alias that a version answers, by its role."
+    yield labelled(
+        GaugeMetricFamily, "xylem_alias_part", documentation, (*labels, "version", "role"), parts
+    )
+    documentation = "Versions and aliases that cannot be served."
     failed = (((failure.model, failure.ref), 1) for failure in status.failures)
-    yield labelled(GaugeMetricFamily, "xylem_model_failed", says, ("model", "ref"), failed)
+    yield labelled(GaugeMetricFamily, "xylem_model_failed", documentation, ("model", "ref"), failed)
     yield CounterMetricFamily(
         "xylem_model_swaps", "Aliases moved since the start.", value=status.swaps
     )

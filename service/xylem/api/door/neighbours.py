@@ -1,8 +1,8 @@
-"""The worker processes of a server ask each other for their figures,
-so that one scrape has those of all.
+"""The worker processes of a server exchange their figures, so that one scrape has those of all.
 
-Each listens on a socket of the machine's abstract names: nothing on a disk, nothing to clean up.
-Both ends look at who the other is (SO_PEERCRED): figures go to processes of the same user only.
+Each worker listens on a socket with an abstract name: there is no file, and nothing to clean up.
+Both ends check the user of the other end (SO_PEERCRED): only processes of the same user get
+figures.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from xylem.base import log
 
 SECONDS_MAX = 1.0
-"""So long a worker is waited for."""
+"""How long a worker waits for another one."""
 
 PAGE_BYTES_MAX = 32 << 20
 """The most bytes of a worker's figures."""
@@ -25,16 +25,18 @@ _PLAIN = b"p"
 _OPENMETRICS = b"o"
 _CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct(">Q")
-"""Of a page, before it: a worker that dies while it answers must not
-pass for one that has little to tell.
+"""The length of a page, which is sent before it.
+
+So a page that is cut off, because its worker died, is not taken for a short one.
 """
 
 
 class WorkerPlace(NamedTuple):
-    """Which of a server's workers a process is.
+    """The place of a process among the workers of a server.
 
-    name     what the sockets of these workers are called, a part that nobody guesses
-    number   from 0; a worker that is started again has the number of the one that died
+    name       the common part of the names of the workers' sockets, which nobody can guess
+    number     from 0; a worker that is started again has the number of the one that died
+    n_workers  how many workers the server has
     """
 
     name: str
@@ -42,12 +44,15 @@ class WorkerPlace(NamedTuple):
     n_workers: int
 
     def socket_name(self, number: int) -> str:
-        """Return the name of a worker's socket."""
+        """Return the name of the socket of a worker."""
         return f"\0xylem-{self.name}-{number}"
 
 
 class Neighbours:
-    """One worker, as the others ask it, and the others, as it asks them. Event loop only."""
+    """Exchanges figures with the other workers: asks them, and answers them. Event loop only.
+
+    own_page  returns the figures of this worker; called with whether in OpenMetrics's format
+    """
 
     def __init__(self, place: WorkerPlace, own_page: Callable[[bool], Awaitable[bytes]]) -> None:
         self._place = place
@@ -55,26 +60,28 @@ class Neighbours:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Answer the others from now on. Without a socket, which is logged, they find it silent."""
+        """Begin to answer the other workers.
+
+        If there is no socket to be had, that is logged, and to the others this worker does not
+        answer.
+        """
         name = self._place.socket_name(self._place.number)
         try:
             self._server = await asyncio.start_unix_server(self._tell, name, backlog=16)
-        except OSError as error:  # no figure is worth a worker
+        except OSError as error:  # a worker without shared figures is better than no worker
             log(logging.ERROR, "figures_not_shared", error=error)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering the other workers."""
         if self._server is not None:
             self._server.close()
 
     async def pages(self, *, is_openmetrics: bool) -> list[bytes | None]:
-        """Return the figures of each worker, in the order of
-        their numbers; None: it did not answer.
-        """
-        ours = self._place.number
+        """Return the figures of each worker, by number; None: the worker did not answer."""
+        own_number = self._place.number
 
         async def page(number: int) -> bytes | None:
-            if number == ours:
+            if number == own_number:
                 return await self._own_page(is_openmetrics)
             try:
                 async with asyncio.timeout(SECONDS_MAX):
@@ -85,12 +92,13 @@ class Neighbours:
         return await asyncio.gather(*map(page, range(self._place.n_workers)))
 
     async def _ask(self, number: int, kind: bytes) -> bytes | None:
-        """Return a worker's figures; None: too many, or another
-        user's. Raises OSError and EOFError.
+        """Return the figures of another worker. Raises OSError and EOFError.
+
+        Returns None if they are too long, or the other end is a process of another user.
         """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # on one machine it is connected at once, or there is no room
+            # on one machine it connects at once, or the other's backlog is full
             connection.setblocking(False)
             connection.connect(self._place.socket_name(number))
         except OSError:
@@ -107,7 +115,7 @@ class Neighbours:
             writer.close()
 
     async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one who asks."""
+        """Answer a worker that asks for the figures of this one."""
         try:
             if _is_ours(writer):
                 async with asyncio.timeout(SECONDS_MAX):
@@ -122,7 +130,7 @@ class Neighbours:
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:
-    """Return whether the other end of a connection is a process of our user."""
+    """Return whether the other end of a connection is a process of the same user."""
     sock = writer.get_extra_info("socket")
     _, user, _ = _CREDENTIALS.unpack(
         sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -135,10 +143,10 @@ _END = b"# EOF\n"
 
 
 def join_pages(pages: list[bytes | None]) -> bytes:
-    """Return the figures of several workers as one page: what is
-    said of each, once, and all its lines.
+    """Return the figures of several workers as one page.
 
-    Of a worker that did not answer, `xylem_worker_up` says so.
+    The comments of each metric, HELP and TYPE, are there once, and the lines of all workers after
+    them. For a worker that did not answer, `xylem_worker_up` is 0.
     """
     families: dict[bytes, list[bytes]] = {}
     is_openmetrics = False

@@ -1,6 +1,6 @@
-"""Errors -> answers: RFC 9457 bodies.
+"""Turn errors into answers: problem details (RFC 9457).
 
-Every answer that is not 2xx is made here, also the framework's.
+Every answer whose status is not 2xx is made here, also those for errors of the framework.
 """
 
 from http import HTTPStatus
@@ -21,41 +21,47 @@ from xylem_store import StoreError
 
 
 class BodyTooLarge(BadInput, code="body-too-large"):
-    """A body of more bytes than the limit."""
+    """A body has more bytes than the limit."""
 
 
 class BodyTimeout(BadInput, code="body-timeout"):
-    """A body that did not arrive in time."""
+    """A body did not arrive in time."""
 
 
 class UnsupportedMediaType(BadInput, code="unsupported-media-type"):
-    """A Content-Type that the route does not take."""
+    """A Content-Type is not one that the route takes."""
 
 
 class UnsupportedEncoding(BadInput, code="unsupported-content-encoding"):
-    """A Content-Encoding that is not gzip."""
+    """A Content-Encoding is not gzip."""
 
 
 class BrokenEncoding(BadInput, code="broken-content-encoding"):
-    """A body that says it is gzip data and is not."""
+    """A body is not gzip data, although its Content-Encoding is gzip."""
 
 
 class CorsRefused(BadInput, code="cors-refused"):
-    """A question of a page of another origin whether it may send a request, which it may not."""
+    """A page of another origin asked whether it may send a request, and it may not."""
 
 
 class BadHead(BadInput, code="http-error"):
-    """A request whose head breaks the rules of HTTP."""
+    """The head of a request breaks the rules of HTTP."""
 
 
 class HeadTooLong(BadHead, code="head-too-long"):
-    """A request whose target and headers have more bytes than the limit."""
+    """The target and headers of a request have more bytes than the limit."""
 
 
 def problem_response(
-    scope: Scope, code: str, detail: str, challenge: str | None = None, **more: Any
+    scope: Scope, code: str, detail: str, challenge: str | None = None, **members: Any
 ) -> Response:
-    """Return the answer for a fault: its row of the table, `detail`, and members of its own."""
+    """Return the answer for an error: the problem of this code.
+
+    code       a key of PROBLEMS, which has the status and the title
+    detail     a sentence on what is wrong
+    challenge  the header WWW-Authenticate; None: none
+    members    more members of the problem
+    """
     status, title = PROBLEMS[code]
     root = scope.get("root_path", "")
     body = {
@@ -66,9 +72,9 @@ def problem_response(
         "code": code,
         "instance": f"{root}{scope['path']}",
         "request_id": scope.get("request_id"),
-        **more,
+        **members,
     }
-    if scope["path"].startswith("/v2/"):  # clients of the Open Inference Protocol read it there
+    if scope["path"].startswith("/v2/"):  # clients of the Open Inference Protocol read `error`
         body["error"] = detail
     headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     if challenge is not None:
@@ -77,7 +83,10 @@ def problem_response(
 
 
 def error_response(scope: Scope, error: Exception) -> Response:
-    """Return the answer for an error of ours."""
+    """Return the answer for an error of the service.
+
+    Log the error's message if clients are told less than that.
+    """
     scope["error_code"] = code_of(error)
     log_untold(error, request_id=scope.get("request_id"), **trace_id_of(scope))
     challenge = error.challenge if isinstance(error, AccessRefused) else None
@@ -92,29 +101,31 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: unknown routes and methods."""
+    """Answer the errors of the framework: unknown routes and methods."""
     assert isinstance(error, HTTPException)
     code = _HTTP_CODES.get(error.status_code, "http-error")
     request.scope["error_code"] = code
     headers = dict(error.headers or {})
-    if "Allow" in headers:  # of one route; each method has its own
+    if "Allow" in headers:  # it names the methods of one route, and each method has its own route
         fitting = [
-            each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE
+            route
+            for route in request.app.routes
+            if route.matches(request.scope)[0] is not Match.NONE
         ]
         headers["Allow"] = ", ".join(
-            sorted({method for each in fitting for method in each.methods})
+            sorted({method for route in fitting for method in route.methods})
         )
     expected = headers.get("Allow") or "a route of /docs"
     if code not in _HTTP_CODES.values():
         expected = "a request that can be served"
-    found = f"{request.method} {request.url.path[:200]}"
-    response = problem_response(request.scope, code, f"expected {expected}, found {found}")
+    requested = f"{request.method} {request.url.path[:200]}"
+    response = problem_response(request.scope, code, f"expected {expected}, found {requested}")
     response.headers.update(headers)
     return response
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Answer every error of `app` with a problem; the request scope has what is left over."""
+    """Have every error of `app` answered with a problem; the request scope answers the others."""
     for kind in (XylemError, StoreError):
         app.add_exception_handler(kind, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)

@@ -1,4 +1,4 @@
-"""The server's HTTP/1.1 protocol, with bounds that uvicorn's lacks on what is not a body."""
+"""The HTTP/1.1 protocol of the server: uvicorn's, with bounds on all that is not a body."""
 
 import asyncio
 import logging
@@ -22,14 +22,15 @@ from xylem.base import Limits, Overloaded, log
 
 
 class JoinedWrites:
-    """The transport of one answer, which keeps its head until the
-    body comes: one system call, not two.
+    """The transport of one answer: it joins the head and the body, to save a system call.
 
-    Only where Content-Length says that a body follows at once; the head of a stream goes out by
-    itself. What uvicorn makes of streams is put right. One that begins before its request was read
-    would leave a client waiting that sends its body only when it is told to (RFC 9110, 10.1.1); and
-    a client of HTTP/1.0 does not know chunks (RFC 9112, 6.1): for it the end of the connection ends
-    the stream.
+    The head waits for the body only if Content-Length says that a body follows at once; the head of
+    a stream is sent by itself.
+
+    It also corrects what uvicorn writes for streams. If a stream begins before its request was
+    read, a client that sends its body only after 100 Continue would wait for ever (RFC 9110,
+    10.1.1): so that line is sent first. And a client of HTTP/1.0 does not know chunks (RFC 9112,
+    6.1): for it, the end of the connection ends the stream.
     """
 
     __slots__ = ("_cycle", "_head", "_is_awaited", "_is_begun", "_transport")
@@ -42,10 +43,10 @@ class JoinedWrites:
         self._is_begun = False
 
     def write(self, data: bytes) -> None:
-        """Write, or keep a head for the next call."""
+        """Write data, or keep a head until the next call."""
         cycle = self._cycle
         if not cycle.response_started:
-            self._is_awaited = False  # any more: this tells the client to go on
+            self._is_awaited = False  # this is 100 Continue: the client sends its body now
         elif not self._is_begun:
             self._is_begun = True
             if cycle.chunked_encoding is False and cycle.scope["method"] != "HEAD":
@@ -56,8 +57,8 @@ class JoinedWrites:
             elif cycle.chunked_encoding and self._is_awaited:
                 data = b"HTTP/1.1 100 Continue\r\n\r\n" + data
         elif cycle.chunked_encoding and self._knows_no_chunks():
-            size, _, rest = data.partition(b"\r\n")  # a chunk; the last one may be behind it
-            data = rest[: int(size, 16)] if size else b""
+            size, _, remainder = data.partition(b"\r\n")  # a chunk; the last one may follow
+            data = remainder[: int(size, 16)] if size else b""
         if self._head:
             data = self._head + data
             self._head = b""
@@ -67,7 +68,7 @@ class JoinedWrites:
         return self._cycle.scope["http_version"] == "1.0"
 
     def close(self) -> None:
-        """Write what is kept, and close."""
+        """Write the head that is kept, if any, and close the connection."""
         if self._head:
             self.write(b"")
         self._transport.close()
@@ -78,20 +79,20 @@ class JoinedWrites:
 
 
 _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
-"""The ASGI extensions of a request that has been received."""
+"""The ASGI extensions of a request whose body has been received."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Refuses a request whose head is too long, and closes a connection on which it takes too long.
+    """Refuses a request whose head is too long, and closes connections that take too long.
 
-    The bytes that count are those of the target and of the headers' names and values. A head that
-    never ends is cut off when it has come to the limit and one more read of the socket; so are
-    other bytes that bring no body: trailers (which are not kept), what frames chunks, and empty
-    lines between requests. After its answer a request may go on for as many bytes as a body may
-    have, and for as long; then its connection is closed.
+    The length of a head is that of the target and of the names and values of the headers. A head
+    that never ends is cut off at the limit plus one read of the socket. So are other bytes that are
+    no body: trailers (which are not kept), the framing of chunks, and empty lines between requests.
+    After the answer, the rest of a request may have as many bytes as a body, and take as long; then
+    its connection is closed.
 
-    While a client has not read what is written, no further request of it is begun. What it has not
-    read counts among the `answers` that are held for all clients.
+    While a client has not read its answers, no further request of it is begun. The bytes that it
+    has not read count among the `answers` that are held for all clients.
     """
 
     limits: Limits
@@ -102,18 +103,18 @@ class BoundedProtocol(HttpToolsProtocol):
     on_abort: Callable[[], None]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for the first request."""
+        """Begin to wait for the first request."""
         super().connection_made(transport)
-        # so that `pause_writing` tells of all that was not sent at once
+        # so `pause_writing` is called whenever something could not be sent at once
         transport.set_write_buffer_limits(0)
-        self._unread: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
         self._current: RequestResponseCycle | None = None
-        self._late: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
         self._in_head = True
         self._is_between = True
         self._n_begun = 0
         self._answered_at = 0.0
-        self._headers_given: list[tuple[bytes, bytes]] = []
+        self._default_headers: list[tuple[bytes, bytes]] = []
         self._headers_joined = b""
         self._bare_bytes = 0
         self._unwanted_bytes = 0
@@ -122,16 +123,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._close_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop all timers of the connection."""
         self._end_head()
         self._stop_waiting_for_reader()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Return whether to go on: a client that sends no more may
-        wait for answers to what it has sent.
+        """Return whether to keep the connection, although the client will send no more.
 
-        The connection ends with the last of them.
+        A client may wait for the answers to its requests. The connection ends with the last answer.
         """
         if not self._is_between or self.cycle is None or self.cycle.response_complete:
             return None
@@ -139,16 +139,15 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _end_after_answers(self) -> None:
-        """Let the connection end with the answer to the last request that came whole."""
+        """Let the connection end after the answer to the last whole request."""
         last = self.pipeline[0][0] if self.pipeline else self.cycle
         last.keep_alive = False
 
     def data_received(self, data: bytes) -> None:
-        """Hand received bytes to the parser, unless too many came
-        without the end of a head or any body.
+        """Pass bytes to the parser, unless too many came without the end of a head or a body.
 
-        Start to wait for the rest of a head that they leave open; most requests come in one piece,
-        and need no timer.
+        If they leave a head unfinished, start a timer for the rest of it. Most requests come in one
+        piece, and need no timer.
         """
         if self._is_refused:
             self._count_unwanted(len(data))
@@ -174,33 +173,33 @@ class BoundedProtocol(HttpToolsProtocol):
             and self.whole_request is not None
         ):
             self.whole_request.learn(data, cast(Scope, self.scope))
-        if self._late is None and (self._in_head or self._is_idle):
+        if self._head_timer is None and (self._in_head or self._is_idle):
             self._close_later()
 
     def _parse(self, data: bytes) -> None:
-        """Hand bytes to the parser; refuse what is no HTTP.
+        """Pass bytes to the parser, and answer 400 to what is not HTTP.
 
-        It stops behind a head that asks for another protocol, and takes what follows for that
-        protocol's. None is offered: such a head means what it means without that (RFC 9110, 7.8),
-        its body included.
+        The parser stops after a head that asks for another protocol, and takes the bytes that
+        follow for that protocol's. The server offers none: so the head is read again without that
+        request (RFC 9110, 7.8), and its body is an ordinary one.
         """
         self._unset_keepalive_if_required()
-        rest: bytes | memoryview = data
+        remainder: bytes | memoryview = data
         try:
-            while rest:
+            while remainder:
                 try:
-                    self.parser.feed_data(rest)
+                    self.parser.feed_data(remainder)
                     return
                 except httptools.HttpParserUpgrade as upgrade:
-                    rest = memoryview(rest)[upgrade.args[0] :]
+                    remainder = memoryview(remainder)[upgrade.args[0] :]
                     self._read_head_again()
         except httptools.HttpParserError:
             self.send_400_response("")
 
     def _read_head_again(self) -> None:
-        """Read the head that the parser stopped at without what asks for another protocol.
+        """Parse the head at which the parser stopped, without its request for another protocol.
 
-        Raises HttpParserError for CONNECT: what follows it is for a tunnel, and no request.
+        Raises HttpParserError for CONNECT: the bytes after it are for a tunnel, and are no request.
         """
         method = self.parser.get_method()
         version = self.parser.get_http_version().encode()
@@ -221,14 +220,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unwanted_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; of a trailer nothing."""
+        """Keep a header; ignore a trailer."""
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop waiting: the head is there.
+        """Stop the timer of the head.
 
-        Raises ValueError, for the parser, when it is too long.
+        Raises ValueError, for the parser, if the head is too long.
         """
         self._end_head()
         n_bytes = len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
@@ -236,13 +235,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_bytes = n_bytes
             raise ValueError(n_bytes)
         if self.parser.should_upgrade():
-            return  # it is read again
+            return  # the head is read again
         super().on_headers_complete()
         self._in_head = False
 
     def on_body(self, body: bytes) -> None:
-        """Hand on a part of a body; after the answer, count it, and
-        close the connection beyond the limit.
+        """Pass on a part of a body.
+
+        After the answer, count it instead, and close the connection beyond the limit.
         """
         self._bare_bytes = 0
         super().on_body(body)
@@ -250,40 +250,40 @@ class BoundedProtocol(HttpToolsProtocol):
             self._count_unwanted(len(body))
 
     def on_message_complete(self) -> None:
-        """Stop waiting: the request is there, which its app may want to know."""
+        """Stop the timer, and tell the app that the whole request has been received."""
         if self.parser.should_upgrade():
-            return  # only its head is, and it is read again
+            return  # only the head is complete, and it is read again
         self._end_head()
         super().on_message_complete()
         self._is_between = True
         self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
 
     def pause_writing(self) -> None:
-        """Wait for the client to read what is written, as long as for a
-        batch's least bytes; else give it up.
+        """Wait for the client to read `batch_bytes_min` bytes in `body_seconds_max` seconds.
 
-        A transport that is closed writes first what it still holds: a client that never reads would
-        keep the bytes, the descriptor and, at the end, the process.
+        A client that reads less is given up: its connection is aborted, not closed. A transport
+        that is closed first writes what it holds: a client that never reads would keep the bytes,
+        the descriptor and, at the end, the process.
         """
         super().pause_writing()
-        if self._unread is None:
+        if self._reader_timer is None:
             self._wait_for_reader()
         self._reader = SlowClient(self._n_read, self._give_up, self._is_answered)
         self.answers.waiting[self._reader] = self.loop.time()
         try:
             self.answers.hold(self._reader, self.transport.get_write_buffer_size())
-        except Overloaded:  # the transport, which calls this, is not to be ended meanwhile
+        except Overloaded:  # not now: the transport, which is the caller, must not end meanwhile
             self.loop.call_soon(self._give_up)
 
     def resume_writing(self) -> None:
-        """Go on: the client has read. Begin the request that waits for that."""
+        """Stop waiting, because the client has read, and begin the next request that waited."""
         super().resume_writing()
         self._stop_waiting_for_reader()
         if self.pipeline and self._is_answered() and not self.transport.is_closing():
             self._start_asgi_task(*self.pipeline.pop())
 
     def _is_answered(self) -> bool:
-        """Return whether the request that was begun last is answered, though perhaps not read."""
+        """Return whether the request that was begun last is answered, even if not read."""
         return self._current is None or self._current.response_complete
 
     def _n_read(self) -> int:
@@ -291,62 +291,67 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _wait_for_reader(self) -> None:
         seconds = self.limits.body_seconds_max
-        self._unread = self.loop.call_later(
+        self._reader_timer = self.loop.call_later(
             seconds, self._check_reader, unread_bytes(self.transport)
         )
 
     def _stop_waiting_for_reader(self) -> None:
-        if self._unread is not None:
+        if self._reader_timer is not None:
             self.answers.release(self._reader)
-            self._unread.cancel()
-            self._unread = None
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
-    def _check_reader(self, n_before: int) -> None:
-        """Wait on if the client has read enough; else end the
-        connection, and forget what was not read.
+    def _check_reader(self, n_unread: int) -> None:
+        """Wait again if the client has read enough; else give it up.
+
+        n_unread  the bytes that it had not read when the timer was started
         """
-        least = self.limits.batch_bytes_min
-        n_read = n_before - unread_bytes(self.transport)
-        if n_read >= least:
+        bytes_min = self.limits.batch_bytes_min
+        n_read = n_unread - unread_bytes(self.transport)
+        if n_read >= bytes_min:
             self._wait_for_reader()
             return
         within = f"within {self.limits.body_seconds_max:g} seconds"
         self._give_up(
-            f"expected the client to read {least} bytes of its answer {within}, found "
-            f"{n_read} of {n_before}"
+            f"expected the client to read {bytes_min} bytes of its answer {within}, found "
+            f"{n_read} of {n_unread}"
         )
 
     def _give_up(
-        self, detail: str = "expected room for unread answers, found none for the slowest"
+        self,
+        detail: str = "expected room for unread answers, found none: the slowest client is ended",
     ) -> None:
-        """End the connection, and forget what was not read."""
+        """Abort the connection, and drop the bytes that were not read."""
         log(logging.WARNING, "connection_aborted", detail=detail)
         self.on_abort()
         self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing was asked for the
-        time given, whole requests included.
+        """Close the connection if no request came in the time allowed.
+
+        Whole requests, which `_answer_whole` answers, count too, although uvicorn does not see
+        them.
         """
-        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
-            self._close_idle_after(left)
+        seconds_left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if seconds_left > 0:
+            self._close_idle_after(seconds_left)
         else:
             super().timeout_keep_alive_handler()
 
     def _answer_whole(self, answerer: WholeRequests, data: bytes) -> bool:
-        """Answer data that are one whole request, the parser not having seen a part
-        of any other.
+        """Answer data that are one whole request; return whether that was done.
+
+        Called only between requests: the parser has not seen a part of another one.
         """
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             return False
         if self.flow.write_paused or self.transport.is_closing():
             return False
-        answer = answerer.answer(data, self._given_headers())
+        answer = answerer.answer(data, self._default_header_bytes())
         if answer is None:
             return False
-        if self._late is not None:
+        if self._head_timer is not None:
             self._end_head()
         self._answered_at = self.loop.time()
         if self.timeout_keep_alive_task is None:
@@ -355,11 +360,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         return True
 
-    def _given_headers(self) -> bytes:
-        """Return the headers of every answer, as they are sent."""
+    def _default_header_bytes(self) -> bytes:
+        """Return the headers that every answer has, as bytes."""
         headers = self.server_state.default_headers
-        if headers is not self._headers_given:  # uvicorn makes new ones each second, for the date
-            self._headers_given = headers
+        if (
+            headers is not self._default_headers
+        ):  # uvicorn makes a new list each second, for the date
+            self._default_headers = headers
             self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
         return self._headers_joined
 
@@ -370,14 +377,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _is_idle(self) -> bool:
-        """Return whether no request is being answered, and no
-        timer of uvicorn's waits for the next.
-        """
+        """Return whether no request is being answered, and no timer of uvicorn waits for one."""
         is_done = self.cycle is None or self.cycle.response_complete
         return is_done and not self.pipeline and self.timeout_keep_alive_task is None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        if self.flow.write_paused:  # `resume_writing` begins it
+        if self.flow.write_paused:  # `resume_writing` begins the request
             self.flow.pause_reading()
             self.pipeline.append((cycle, app))
             return
@@ -386,10 +391,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:
-        """End the connection: with a problem, or after the answers to requests that came before.
+        """End the connection: with a problem, or after the answers to earlier requests.
 
-        The rest of what the client sends is read for a while and forgotten: a connection that is
-        closed with bytes unread is reset, and the client might never see the answer.
+        The rest of what the client sends is read for a while and dropped: a connection that is
+        closed with unread bytes is reset, and the client might never see the answer.
         """
         cycle = self.cycle
         is_in_body = not self._in_head and not self._is_between
@@ -405,26 +410,26 @@ class BoundedProtocol(HttpToolsProtocol):
         target = b"" if self._is_between else self.url
         status, headers, body = self.unparsed.refuse(target, self._head_bytes, sys.exception())
         end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
-        self.transport.write(STATUS_LINE[status] + self._given_headers() + headers + end)
+        self.transport.write(STATUS_LINE[status] + self._default_header_bytes() + headers + end)
         self.transport.write_eof()
         self._close_later()
 
     def _count_unwanted(self, n_bytes: int) -> None:
         """Count bytes that come after the answer, and close the connection beyond the limit."""
         self._unwanted_bytes += n_bytes
-        if self._late is None:
+        if self._head_timer is None:
             self._close_later()
         if self._unwanted_bytes > self.limits.body_bytes_max:
             self.transport.close()
 
     def _close_later(self) -> None:
-        self._late = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)
+        self._head_timer = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)
 
     def _end_head(self) -> None:
         self._bare_bytes = 0
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 def bounded_protocol(
@@ -434,10 +439,11 @@ def bounded_protocol(
     whole_request: WholeRequests | None,
     on_abort: Callable[[], None],
 ) -> type[Any]:
-    """Return the protocol class with these limits; uvicorn makes its own instances.
+    """Return the protocol class with these limits, of which uvicorn makes the instances.
 
     answers        clients that have not read their answers
-    whole_request  answers requests from their bytes; None: routes answer them all
+    unparsed       makes the answers to requests that cannot be parsed
+    whole_request  answers whole requests from their bytes; None: routes answer all requests
     on_abort       called when a connection was ended because its client did not read
     """
     members = {

@@ -1,4 +1,4 @@
-"""What is noted of each answered request: its id, its log line, its figures and its span."""
+"""Record each answered request: its id, its log line, its figures and its span."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from itertools import count
 from time import perf_counter_ns, time_ns
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from xylem.api.door.admission import ALWAYS, PROBES
 from xylem.api.door.heads import RequestHeaders
@@ -16,62 +16,77 @@ from xylem.api.door.metrics import SECONDS, Metrics, Series, Timing
 from xylem.api.door.request_timings import EndedRequest, shape_of
 from xylem.base import (
     EndedTrace,
-    Noted,
     Request,
     SpanShape,
+    StageInterval,
     StageTimings,
     Stretch,
     Trace,
     Tracer,
+    encode_fields,
     log_requests,
-    said_of,
     without_secrets,
 )
 
 SETTLE_SECONDS = 0.002
-"""For so long requests that were answered wait to be counted and logged: what is done for several
-at once costs a fraction of what it does for each, between answers that leave nothing of it in the
-caches.
+"""How long answered requests wait to be counted and logged.
+
+To settle several at once costs a fraction of what it costs for each: between two answers, nothing
+of that code is left in the processor's caches.
 """
 
 _FORGOTTEN_NS = 1_000_000_000
-"""When one waits for longer, the event loop that was to settle it has ended: the next
-asks its own.
+"""The longest time that requests wait for `settle`, in nanoseconds.
+
+After it, the event loop that should have settled them must have ended: the next request schedules
+`settle` in its own loop.
 """
 
 new_request_id: Callable[[], str] = map(f"{os.urandom(8).hex()}%08x".__mod__, count(1)).__next__
-"""Returns an id that no other request has; without a function of
-Python's, which each request would call.
+"""Returns an id that no other request has.
+
+It is not a Python function, because each request would pay for its call.
 """
 
 
 class RequestOutcome(NamedTuple):
-    """What is noted of requests that ended alike: where they count, what is logged.
+    """The record of all requests that ended alike.
 
-    shape  of the span; None: there is none
+    timing      where they are counted
+    log_fields  the fields of their log lines, as JSON
+    code        the code of their problem; None: they had none
+    level       the level of their log lines
+    shape       the common part of their spans; None: they have no spans
     """
 
     timing: Timing
-    said: bytes
+    log_fields: bytes
     code: str | None
     level: int
     shape: SpanShape | None
 
 
+_Recorded: TypeAlias = tuple[
+    int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[StageInterval]
+]
+"""A recorded request: its end, id, outcome, begin, span, and the times of its stages.
+
+The times of a sampled request are stretches for its span; of another one, intervals to count.
+"""
+
+
 class RequestLog:
     """Counts, logs and traces answered requests, several at once. Event loop only.
 
-    access_log  whether each is logged; all are counted
-    tracer      what sends the spans of those that are sampled; None: traces are off
+    access_log  whether each request is logged; all are counted
+    tracer      sends the spans of sampled requests; None: there are no traces
     """
 
     def __init__(self, metrics: Metrics, access_log: bool, tracer: Tracer | None = None) -> None:
         self.metrics = metrics
         self.tracer = tracer
         self._access_log = access_log
-        self._ended: list[
-            tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Stretch], Sequence[Noted]]
-        ] = []
+        self._ended: list[_Recorded] = []
         self._settled_by = 0
         metrics.settle = self.settle
 
@@ -83,34 +98,33 @@ class RequestLog:
         trace: Trace | None = None,
         stages: StageTimings | None = None,
     ) -> None:
-        """Note a request that is answered now, to be settled in a
-        moment, with those that follow it.
+        """Record a request that has just been answered; it is settled soon, together with others.
 
         began   when it began, by `perf_counter_ns`
-        trace   which tells of it, and whose id its log line has
-        stages  its stages, which begin anew
+        trace   its span, whose trace id is in its log line
+        stages  the times of its stages, which this call clears
         """
-        told: Sequence[Stretch] = ()
-        noted: Sequence[Noted] = ()
+        stretches: Sequence[Stretch] = ()
+        intervals: Sequence[StageInterval] = ()
         if stages is not None:
             if stages.is_traced:
                 self.metrics.stages.count(stages)
-                told = stages.drain_stages()
-            elif stages.noted:
-                noted = stages.noted
-                stages.noted = []
+                stretches = stages.drain_stages()
+            elif stages.intervals:
+                intervals = stages.intervals
+                stages.intervals = []
         now = perf_counter_ns()
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_NS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
-        self._ended.append((now, request_id, outcome, began, trace, told, noted))
+        self._ended.append((now, request_id, outcome, began, trace, stretches, intervals))
 
-    def begin(self, own: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
-        """Return the id of a request, which it may bring, and its span, which probes never have."""
-        request_id = new_request_id() if own.request_id is None else own.request_id.decode()
+    def begin(self, headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
+        """Return the request's id, which the client may give, and span; no span for ALWAYS."""
+        request_id = new_request_id() if headers.request_id is None else headers.request_id.decode()
         if self.tracer is None or path in ALWAYS:
             return request_id, None
-        return request_id, self.tracer.begin(own.traceparent, own.tracestate)
+        return request_id, self.tracer.begin(headers.traceparent, headers.tracestate)
 
     def end(
         self,
@@ -120,34 +134,34 @@ class RequestLog:
         trace: Trace | None,
         stages: StageTimings,
     ) -> None:
-        """Note a request as `record` does, that ended in a way of its own."""
+        """Record a request as `record` does; its RequestOutcome is made from `ended`."""
         self.record(
             request_id, self.outcome(ended, is_traced=stages.is_traced), began, trace, stages
         )
 
     def settle(self) -> None:
-        """Count, log and trace what was noted."""
-        noted = self._ended
+        """Count, log and trace the requests that were recorded."""
+        ended_requests = self._ended
         self._ended = []
         self._settled_by = 0
-        since = time_ns() - perf_counter_ns()
+        clock_offset = time_ns() - perf_counter_ns()
         tracer = self.tracer
         lines = []
-        for ended, request_id, outcome, began, trace, told, stages in noted:
-            if stages:
-                self.metrics.stages.count_all(stages)
+        for ended, request_id, outcome, began, trace, stretches, intervals in ended_requests:
+            if intervals:
+                self.metrics.stages.count_all(intervals)
             seconds = 1e-9 * (ended - began)
-            at = 1e-9 * (ended + since)
-            said = outcome.said
+            end_time = 1e-9 * (ended + clock_offset)
+            log_fields = outcome.log_fields
             place = bisect_left(SECONDS, seconds)
             outcome.timing.counts[place] += 1
             outcome.timing.seconds += seconds
             if outcome.code is not None:
                 self.metrics.errors[outcome.code] += 1
             if trace is not None:
-                said = b'%b,"trace_id":"%b"' % (said, trace.id.encode())
+                log_fields = b'%b,"trace_id":"%b"' % (log_fields, trace.id.encode())
                 if tracer is not None and outcome.shape is not None and trace.span_id:
-                    outcome.timing.exemplars[place] = trace, seconds, at
+                    outcome.timing.exemplars[place] = trace, seconds, end_time
                     tracer.send(
                         EndedTrace(
                             trace=trace,
@@ -155,31 +169,29 @@ class RequestLog:
                             request_id=request_id,
                             began=began,
                             ended=ended,
-                            since=since,
-                            stretches=told,
+                            clock_offset=clock_offset,
+                            stretches=stretches,
                         )
                     )
             if self._access_log:
-                lines.append(Request(at, request_id, said, seconds, outcome.level))
+                lines.append(Request(end_time, request_id, log_fields, seconds, outcome.level))
         if lines:
             log_requests(lines)
 
     def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
-        """Return what is noted of requests that ended so;
-        `is_traced`: of those that have a span, too.
-        """
-        method, route, path, status, code, by, key = ended
-        more = {} if by is None else by._asdict()
-        more |= {} if key is None else {"key": key}
-        said = said_of(
+        """Return what is recorded of requests that ended so; `is_traced`: they have spans."""
+        method, route, path, status, code, version, key = ended
+        extra_fields = {} if version is None else version._asdict()
+        extra_fields |= {} if key is None else {"key": key}
+        fields = encode_fields(
             method=method,
             route=route,
             path=without_secrets(path[:256]),
             status=status,
             code=code,
-            **more,
+            **extra_fields,
         )
-        model, number = ("", "") if by is None else (by.model, str(by.version))
+        model, number = ("", "") if version is None else (version.model, str(version.version))
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
         timing = self.metrics.timing(Series(route, status, model, number))
-        return RequestOutcome(timing, said, code, level, shape_of(ended) if is_traced else None)
+        return RequestOutcome(timing, fields, code, level, shape_of(ended) if is_traced else None)

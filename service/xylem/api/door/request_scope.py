@@ -1,4 +1,4 @@
-"""The outside of every request: id, admission, body, log line, figures, the answer to an error."""
+"""The outermost layer of every request: id, admission, body, log line, figures, and errors."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ _ANSWER_HEADERS = [
 
 
 def cors_options(settings: Settings) -> dict[str, Any] | None:
-    """Return the named arguments of `Cors`; None where `XYLEM_CORS_ORIGINS` is not set.
+    """Return the arguments of `Cors`; None if `XYLEM_CORS_ORIGINS` is not set.
 
-    Credentials are never allowed, so `*` may be: the service knows no cookies, and a key is sent in
-    a header that the page's script sets itself.
+    Credentials are never allowed, so `*` can be: the service has no cookies, and a key is sent in a
+    header that the page's script sets itself.
     """
     if not settings.cors_origins:
         return None
@@ -86,29 +86,29 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
 
 
 class Cors(CORSMiddleware):
-    """Starlette's middleware; what it refuses is a problem, as all that is refused."""
+    """Starlette's CORS middleware, which here answers refused requests with a problem."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        """Return the answer to the question whether a page may send a request.
+        """Return the answer to a preflight request: whether a page may send a request.
 
         Raises CorsRefused.
         """
         answer = super().preflight_response(request_headers)
         if answer.status_code != 200:
-            found = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
+            reason = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
             expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
-            taken = ", ".join(self.allow_headers)
+            allowed_headers = ", ".join(self.allow_headers)
             raise CorsRefused(
-                f"CORS: expected {expected}, headers of {taken}, found another: {found}"
+                f"CORS: expected {expected}, headers of {allowed_headers}, found another: {reason}"
             )
         return answer
 
 
 class RequestScope:
-    """ASGI middleware around everything else.
+    """ASGI middleware around all other parts of the app.
 
-    cors       the options of `Cors`, whose headers answers to errors have too; None: there is no
-               CORS
+    cors       the arguments of `Cors`, which adds its headers to errors, too; None: no CORS
+    root_path  the prefix of a proxy
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class RequestScope:
         if root_path:
             scope["path"] = inner_path(scope["path"], root_path)
             scope["root_path"] = root_path
-        if method == "HEAD":  # what GET answers, whose body the server leaves out
+        if method == "HEAD":  # answered as GET is; the server leaves out the body
             scope = {**scope, "method": "GET"}
-        scope[OWN] = own = headers_of(scope["headers"])
-        scope["request_id"], trace = self._requests.begin(own, scope["path"])
+        scope[OWN] = request_headers = headers_of(scope["headers"])
+        scope["request_id"], trace = self._requests.begin(request_headers, scope["path"])
         if trace is not None:
             scope[TRACE] = trace
         scope[TIMINGS] = StageTimings(is_traced=trace is not None and trace.span_id != 0)
@@ -160,7 +160,7 @@ class RequestScope:
             app = PackedAnswer(self._app) if takes_gzip else self._app
             await app(scope, receive, guard.send)
         except ClientDisconnect:
-            guard.status = 499  # as others log that the client left before the answer
+            guard.status = 499  # as other servers log that the client closed the connection
         except Exception as error:
             await self._answer_error(scope, guard, error)
         finally:
@@ -181,17 +181,18 @@ class RequestScope:
             path=scope["path"],
             status=status,
             code=code,
-            by=scope.get(ANSWERED_BY),
+            answered_by=scope.get(ANSWERED_BY),
             key=key,
         )
         self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[TIMINGS])
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
-        """Answer with the error's problem; raise it again,
-        logged, when an answer has begun already.
+        """Answer with the error's problem.
+
+        If the answer has begun already, log the error and raise it again.
         """
-        foreseen = isinstance(error, XylemError | StoreError)
-        if not foreseen or guard.status:
+        is_expected = isinstance(error, XylemError | StoreError)
+        if not is_expected or guard.status:
             log(
                 logging.ERROR,
                 "failure",
@@ -201,7 +202,7 @@ class RequestScope:
             )
         if guard.status:
             raise error
-        if foreseen:
+        if is_expected:
             answer = error_response(scope, error)
         else:
             scope["error_code"] = "internal-error"
@@ -210,29 +211,27 @@ class RequestScope:
         if self._cors is None:
             await answer(scope, guard.receive, guard.send)
         else:
-            named = Headers(scope=scope)
+            request_headers = Headers(scope=scope)
             await Cors(answer, **self._cors).simple_response(
-                scope, guard.receive, guard.send, named
+                scope, guard.receive, guard.send, request_headers
             )
 
 
 LINGER_SECONDS = 1.0
 UNREAD_BYTES_MAX = 64 << 10
-"""An unread body of up to this size does not close its connection: most likely it has
-come already.
-"""
+"""An unread body of up to this size does not close the connection: most likely it has come."""
 
 
 class BodyGuard:
-    """Counts the bytes of a request's body on their way in, and completes the head of the answer.
+    """Counts the bytes of a request's body, and completes the head of the answer.
 
-    A body that is held whole counts among all such bodies until its request ends: an error's
-    traceback may keep it until then. While it is waited for, it may be given up because others need
-    the room.
+    A body that is held whole counts among all such bodies until its request ends, because the
+    traceback of an error may keep it until then. While the rest of it is awaited, the request may
+    be given up if others need the room.
 
-    bytes_max  the most that the body may have; None: it is never held whole, and has no limit
+    bytes_max  the most bytes that the body may have; None: it is never held whole, and has no limit
     sender     the client, as one of those whose bodies are held
-    status     the answer's status; 0 until it begins
+    status     the answer's status; 0 until the answer begins
     """
 
     _timeout: asyncio.Timeout
@@ -251,36 +250,38 @@ class BodyGuard:
             if name == b"content-length":
                 self._declared = int(value)
             elif name == b"transfer-encoding":
-                self._declared = None  # it is left open
+                self._declared = None  # the length is not known
         self._unread = self._declared != 0
         self._linger = False
         self.status = 0
 
     def check_head(self) -> None:
-        """Raise what is wrong with the head: Host (RFC 9112, 3.2),
-        codings (6.1), a body beyond the limit.
+        """Check the head: Host (RFC 9112, 3.2), Transfer-Encoding (6.1), and the declared length.
+
+        Raises BadHead, UnsupportedEncoding and BodyTooLarge.
         """
         n_hosts = 0
         for name, value in self._scope["headers"]:
             if name == b"host":
                 n_hosts += 1
             elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-                found = ascii(value.decode("latin-1"))[:100]
-                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {found}")
+                coding = ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {coding}")
         if n_hosts > 1 or (n_hosts == 0 and self._scope["http_version"] == "1.1"):
             raise BadHead(f"expected one Host header, found {n_hosts or 'none'}")
         self._check_bytes(self._declared or 0)
 
     async def receive(self) -> Message:
-        """Return the next message; raise BodyTooLarge once the bytes are more than the limit.
+        """Return the next ASGI message.
 
-        Of a body that is held whole: BodyTimeout when it does not come in time, and Overloaded when
-        there is no room for it.
+        Raises BodyTooLarge once the bytes are more than the limit. For a body that is held whole,
+        also raises BodyTimeout if it does not come in time, and Overloaded if there is no room for
+        it.
         """
         is_whole = self.bytes_max is not None
         if is_whole and self._unread and BODY_IS_HERE not in self._scope.get("extensions", ()):
             message = await self._wait()
-        else:  # a timer costs more than to receive what does not wait
+        else:  # no timer: it would cost more than to receive a body that is here
             message = await self._receive()
         if message["type"] == "http.request":
             body: bytes = message.get("body", b"")
@@ -294,7 +295,7 @@ class BodyGuard:
         return message
 
     async def _wait(self) -> Message:
-        """Return the next message of a body that has not come whole."""
+        """Return the next message of a body of which a part is still to come."""
         waiting = self._admission.bodies.waiting
         seconds = self._admission.limits.body_seconds_max
         began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
@@ -306,14 +307,14 @@ class BodyGuard:
                 raise BodyTimeout(f"expected the whole body within {seconds:g} seconds") from None
         if self._is_given_up:
             raise Overloaded(
-                "expected room for a body that comes as slowly, found too many faster ones"
+                "expected room for more bytes of bodies, found none: this one comes the slowest"
             )
         return message
 
     def _give_up(self) -> None:
-        """Let `_wait` refuse the request."""
+        """Make `_wait` refuse the request."""
         self._is_given_up = True
-        with contextlib.suppress(RuntimeError):  # its time has just ended
+        with contextlib.suppress(RuntimeError):  # the timeout has just ended by itself
             self._timeout.reschedule(0)
 
     def hold(self, n_bytes: int) -> None:
@@ -332,15 +333,17 @@ class BodyGuard:
 
     def _check_bytes(self, n_bytes: int) -> None:
         if self.bytes_max is not None and n_bytes > self.bytes_max:
-            most = self.bytes_max
-            raise BodyTooLarge(f"expected at most {most} bytes (limit body_bytes_max), found more")
+            bytes_max = self.bytes_max
+            raise BodyTooLarge(
+                f"expected at most {bytes_max} bytes (limit body_bytes_max), found more"
+            )
 
     def _begin(self, message: Message) -> Message:
-        """Return the answer's head with what every answer has."""
+        """Return the head of the answer with the headers that every answer has."""
         self.status = status = message["status"]
         is_long = self._declared is None or self._declared > UNREAD_BYTES_MAX
         is_cut = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
-        # whoever lingers has a place, and an error that keeps its body: others may need both
+        # a request that lingers keeps its place, and its error keeps the body: others may need both
         has_room = self._admission.n_free > self._admission.limits.requests_max // 2
         self._linger = is_cut and has_room and not self._is_given_up
         headers = [*message["headers"], (b"x-request-id", self._scope["request_id"].encode())]
@@ -349,7 +352,7 @@ class BodyGuard:
         return {"type": "http.response.start", "status": status, "headers": headers}
 
     async def _read_on(self) -> None:
-        """Read and forget for a while, until the body or the connection ends."""
+        """Read and drop the rest of the body for a while, or until the connection ends."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 while (await self._receive()).get("more_body", False):
@@ -357,9 +360,7 @@ class BodyGuard:
 
 
 class UnparsedRequests:
-    """Makes the last answer of a connection whose bytes are no
-    HTTP, or the head of which is too long.
-    """
+    """Makes the last answer of a connection whose bytes are not HTTP, or whose head is too long."""
 
     def __init__(self, requests: RequestLog, head_bytes_max: int, root_path: str = "") -> None:
         self._requests = requests
@@ -369,11 +370,13 @@ class UnparsedRequests:
     def refuse(
         self, target: bytes, n_head_bytes: int, fault: BaseException | None
     ) -> tuple[int, bytes, bytes]:
-        """Return the status, the headers and the body of the answer; all
-        but Date and Connection are there.
+        """Return the status, the headers and the body of the answer.
+
+        Only Date and Connection are left out of the headers.
 
         target        what has been read of the request's target
-        n_head_bytes  how long the head was found to be; 0: not too long
+        n_head_bytes  the length of the head, if it is too long; else 0
+        fault         the error of the parser
         """
         path = target.partition(b"?")[0][:256].decode("latin-1")
         root_path = self._root_path
@@ -389,14 +392,14 @@ class UnparsedRequests:
             )
             error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
         else:
-            found = "found bytes that are none" if fault is None else f"found: {fault}"
-            error = BadHead(f"expected a request of HTTP/1.1, {found}")
+            fault_text = "found bytes that are none" if fault is None else f"found: {fault}"
+            error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
         answer = error_response(scope, error)
         ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
         self._requests.end(request_id, ended, perf_counter_ns(), None, StageTimings())
-        named = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
+        answer_headers = [*answer.raw_headers, (b"x-request-id", request_id.encode())]
         return (
             answer.status_code,
-            b"".join([b"%b: %b\r\n" % header for header in named]),
+            b"".join([b"%b: %b\r\n" % header for header in answer_headers]),
             bytes(answer.body),
         )

@@ -1,6 +1,4 @@
-"""What is kept of a request for figures, log lines and traces: its
-stages, its span, and how it ended.
-"""
+"""Data of a request for figures, log lines and traces: its stages, its span, and how it ended."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,14 +8,14 @@ from starlette.types import Scope
 from xylem.base import SpanShape, StageTimes, StageTimings, Trace, without_secrets
 
 TIMINGS = "xylem.stages"
-"""The key of a request's scope under which its timings are."""
+"""The key of a request's ASGI scope under which its timings are."""
 
 TRACE = "xylem.trace"
-"""That under which its span is, if it has one."""
+"""The key of a request's ASGI scope under which its span is, if it has one."""
 
 
 def timings_of(scope: Scope) -> StageTimings:
-    """Return the timings of a request, which begin anew now."""
+    """Return the timings of a request, whose next stage begins now."""
     timings: StageTimings = scope.setdefault(TIMINGS, StageTimings())
     timings.begin()
     return timings
@@ -26,37 +24,36 @@ def timings_of(scope: Scope) -> StageTimings:
 def timings_of_block(
     scope: Scope, stages: StageTimes
 ) -> tuple[StageTimings, Callable[[object], None]]:
-    """Return timings for a block of a stream, and what counts them when it is answered.
+    """Return timings for one block of a stream, and a function that counts them.
 
-    Event loop only.
+    The function is to be called when the block is answered. Event loop only.
     """
-    whole: StageTimings = scope.setdefault(TIMINGS, StageTimings())
-    timings = StageTimings(is_traced=whole.is_traced)
+    request_timings: StageTimings = scope.setdefault(TIMINGS, StageTimings())
+    timings = StageTimings(is_traced=request_timings.is_traced)
 
     def count(_: object) -> None:
         stages.count(timings)
-        whole.add(timings)
+        request_timings.add(timings)
 
     return timings, count
 
 
 def trace_id_of(scope: Scope) -> dict[str, str]:
-    """Return the field of a log line that says which trace a
-    request belongs to; empty: to none known.
-    """
+    """Return the field `trace_id` of a request's log lines; empty if it has no trace."""
     trace: Trace | None = scope.get(TRACE)
     return {} if trace is None else {"trace_id": trace.id}
 
 
 def span_of(scope: Scope) -> str | None:
-    """Return the span of a request as others continue it, a `traceparent`; None: it has none."""
+    """Return the span of a request as a `traceparent`, for others to continue it; None: no span."""
     trace: Trace | None = scope.get(TRACE)
     return None if trace is None else trace.traceparent
 
 
 class AnsweredBy(NamedTuple):
-    """Which version a request was answered by, and the alias that it
-    was named by; None: by its number.
+    """The version that answered a request.
+
+    alias  the alias by which the request named it; None: it named the version by its number
     """
 
     model: str
@@ -65,15 +62,16 @@ class AnsweredBy(NamedTuple):
 
 
 ANSWERED_BY = "xylem.answered_by"
-"""The key of a request's scope under which a route leaves which version answers it."""
+"""The key of a request's ASGI scope under which a route puts the version that answers it."""
 
 
 class EndedRequest(NamedTuple):
-    """What became of a request.
+    """How a request ended.
 
-    code   that of a problem; None: it had none
-    by     the version that answered, or refused; None: the request named none
-    key    the id of the key that let it pass; None: it needed none, or had none that does
+    code         the code of its problem; None: it had none
+    answered_by  the version that answered, or refused; None: the request named no version
+    key          the id of the key with which it was allowed; None: it needed no key, or had no
+                 valid one
     """
 
     method: str
@@ -81,23 +79,23 @@ class EndedRequest(NamedTuple):
     path: str
     status: int
     code: str | None
-    by: AnsweredBy | None = None
+    answered_by: AnsweredBy | None = None
     key: str | None = None
 
 
 def shape_of(ended: EndedRequest) -> SpanShape:
-    """Return what the spans of requests have in common that end alike."""
-    method, route, path, status, code, by, _ = ended
+    """Return the common part of the spans of all requests that ended alike."""
+    method, route, path, status, code, answered_by, _ = ended
     attributes: list[tuple[str, str | int]] = [
         ("http.request.method", method),
         ("http.route", route),
         ("url.path", without_secrets(path[:256])),
         ("http.response.status_code", status),
     ]
-    if by is not None:
-        attributes += [("xylem.model", by.model), ("xylem.version", by.version)]
-        if by.alias is not None:
-            attributes.append(("xylem.alias", by.alias))
+    if answered_by is not None:
+        attributes += [("xylem.model", answered_by.model), ("xylem.version", answered_by.version)]
+        if answered_by.alias is not None:
+            attributes.append(("xylem.alias", answered_by.alias))
     if code is not None:
         attributes.append(("xylem.code", code))
     fault = code or str(status) if status >= 500 else None  # OpenTelemetry, HTTP spans

@@ -1,4 +1,4 @@
-"""Answers of JSON, and streams: of what threads make, and such that say when they are over."""
+"""Responses: JSON, answers with an ETag, and streams."""
 
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -13,7 +13,10 @@ _JSON = b"content-type", b"application/json"
 
 
 class RawResponse(Response):
-    """A 200 of headers and a body, made without a look at headers that could be given."""
+    """A response with status 200, a body, and exactly these headers and the length of the body.
+
+    Faster than Starlette's own, which looks for the headers that it would add.
+    """
 
     def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = (_JSON,)) -> None:
         self.status_code = 200
@@ -23,22 +26,26 @@ class RawResponse(Response):
 
 
 def json_response(value: object) -> Response:
-    """Return the 200 that answers with `value`."""
+    """Return the response with status 200 whose body is `value` as JSON."""
     return RawResponse(dump(value))
 
 
 def etag_of(content: bytes) -> str:
-    """Return the tag of what may be sent packed or not: a weak one, for their bytes differ."""
+    """Return the ETag of content that may be sent packed or not.
+
+    It is a weak one, because the two have different bytes.
+    """
     return f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-def unless_known(request: Request, answer: Response, etag: str) -> Response:
-    """Return a 200 with its tag, or the 304 for a client that has
-    what the tag says (RFC 9110, 13.1.2).
+def unless_cached(request: Request, answer: Response, etag: str) -> Response:
+    """Return the answer with its ETag, or with status 304 if the client has this version.
+
+    RFC 9110, 13.1.2: the client tells the tags that it has in If-None-Match.
     """
     answer.headers.update({"etag": etag, "cache-control": "no-cache", "vary": "Accept-Encoding"})
-    known = request.headers.get("if-none-match", "").replace("W/", "").split(",")
-    if etag.removeprefix("W/") in map(str.strip, known) or known == ["*"]:
+    cached_tags = request.headers.get("if-none-match", "").replace("W/", "").split(",")
+    if etag.removeprefix("W/") in map(str.strip, cached_tags) or cached_tags == ["*"]:
         answer.status_code = 304
         answer.body = b""
         del answer.headers["content-length"], answer.headers["content-type"]
@@ -46,9 +53,10 @@ def unless_known(request: Request, answer: Response, etag: str) -> Response:
 
 
 class ClosingStream(StreamingResponse):
-    """A streamed answer that says when it is over, also if nobody asks for its first byte.
+    """A streamed answer that calls `on_end` when it is over, even if no byte of it was requested.
 
-    An asynchronous generator's own `finally` is no place for that: one that was not begun has none.
+    The `finally` of an asynchronous generator would not do: one that was never started does not run
+    it.
     """
 
     def __init__(
@@ -75,10 +83,10 @@ async def stream_of(
     media: str,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Return the answer that is sent in pieces, none of them empty.
+    """Return an answer that is sent in pieces, none of them empty.
 
-    run  makes a piece elsewhere, by a function and its arguments; the first one before the answer
-         begins: it may be a refusal
+    run  calls a function with its arguments in a thread; the first piece is made before the answer
+         begins, because that may raise an error
     """
     first = await run(next, pieces, b"")
 

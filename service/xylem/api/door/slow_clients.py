@@ -1,8 +1,8 @@
-"""Clients that the server waits for, and the bytes that it holds
-meanwhile: of bodies, and of answers.
+"""Clients that the server waits for, and the bytes that it holds for them: bodies and answers.
 
-Each kind has a budget of bytes for all clients together. When there is no room, the slowest client
-is given up, not the one that comes: so clients that hardly move cannot keep others out.
+Each of the two kinds has a budget of bytes for all clients together. If there is no room, the
+slowest client is given up, not the one that comes: so clients that hardly move any bytes cannot
+keep others out.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from xylem.base import Overloaded
 
 HEAD_START = 64 << 10
-"""Bytes that count as moved when a client begins: who has just come is not slow yet."""
+"""Bytes that are added to what each client has moved: so new clients do not seem slow."""
 
 
 @dataclass(slots=True, eq=False)
 class SlowClient:
-    """A client that sends a body, or reads an answer.
+    """A client that is sending a body, or reading an answer.
 
-    n_moved      returns how many bytes the client has moved since it is waited for
+    n_moved      returns how many bytes the client has moved since the server waits for it
     give_up      called when there is no room for it
     is_answered  returns whether its request is in flight only because the client has not read the
                  answer
@@ -37,12 +37,11 @@ class SlowClient:
 
 
 class SlowClients:
-    """The clients of one kind that are waited for, and what is held for
-    all of that kind. Event loop only.
+    """The clients of one kind that the server waits for, and the bytes held. Event loop only.
 
     bytes_max  the most bytes that may be held; `limit` is the name of that limit
-    n_bytes    those that are held, also for clients that are no longer waited for
-    waiting    since when each client is waited for, by the event loop's time
+    n_bytes    the bytes that are held, also for clients that the server does not wait for any more
+    waiting    since when the server waits for each client, by the event loop's time
     """
 
     def __init__(self, bytes_max: int, limit: str) -> None:
@@ -52,10 +51,9 @@ class SlowClients:
         self.waiting: dict[SlowClient, float] = {}
 
     def hold(self, client: SlowClient, n_bytes: int) -> None:
-        """Hold so many bytes more for a client. While there is no
-        room, the slowest client is given up.
+        """Hold `n_bytes` more for a client. While there is no room, give up the slowest client.
 
-        Raises Overloaded if that is this one, or none is waited for.
+        Raises Overloaded if the slowest client is this one, or the server waits for no other.
         """
         while self.n_bytes + n_bytes > self._bytes_max:
             if not self.give_up_slowest(client):
@@ -65,8 +63,9 @@ class SlowClients:
         self.n_bytes += n_bytes
 
     def give_up_slowest(self, client: SlowClient | None = None) -> bool:
-        """Give up the client that moved the fewest bytes a second;
-        return whether there is one but this.
+        """Give up the client that moved the fewest bytes a second.
+
+        Returns whether one was given up; not if it is `client`, or the server waits for none.
         """
         now = asyncio.get_running_loop().time()
         slowest = min(
@@ -90,10 +89,11 @@ class SlowClients:
 
 
 def unread_bytes(transport: asyncio.Transport) -> int:
-    """Return how many written bytes the client has not received: the transport's and
-    the system's.
+    """Return how many written bytes the client has not received.
+
+    They are those in the transport's buffer and in the system's.
     """
     n_sent = array("i", [0])
-    with contextlib.suppress(OSError):  # no such call for this kind of connection
+    with contextlib.suppress(OSError):  # this kind of connection does not have the call
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
     return transport.get_write_buffer_size() + n_sent[0]

@@ -1,8 +1,8 @@
-"""Lines in, lines out, both streamed, in memory that does not grow with them.
+"""Streams of lines: read and answered at the same time, in memory that does not grow with them.
 
-Three tasks a request: one reads lines ahead, one begins to answer blocks of them, one writes the
-answers in order. While a block is worked on the next one fills, so that blocks are small when lines
-trickle in and large when they pour.
+Each request has three tasks: one reads lines ahead, one begins to answer blocks of them, and one
+writes the answers in order. While one block is answered, the next one fills: so blocks are small
+when few lines come, and large when many come.
 """
 
 import asyncio
@@ -24,11 +24,12 @@ from xylem.serving import Answered, LineBlock, describe_error, dump_line, log_un
 
 
 class LineReader:
-    """Splits a streamed body into lines while earlier ones are worked
-    on; drops a byte order mark in front.
+    """Splits a streamed body into lines while earlier lines are answered.
 
-    It holds at most `block_bytes_max` bytes and what one more message brings. Ask for `take` in one
-    task and run `read` in another.
+    It drops a byte order mark at the beginning. It holds at most `block_bytes_max` bytes and one
+    more message. Call `take` in one task, and `read` in another.
+
+    rows_max  the most lines of a block
     """
 
     def __init__(self, receive: Receive, limits: Limits, rows_max: int) -> None:
@@ -38,33 +39,33 @@ class LineReader:
         self._waiting: list[bytes | None] = []
         self._bytes = 0
         self._taken = 0
-        self._rest = bytearray()
+        self._partial_line = bytearray()
         self._skipping = False
         self._begun = False
         self._ended = False
         self._changed = asyncio.Condition()
         self.fault: BadInput | None = None
-        """What ended the body before its end."""
+        """Why the body ended early; None: it did not."""
 
     async def read(self) -> None:
         """Read the body to its end.
 
-        Raises ClientDisconnect. A body that brings too little in the time that it is waited for,
-        which is not all the time, ends with a `fault`; so does one that cannot be unpacked.
+        Raises ClientDisconnect. A body that brings too few bytes in the time that the server waits
+        for it ends with a `fault`; so does one that cannot be unpacked.
         """
         try:
-            async for chunk, more in paced(self._receive, self._limits):
+            async for chunk, has_more in paced(self._receive, self._limits):
                 self._split(chunk)
-                if not more and (self._rest or self._skipping):
+                if not has_more and (self._partial_line or self._skipping):
                     self._end_line()
                 async with self._changed:
                     self._changed.notify_all()
                     await self._changed.wait_for(self._has_room)
         except TimeoutError as slow:
-            least = self._limits.batch_bytes_min
+            bytes_min = self._limits.batch_bytes_min
             seconds = self._limits.body_seconds_max
             self.fault = BodyTimeout(
-                f"expected {least} bytes of the body (limit batch_bytes_min), or its end, "
+                f"expected {bytes_min} bytes of the body (limit batch_bytes_min), or its end, "
                 f"within {seconds:g} "
                 f"seconds, found {slow.args[0]}"
             )
@@ -75,8 +76,9 @@ class LineReader:
             self._changed.notify_all()
 
     async def take(self) -> LineBlock:
-        """Return the lines that wait, as many as a block may have; wait
-        for one; none: the body has ended.
+        """Return the next block: the lines that wait, at least one, at most `rows_max`.
+
+        An empty block means that the body has ended.
         """
         async with self._changed:
             await self._changed.wait_for(lambda: self._waiting or self._ended)
@@ -92,37 +94,37 @@ class LineReader:
         return self._bytes < self._limits.block_bytes_max and len(self._waiting) < self._rows_max
 
     def _split(self, chunk: bytes) -> None:
-        """Append the lines that `chunk` ends; keep what it begins."""
-        first, *whole = chunk.split(b"\n")
+        """Append the lines that end in `chunk`, and keep the beginning of the next one."""
+        first, *parts = chunk.split(b"\n")
         self._keep(first)
-        if not whole:
+        if not parts:
             return
         self._end_line()
-        rest = whole.pop()
-        most = self._limits.line_bytes_max
-        lines = [line if len(line) <= most else None for line in whole]
+        last = parts.pop()
+        bytes_max = self._limits.line_bytes_max
+        lines = [line if len(line) <= bytes_max else None for line in parts]
         self._waiting += lines
         self._bytes += sum(map(_size, lines))
-        self._keep(rest)
+        self._keep(last)
 
     def _keep(self, part: bytes) -> None:
-        """Add a part to the line that is being read, unless that is too long already."""
+        """Add a part to the current line, unless that line is too long already."""
         if self._skipping:
             return
-        if len(self._rest) + len(part) > self._limits.line_bytes_max:
+        if len(self._partial_line) + len(part) > self._limits.line_bytes_max:
             self._skipping = True
-            self._rest.clear()
+            self._partial_line.clear()
         else:
-            self._rest += part
+            self._partial_line += part
 
     def _end_line(self) -> None:
-        line = None if self._skipping else bytes(self._rest)
+        line = None if self._skipping else bytes(self._partial_line)
         if not self._begun:
             self._begun = True
             line = line and line.removeprefix(codecs.BOM_UTF8)
         self._waiting.append(line)
         self._bytes += _size(line)
-        self._rest.clear()
+        self._partial_line.clear()
         self._skipping = False
 
 
@@ -131,18 +133,18 @@ def _size(line: bytes | None) -> int:
 
 
 Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
-"""Begins to answer a block, when those before have begun; what it
-returns is the answer, once it is there.
-"""
+"""Begins to answer a block, once the earlier ones have begun; returns the future answer."""
 
 
-STALLED_SECONDS = 1.0  # a stream has stalled that waits so long for its client to read
+STALLED_SECONDS = 1.0  # a stream that waits this long for its client to read has stalled
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """What a stream is at: its blocks that are begun and not
-    sent, and since when one is being sent.
+    """The state of a stream.
+
+    blocks       blocks that are begun and not sent yet
+    sends_since  since when a block is being sent; infinity: none is
     """
 
     blocks: int = 0
@@ -150,9 +152,9 @@ class _Progress:
 
 
 class Streams:
-    """Streams of one kind: at most `limits.batches_max` at a time.
+    """The streams of one kind, at most `limits.batches_max` at a time.
 
-    cut   streams ended because their client sent too little
+    cut  streams that ended because their client sent too little
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -162,18 +164,18 @@ class Streams:
 
     @property
     def open(self) -> int:
-        """Return how many are being answered."""
+        """Return how many streams are being answered."""
         return len(self._open)
 
     @property
     def blocks(self) -> int:
-        """Return how many blocks of theirs are being answered, or wait to be sent."""
-        return sum(each.blocks for each in self._open)
+        """Return how many blocks of all streams are being answered, or wait to be sent."""
+        return sum(progress.blocks for progress in self._open)
 
     def stalled(self) -> int:
-        """Return how many have waited for STALLED_SECONDS or longer for their client to read."""
+        """Return how many streams have waited at least STALLED_SECONDS for their client to read."""
         now = time.monotonic()
-        return sum(now - each.sends_since >= STALLED_SECONDS for each in self._open)
+        return sum(now - progress.sends_since >= STALLED_SECONDS for progress in self._open)
 
     def answer(
         self,
@@ -182,12 +184,14 @@ class Streams:
         rows_max: int,
         headers: dict[str, str],
     ) -> Response:
-        """Return the answer that reads its request while it is written.
+        """Return an answer that reads its request while it is written.
 
-        A body that is cut off, and a service that cannot go on, end it with a line that is an
+        If the body is cut off, or the service cannot go on, the last line of the answer is an
         error.
 
-        on_answer   called with each block's answer before it is sent
+        begin      begins to answer a block
+        on_answer  called with the answer of each block before it is sent
+        rows_max   the most lines of a block
         """
         return _Stream(functools.partial(self._stream, begin, on_answer, rows_max, headers))
 
@@ -205,7 +209,7 @@ class Streams:
                 f"expected at most {self._limits.batches_max} batches at a time, found more"
             )
         reader = LineReader(receive, self._limits, rows_max)
-        # one waits for that before to be written; with it and the next, three blocks are in work
+        # one answer waits here, one is being written, and one is begun: three blocks in work
         answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(1)
         fault: Exception | None = None
         progress = _Progress()
@@ -224,10 +228,10 @@ class Streams:
                     await _write(send, answered.lines)
                     progress.sends_since = math.inf
                     progress.blocks -= 1
-        except* ClientDisconnect as gone:
-            raise gone.exceptions[0]  # noqa: B904
-        except* Unavailable as failed:
-            fault = failed.exceptions[0]
+        except* ClientDisconnect as disconnect:
+            raise disconnect.exceptions[0]  # noqa: B904
+        except* Unavailable as unavailable:
+            fault = unavailable.exceptions[0]
         finally:
             self._open.remove(progress)
             while not answers.empty():
@@ -242,7 +246,7 @@ class Streams:
 
 
 async def _write(send: Send, lines: bytes) -> None:
-    """Send lines; the server gives up a client that does not read them."""
+    """Send lines; if the client does not read them, the protocol gives it up."""
     await send({"type": "http.response.body", "body": lines, "more_body": True})
 
 
@@ -252,7 +256,7 @@ async def _dispatch(
     answers: asyncio.Queue[Awaitable[Answered] | None],
     progress: _Progress,
 ) -> None:
-    """Begin each block, and hand what it becomes to the writer."""
+    """Begin to answer each block, and pass the answers on to the task that writes them."""
     while (block := await reader.take()).lines:
         answering = await begin(block)
         progress.blocks += 1
@@ -265,7 +269,7 @@ async def _dispatch(
 
 
 def _give_up(answering: Awaitable[Answered] | None) -> None:
-    """Leave an answer that nobody waits for any more: should it fail, that is told already."""
+    """Drop an answer that is not needed any more; ignore its error, as another one was reported."""
     if isinstance(answering, asyncio.Future):
         answering.add_done_callback(lambda done: done.cancelled() or done.exception())
 

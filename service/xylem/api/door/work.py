@@ -1,6 +1,4 @@
-"""Work too long for the event loop: a bounded number of threads,
-and a bounded queue in front of them.
-"""
+"""Threads for work that is too long for the event loop, with a bounded queue before them."""
 
 import asyncio
 import threading
@@ -15,8 +13,9 @@ T = TypeVar("T")
 
 
 class WorkPool:
-    """Threads for blocking calls; what neither a thread nor a place
-    in the queue is free for is refused.
+    """Threads for blocking calls; calls are refused when all threads and the queue are full.
+
+    calls  what the calls are, for the error message
     """
 
     def __init__(
@@ -32,10 +31,10 @@ class WorkPool:
         """Calls that run or wait."""
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
-        """Return what the call returns. Event loop only.
+        """Return what the function returns. Event loop only.
 
-        Raises Overloaded when the queue is full, and TimedOut after the limit: a call that waits is
-        then dropped, one that runs holds its thread until it ends.
+        Raises Overloaded if the queue is full, and TimedOut after the limit: then a call that waits
+        is dropped, and one that runs holds its thread until it ends.
         """
         if self.pending >= self._pending_max:
             raise Overloaded(
@@ -54,8 +53,9 @@ class WorkPool:
         return future.result()
 
     async def read(self, read: Callable[..., T], body: bytes, *arguments: object) -> T:
-        """Return what a call makes of a body: of a long one in a
-        thread. Raises what it and `run` raise.
+        """Return what `read` returns for a body; a long body is read in a thread.
+
+        Raises what `read` and `run` raise.
         """
         if len(body) <= LONG_BYTES:
             return read(body, *arguments)
@@ -66,7 +66,7 @@ class WorkPool:
         return max(0, self.pending - self._n_threads)
 
     def close(self) -> None:
-        """Let the threads end once they are idle; drop what waits."""
+        """Let the threads end once they are idle; drop the calls that wait."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _end(self, _: Future[T]) -> None:

@@ -1,4 +1,4 @@
-"""Who may call a route: a scope for each router; and the log of what admins did."""
+"""Access to routes: the scope that each router needs, and the audit log of admins."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from xylem.api.door.responses import etag_of, unless_known
+from xylem.api.door.responses import etag_of, unless_cached
 from xylem.api.routes.operations import OPENAPI, operation_of
 from xylem.api.routes.requests import Services
 from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
@@ -16,22 +16,22 @@ from xylem.serving import code_of
 
 
 def needs(scope: str) -> Any:
-    """Return what a router depends on whose routes need a scope:
-    `APIRouter(dependencies=[needs("admin")])`.
+    """Return the dependency of a router whose routes need a key with this scope.
 
-    The key is looked at before the body is read. Requests whose scope is open pass without one.
+    Use it as `APIRouter(dependencies=[needs("admin")])`. The key is checked before the body is
+    read. If the scope is open, requests need no key.
     """
-    wanted = AccessScope(scope)
+    required_scope = AccessScope(scope)
 
     async def check(request: Request) -> None:
         services: Services = request.app.state.services
-        request.state.principal = services.ring.check(_authorization(request), wanted)
+        request.state.principal = services.ring.check(_authorization(request), required_scope)
 
     return Depends(check)
 
 
 def may(request: Request, scope: AccessScope) -> bool:
-    """Return whether a request may do what needs a scope."""
+    """Return whether a request may do what needs this scope."""
     services: Services = request.app.state.services
     try:
         services.ring.check(_authorization(request), scope)
@@ -43,8 +43,9 @@ def may(request: Request, scope: AccessScope) -> bool:
 def router_of(
     tag: str, scope: str | None = None, route_class: type[APIRoute] = APIRoute, prefix: str = ""
 ) -> APIRouter:
-    """Return a router whose routes need a scope (None: no key); their
-    operations are named as functions.
+    """Return a router whose routes need a key with this scope; None: they need no key.
+
+    The id of an operation is the name of its function, in camel case.
     """
     return APIRouter(
         prefix=prefix,
@@ -56,35 +57,36 @@ def router_of(
 
 
 def _authorization(request: Request) -> bytes | None:
-    """Return the last header Authorization."""
-    found = [value for name, value in request.scope["headers"] if name == b"authorization"]
-    return found[-1] if found else None
+    """Return the last header Authorization of a request."""
+    values = [value for name, value in request.scope["headers"] if name == b"authorization"]
+    return values[-1] if values else None
 
 
 def who(request: Request) -> Principal:
-    """Return whose key a request brought, once it was checked."""
+    """Return the owner of a request's key, which must have been checked before."""
     principal: Principal = request.state.principal
     return principal
 
 
 def keeps_rows(request: Request, services: Services, model: str) -> bool:
-    """Return whether rows of a model are kept of the feedback of a request."""
+    """Return whether the rows in a request's feedback to a model are stored."""
     return services.learning.rows.is_on and services.ring.keeps_rows(_authorization(request), model)
 
 
 class RawRoute(APIRoute):
-    """A route whose endpoint takes the request and the services, and
-    whose dependencies take the request.
+    """A route that calls its endpoint and its dependencies itself.
 
-    It calls them itself: what FastAPI does to find out what each takes costs more than a
-    prediction, and its stacks of what dependencies leave to be closed half as much. These leave
-    nothing.
+    The endpoint takes the request and the services; the dependencies take the request, and have
+    nothing to close. FastAPI would find out what each of them takes, which costs more than a
+    prediction, and keep stacks of what to close, which cost half as much.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._checks = [
-            each.dependency for each in self.dependencies if each.dependency is not None
+            dependency.dependency
+            for dependency in self.dependencies
+            if dependency.dependency is not None
         ]
         self.app = self._answer
 
@@ -97,48 +99,52 @@ class RawRoute(APIRoute):
 
 
 class TaggedRoute(APIRoute):
-    """A route whose answers have a tag, and are not sent again to who has them."""
+    """A route whose answers have an ETag; a client that has an answer gets status 304."""
 
     def get_route_handler(  # type: ignore[override]
         self,
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return FastAPI's handler, with the tag of what it answers."""
+        """Return FastAPI's handler, which adds an ETag to its answers."""
         handle = super().get_route_handler()
 
         async def tagged(request: Request) -> Response:
             answer = await handle(request)
-            return unless_known(request, answer, etag_of(bytes(answer.body)))
+            return unless_cached(request, answer, etag_of(bytes(answer.body)))
 
         return tagged
 
 
 class AuditedRoute(APIRoute):
-    """A route of admins: what changes something is written to the audit log, with what came of it.
+    """A route of admins. Requests that change something are written to the audit log.
 
-    The body and the query string that its dependencies read are described by these.
+    The OpenAPI document describes the body and the query string as the dependencies that read them
+    do.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        for each in self.dependant.dependencies:
-            self.openapi_extra = {**getattr(each.call, OPENAPI, {}), **(self.openapi_extra or {})}
+        for dependency in self.dependant.dependencies:
+            self.openapi_extra = {
+                **getattr(dependency.call, OPENAPI, {}),
+                **(self.openapi_extra or {}),
+            }
 
     def get_route_handler(  # type: ignore[override]
         self,
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return FastAPI's handler, with the log around it.
+        """Return FastAPI's handler, which writes to the audit log unless the method is GET.
 
-        An entry is written before anything is changed. Where that cannot be done, nothing is, and
-        the answer is 503. What came of it is written into the entry at the end.
+        An entry is written before anything is changed. If it cannot be written, nothing is changed,
+        and the answer is 503. The outcome is added to the entry at the end.
         """
         handle = super().get_route_handler()
         if self.methods == {"GET"}:
             return handle
 
         async def audited(request: Request) -> Response:
-            for each in self.dependencies:  # whose key it is; the handler checks it again
-                if each.dependency is not None:
-                    await each.dependency(request)
+            for dependency in self.dependencies:  # checks the key; the handler does so again
+                if dependency.dependency is not None:
+                    await dependency.dependency(request)
             services: Services = request.app.state.services
             target = request.url.path.removeprefix("/v1/admin/")
             request_id = request.scope["request_id"]

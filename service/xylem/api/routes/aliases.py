@@ -1,6 +1,4 @@
-"""/v1/admin/models/{model}/aliases/{alias}: its canary, its shadow, and the labels
-that it denies.
-"""
+"""/v1/admin/models/{model}/aliases/{alias}: its canary, its shadow, and its denied labels."""
 
 from collections.abc import Collection
 from typing import Annotated
@@ -48,17 +46,23 @@ _Denied = Annotated[DeniedRequest, json_body(DeniedRequest, _DENIED)]
 async def _split(
     services: Services, model: str, alias: str, change: Change, cause: Cause
 ) -> SplitChanged:
-    found = await services.change(services.registry.change, model, alias, SPLIT, change, cause)
-    return SplitChanged(**split_facts(found))
+    alias_change = await services.change(
+        services.registry.change, model, alias, SPLIT, change, cause
+    )
+    return SplitChanged(**split_facts(alias_change))
 
 
 async def _deny(
     services: Services, model: str, alias: str, labels: Collection[str], cause: Cause
 ) -> AliasDenied:
     change = denying_known(services.store, model, alias, lambda _: labels)
-    found = await services.change(services.registry.change, model, alias, DENIED, change, cause)
-    assert found.after is not None  # it denies something else, and is not removed
-    denial = await services.admin_work.run(denial_of, services.store, model, alias, found.after)
+    alias_change = await services.change(
+        services.registry.change, model, alias, DENIED, change, cause
+    )
+    assert alias_change.new_alias is not None  # denying labels never removes an alias
+    denial = await services.admin_work.run(
+        denial_of, services.store, model, alias, alias_change.new_alias
+    )
     return AliasDenied(**denial._asdict())
 
 
@@ -66,9 +70,10 @@ async def _deny(
 async def put_canary(
     model: ModelName, alias: str, body: _Canary, request: Request, services: Wired
 ) -> SplitChanged:
-    """Repeat it for another share.
+    """The canary version answers a part of the requests from now on.
 
-    A promotion without a version finishes it; a rollback ends it.
+    Send the request again with another weight to change the part. To finish the canary, promote
+    without a version; a rollback ends it.
     """
     change = with_canary(body.version, body.weight, body.stable_weight)
     return await _split(services, model, alias, change, cause_of(request, body.reason))
@@ -78,7 +83,7 @@ async def put_canary(
 async def end_canary(
     model: ModelName, alias: str, request: Request, services: Wired
 ) -> SplitChanged:
-    """The alias's version answers all requests; a shadow stays."""
+    """The alias's version answers all requests again. A shadow stays."""
     return await _split(services, model, alias, without_canary, cause_of(request))
 
 
@@ -86,8 +91,9 @@ async def end_canary(
 async def put_shadow(
     model: ModelName, alias: str, body: _Shadow, request: Request, services: Wired
 ) -> SplitChanged:
-    """Its answers are compared with the returned ones and counted (`/metrics`), and
-    never returned.
+    """The answers of the shadow version are counted in `/metrics`, and never returned.
+
+    They are compared with the returned ones.
     """
     change = with_shadow(body.version, body.share)
     return await _split(services, model, alias, change, cause_of(request, body.reason))
@@ -97,13 +103,16 @@ async def put_shadow(
 async def end_shadow(
     model: ModelName, alias: str, request: Request, services: Wired
 ) -> SplitChanged:
-    """A canary stays."""
+    """Ends the shadow of the alias. A canary stays."""
     return await _split(services, model, alias, without_shadow, cause_of(request))
 
 
 @router.get("/denied", summary="The denied labels of an alias")
 async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDenied:
-    """Answers of the alias never have them. Labels that its version does not have are kept too."""
+    """Answers of the alias never contain these labels.
+
+    Labels that its version does not have are listed, too: they are kept for other versions.
+    """
 
     def show() -> Denial:
         return denial_of(services.store, model, alias, services.store.alias(model, alias))
@@ -115,9 +124,9 @@ async def show_denied(model: ModelName, alias: str, services: Wired) -> AliasDen
 async def put_denied(
     model: ModelName, alias: str, body: _Denied, request: Request, services: Wired
 ) -> AliasDenied:
-    """Replaces the labels before.
+    """Replaces the list of denied labels.
 
-    They stay denied when the alias moves, until they are removed here.
+    The labels stay denied when the alias moves, until they are removed here.
     """
     return await _deny(services, model, alias, body.labels, cause_of(request, body.reason))
 
@@ -126,5 +135,5 @@ async def put_denied(
 async def end_denied(
     model: ModelName, alias: str, request: Request, services: Wired
 ) -> AliasDenied:
-    """Answers of the alias may have all labels of its version again."""
+    """Answers of the alias may contain all labels of its version again."""
     return await _deny(services, model, alias, (), cause_of(request))

@@ -1,6 +1,4 @@
-"""Annif's REST API: /v1/projects, whose clients have subjects suggested for texts
-(docs/annif.md).
-"""
+"""The REST API of Annif, /v1/projects: its clients get subjects for texts (docs/annif.md)."""
 
 import asyncio
 import contextlib
@@ -11,7 +9,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import JSON, check_media, read_body
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import RawRoute, keeps_rows, router_of
-from xylem.api.routes.models import kept_manifest, refuse_before_first_look
+from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import Wired, find_version, reply_in
 from xylem.serving import (
@@ -37,8 +35,8 @@ from xylem_store import AliasNotFound, Store, StoreError, is_alias, is_version
 router = router_of("annif", "predict", RawRoute)
 learn_router = router_of("annif", "feedback", RawRoute)
 
-_ROOT = "/v1/projects"
-_ONE = "/v1/projects/{project_id}"
+_PROJECTS_PATH = "/v1/projects"
+_PROJECT_PATH = "/v1/projects/{project_id}"
 _PATH: dict[str, Any] = {
     "name": "project_id",
     "in": "path",
@@ -56,83 +54,87 @@ _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
 class _Reference(NamedTuple):
-    """What a project's id names: a model, and a version's number or alias."""
+    """A model, and a version's number or alias: what the id of a project names."""
 
     model: str
     ref: str
 
     @property
     def project_id(self) -> str:
-        """Return the id; that of the alias `latest` is the model's name."""
+        """Return the id; for the alias `latest` it is the model's name."""
         return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
 
 
-@router.get(_ROOT, summary="The models, as Annif's projects", response_model=Projects)
+@router.get(_PROJECTS_PATH, summary="The models, as Annif's projects", response_model=Projects)
 async def list_projects(request: Request, services: Wired) -> Response:
-    """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
+    """Each alias is a project: NAME is `latest` of a model, NAME@ALIAS another alias."""
     live = services.live
     refuse_before_first_look(live)
-    named = [
+    entries = [
         (_Reference(model, name), alias.version, live.resident(model, name))
         for (model, name), alias in sorted(live.aliases.items())
     ]
 
     def projects() -> list[Project]:
-        found = []
-        for reference, version, served in named:
-            with contextlib.suppress(StoreError):  # /readyz tells of it
-                found.append(_project(services.store, reference, version, served))
-        return found
+        summaries = []
+        for reference, version, served in entries:
+            with contextlib.suppress(StoreError):  # /readyz reports the error
+                summaries.append(_project(services.store, reference, version, served))
+        return summaries
 
     return json_response(Projects(projects=await asyncio.to_thread(projects)))
 
 
 @router.get(
-    _ONE,
+    _PROJECT_PATH,
     summary="A model, as a project of Annif",
     response_model=Project,
     openapi_extra={"parameters": [_PATH]},
 )
 async def show_project(request: Request, services: Wired) -> Response:
-    """The fields that Annif's clients read before they ask for suggestions."""
+    """Returns the fields that clients of Annif read before they ask for suggestions."""
     reference = _reference(request)
     served = await find_version(request, services.live, *reference)
-    found = await asyncio.to_thread(_project, services.store, reference, served.version, served)
-    return json_response(found)
+    project = await asyncio.to_thread(_project, services.store, reference, served.version, served)
+    return json_response(project)
 
 
 @router.post(
-    f"{_ONE}/suggest",
+    f"{_PROJECT_PATH}/suggest",
     summary="Suggest subjects for a text",
     response_model=Suggestions,
     openapi_extra={**takes(_FORM), "parameters": [_PATH]},
 )
 async def suggest(request: Request, services: Wired) -> Response:
-    """The form's fields are Annif's; unknown fields, and `metadata_...`, are ignored."""
+    """The fields of the form are Annif's. Unknown fields, and `metadata_...`, are ignored."""
     return await reply_in(SUGGESTIONS, request, services, *_reference(request))
 
 
 @router.post(
-    f"{_ONE}/suggest-batch",
+    f"{_PROJECT_PATH}/suggest-batch",
     summary="Suggest subjects for several texts",
     response_model=list[DocumentSuggestions],
     openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
 )
 async def suggest_batch(request: Request, services: Wired) -> Response:
-    """Up to 32 documents, with the options in the query string; the answers are in their order."""
+    """Takes up to 32 documents. The answers are in their order.
+
+    The options are in the query string.
+    """
     return await reply_in(BATCH_SUGGESTIONS, request, services, *_reference(request))
 
 
 @learn_router.post(
-    f"{_ONE}/learn",
+    f"{_PROJECT_PATH}/learn",
     summary="Learn from documents whose subjects are known",
     status_code=204,
     response_class=Response,
     openapi_extra={**takes_json(LearnDocuments, [_LEARNED]), "parameters": [_PATH]},
 )
 async def learn(request: Request, services: Wired) -> Response:
-    """Each document is an event of feedback, which moves thresholds, and a row where
-    rows are kept.
+    """Each document is an event of feedback: it moves the thresholds.
+
+    Where rows of feedback are stored, it is also stored as one.
     """
     check_media(request.scope, JSON)
     served = await find_version(request, services.live, *_reference(request))
@@ -144,9 +146,9 @@ async def learn(request: Request, services: Wired) -> Response:
 
 
 def _reference(request: Request) -> _Reference:
-    """Return what a path's project names. Raises AliasNotFound."""
-    model, at, ref = request.path_params["project_id"].partition("@")
-    if at and not (is_alias(ref) or is_version(ref)):
+    """Return what the project id in a path names. Raises AliasNotFound."""
+    model, separator, ref = request.path_params["project_id"].partition("@")
+    if separator and not (is_alias(ref) or is_version(ref)):
         raise AliasNotFound(
             f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}"
         )
@@ -156,8 +158,11 @@ def _reference(request: Request) -> _Reference:
 def _project(
     store: Store, reference: _Reference, version: int, served: ServedVersion | None
 ) -> Project:
-    """Return what Annif says of a project. Reads the disk. Raises what the store does."""
-    manifest = kept_manifest(store, reference.model, version)
+    """Return the description of a project, as Annif writes it.
+
+    Reads the disk. Raises what the store raises.
+    """
+    manifest = cached_manifest(store, reference.model, version)
     languages, default = languages_of(None if served is None else served.info.current)
     return {
         "project_id": reference.project_id,

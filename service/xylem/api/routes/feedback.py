@@ -1,5 +1,6 @@
-"""POST /v1/models/{model}/feedback: true labels in, each event
-counted once; JSON, or streamed NDJSON.
+"""POST /v1/models/{model}/feedback: takes true labels, as JSON or streamed NDJSON.
+
+Each event is counted once.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ _BODIES = (
     content("application/x-ndjson", FeedbackEvent, f"{json.dumps(_EVENT)}\n"),
 )
 _DeleteRows = Annotated[DeleteRowsRequest, json_body(DeleteRowsRequest, {"event_ids": ["order-7"]})]
-_SAYS = "What became of each event, in their order"
+_DESCRIPTION = "What became of each event, in their order"
 
 
 @of_version(
@@ -46,17 +47,17 @@ _SAYS = "What became of each event, in their order"
     "feedback",
     "True labels, for",
     response_model=FeedbackAnswer,
-    response_description=_SAYS,
-    responses=answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
+    response_description=_DESCRIPTION,
+    responses=answers(200, _DESCRIPTION, content("application/x-ndjson", "FeedbackLine")),
     openapi_extra=takes(*_BODIES),
 )
 async def feedback(request: Request, services: Wired) -> Response:
-    """Each event moves the thresholds that `threshold: tuned` predicts at.
+    """Each event moves the thresholds, with which `threshold: tuned` predicts.
 
-    It counts once, however often it is sent, and is durable once the answer says `applied`. An
-    event with an instance belongs to the version of the path, one with a prediction_id to the
-    version that predicted. NDJSON is streamed both ways and has no limit of length: read answers
-    while you write.
+    An event counts once, however often it is sent. It is stored safely once the answer says
+    `applied`. An event with an instance belongs to the version in the path; an event with a
+    prediction_id belongs to the version that predicted. NDJSON is streamed both ways and has no
+    limit of length: read the answers while you write.
     """
     check_media(request.scope, JSON | NDJSON)
     served = await find_served(request, services.live)
@@ -90,24 +91,24 @@ async def feedback(request: Request, services: Wired) -> Response:
 async def export_feedback_rows(
     model: ModelName, query: Annotated[RowsQuery, query_of(RowsQuery)], services: Wired
 ) -> Response:
-    """Each is a line that a training reads, with the id of its event.
+    """Each row is a line of a training file, with the id of its event.
 
-    `days`: only the last days.
+    With `days`, only the rows of the last days.
     """
     run = services.admin_work.run
-    pages = await run(_kept(services).pages, model, query.days)
+    pages = await run(_kept_rows(services).pages, model, query.days)
     return await stream_of(pages, run, "application/x-ndjson")
 
 
 @admin_router.post("/delete", summary="Remove rows of feedback, of some events or of a day")
 async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wired) -> RowsDeleted:
-    """They are deleted from the database when the answer comes.
+    """When the answer comes, the rows have been deleted from the database.
 
     Versions that were trained on them stay.
     """
-    delete = _kept(services).delete_feedback_rows
+    delete = _kept_rows(services).delete_feedback_rows
     return await services.admin_work.run(delete, model, body.event_ids, body.day)
 
 
-def _kept(services: Services) -> KeptRows:
+def _kept_rows(services: Services) -> KeptRows:
     return KeptRows(services.store, services.learning.rows, services.limits)

@@ -1,4 +1,4 @@
-"""/livez, /readyz and /metrics: for those who run the service."""
+"""/livez, /readyz and /metrics, for operators of the service."""
 
 from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
@@ -18,7 +18,7 @@ _OPENMETRICS = "application/openmetrics-text"
 
 @router.get("/livez", summary="Whether the process runs")
 async def livez() -> Alive:
-    """Answer that the process runs."""
+    """Answers that the process runs."""
     return Alive()
 
 
@@ -30,14 +30,14 @@ async def livez() -> Alive:
     response_model_exclude_unset=True,
 )
 async def readyz(request: Request, services: Wired, response: Response) -> Readiness:
-    """Ready when the kernels are compiled and the models are verified; without models at once.
+    """Ready means that the kernels are compiled and the models are verified.
 
-    Open models answer earlier. `waits_for` names what comes first: kernels to compile, with their
-    number, the database, or models.
+    Models that are open answer requests even before. `waits_for` names what comes first: kernels to
+    compile, with their number, the database, or models. A store without models is ready at once.
 
-    Not ready: before that, if no model can be served, and after SIGTERM.
+    Not ready: before that; if no model can be served; and after SIGTERM.
 
-    Who may not predict is answered with the status alone.
+    Clients that may not predict get only the status.
     """
     ready = services.ready
     response.status_code = 200 if ready else 503
@@ -48,10 +48,12 @@ async def readyz(request: Request, services: Wired, response: Response) -> Readi
     return Readiness(
         status=state,
         models=[
-            ServedAlias(model=m, alias=name, version=a.version) for (m, name), a in status.aliases
+            ServedAlias(model=model, alias=name, version=alias.version)
+            for (model, name), alias in status.aliases
         ],
         failures=[
-            ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures
+            ServingFailure(model=failure.model, ref=failure.ref, detail=failure.detail)
+            for failure in status.failures
         ],
         store_error=status.store_error,
         waits_for=services.waits_for,
@@ -66,7 +68,7 @@ async def readyz(request: Request, services: Wired, response: Response) -> Readi
     dependencies=[needs("metrics")],
 )
 async def metrics(request: Request, services: Wired) -> Response:
-    """Answer with the figures of all workers, in OpenMetrics's format if the request accepts it."""
+    """The figures of all workers, in OpenMetrics's format if the request accepts it."""
     is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
     media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
     if services.neighbours is None:

@@ -1,5 +1,7 @@
-"""/v1/admin/jobs, /v1/admin/training-jobs and the like: work that takes long; /v1/admin/data: its
-files; /v1/admin/schedules: jobs that come by themselves.
+"""/v1/admin/jobs and the routes of each kind of jobs, /v1/admin/data and /v1/admin/schedules.
+
+Jobs do work that takes long. They read the files of /v1/admin/data. Schedules submit jobs
+automatically.
 """
 
 import asyncio
@@ -88,7 +90,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"model": "debtags", "data": "rows.jsonl", "top_r": 5},
     ),
 }
-"""Each kind of jobs: the model of its requests, what it does, an example."""
+"""The kinds of jobs: for each the model of its requests, a summary, and an example."""
 
 _KEY = {
     "name": "Idempotency-Key",
@@ -98,8 +100,8 @@ _KEY = {
 }
 
 
-def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None:
-    """Add the routes of a kind of jobs: to submit, to list, to look at one."""
+def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> None:
+    """Add the routes of one kind of jobs: to submit a job, to list jobs, and to show one."""
 
     async def submit(request: Request, services: Wired) -> Response:
         work = services.admin_work
@@ -108,8 +110,8 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         key = request.headers.get("idempotency-key")
         job = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
         headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"}
-        told = {"id": job.id, "kind": job.kind, "state": job.state}
-        return Response(dump(told), 202, headers, media_type="application/json")
+        answer = {"id": job.id, "kind": job.kind, "state": job.state}
+        return Response(dump(answer), 202, headers, media_type="application/json")
 
     router.add_api_route(
         f"/{kind}-jobs",
@@ -117,7 +119,7 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
         methods=["POST"],
         status_code=202,
         operation_id=operation_of(f"submit_{kind}_job"),
-        summary=says,
+        summary=summary,
         description="The answer comes at once; workers run the job. An error names all faults.",
         response_model=SubmittedJob,
         openapi_extra={**takes_json(model, example), "parameters": [_KEY]},
@@ -126,14 +128,14 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
 
 
 def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
-    """Add the routes to list jobs, of a kind or of all, and to look at one."""
+    """Add the routes that list jobs, of one kind or of all, and that show one."""
 
     async def list_jobs(request: Request, services: Wired) -> Response:
-        wanted = parse_query(request.scope["query_string"], query, services.limits).model_dump()
-        found = await services.admin_work.run(
-            partial(services.jobs.list, **{"kind": kind, **wanted})
+        filters = parse_query(request.scope["query_string"], query, services.limits).model_dump()
+        jobs = await services.admin_work.run(
+            partial(services.jobs.list, **{"kind": kind, **filters})
         )
-        return json_response({"jobs": [job.as_json() for job in found]})
+        return json_response({"jobs": [job.as_json() for job in jobs]})
 
     name = "" if kind is None else f"{kind}_"
     router.add_api_route(
@@ -157,13 +159,13 @@ def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
 
 
 async def show_job(job: str, services: Wired) -> Response:
-    """Its request, its progress and its result."""
+    """Returns the request, the progress and the result of the job."""
     return await _job(services.jobs.get, job, services)
 
 
 @router.delete("/jobs/{job}", summary="Cancel a job", response_model=JobAnswer)
 async def cancel_job(job: str, services: Wired) -> Response:
-    """A waiting job ends at once, a running job within seconds. It may be cancelled twice."""
+    """A waiting job ends at once, a running job within seconds. You may cancel a job twice."""
     return await _job(services.jobs.cancel, job, services)
 
 
@@ -173,13 +175,13 @@ async def cancel_job(job: str, services: Wired) -> Response:
     response_model=JobAnswer,
 )
 async def retry_job(job: str, services: Wired) -> Response:
-    """A version that it had published stays, and is not published again."""
+    """If the job had published a version, the version stays, and is not published again."""
     return await _job(services.jobs.retry, job, services)
 
 
 async def _job(call: Any, job: str, services: Services) -> Response:
-    found: Job = await services.admin_work.run(call, job)
-    return json_response(found.as_json())
+    snapshot: Job = await services.admin_work.run(call, job)
+    return json_response(snapshot.as_json())
 
 
 @router.get(
@@ -189,7 +191,10 @@ async def _job(call: Any, job: str, services: Services) -> Response:
     responses=answers(200, "The log so far", {"text/plain": {"schema": {"type": "string"}}}),
 )
 async def show_job_log(job: str, services: Wired) -> Response:
-    """What the job has written so far: the newest bytes, up to the limit `job_log_bytes_max`."""
+    """Returns what the job has written so far.
+
+    Only the newest bytes are kept, up to the limit `job_log_bytes_max`.
+    """
     text = await services.admin_work.run(services.jobs.log_text, job)
     return Response(text, media_type="text/plain; charset=utf-8")
 
@@ -203,18 +208,23 @@ async def show_job_log(job: str, services: Wired) -> Response:
     ),
 )
 async def follow_job(job: str, request: Request, services: Wired) -> Response:
-    """Each event has the job as `GET` answers it, and its revision as id.
+    """Each event has the job as `GET` returns it; the event's id is the revision of the job.
 
-    With `Last-Event-ID` the stream continues after that revision. The stream ends with the job.
+    With the header `Last-Event-ID`, the stream continues after that revision. The stream ends when
+    the job ends.
     """
     if services.followers.locked():
         raise Overloaded("expected fewer streams of events at a time (limit event_streams_max)")
-    after = request.headers.get("last-event-id", "0")
-    revision = int(after) if after.isascii() and after.isdigit() and len(after) < 12 else 0
-    await services.followers.acquire()  # which does not wait: there is a place
+    last_event_id = request.headers.get("last-event-id", "0")
+    revision = (
+        int(last_event_id)
+        if last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 12
+        else 0
+    )
+    await services.followers.acquire()  # does not wait: a place is free
     looks = services.jobs.follow(job, revision, services.admin_work.run)
     try:
-        first = await anext(looks, None)  # before the answer begins: it may be a refusal
+        first = await anext(looks, None)  # before the answer begins, because it may raise an error
     except BaseException:
         services.followers.release()
         raise
@@ -227,9 +237,7 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
 async def _events(
     first: Job | None, looks: AsyncIterator[Job | None], services: Services
 ) -> AsyncIterator[bytes]:
-    """Yield an event for each job that was found changed, and a
-    sign of life where none is for long.
-    """
+    """Yield an event for each change of a job, and a comment after 5 seconds without one."""
     if first is not None:
         yield _event(first)
     spoke = time.monotonic()
@@ -238,7 +246,7 @@ async def _events(
         if job is not None:
             spoke = now
             yield _event(job)
-        elif now - spoke >= 5.0:  # so a client that is gone is noticed
+        elif now - spoke >= 5.0:  # a write shows whether the client is still connected
             spoke = now
             yield b": \n\n"
         if services.draining():
@@ -260,17 +268,17 @@ def _event(job: Job) -> bytes:
     },
 )
 async def download_job_result(job: str, services: Wired) -> Response:
-    """A line for each line of the file.
+    """Each line of the result answers a line of the job's file.
 
-    `Range` gets a part, so an interrupted download can continue.
+    With the header `Range` you get a part, so an interrupted download can continue.
     """
     path = await services.admin_work.run(services.jobs.result_file, job)
     return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
 
 
 _add_views(None, "/jobs", JobQuery)
-for _kind, (_model, _says, _example) in KINDS.items():
-    _add_kind(_kind, _model, _says, _example)
+for _kind, (_model, _summary, _example) in KINDS.items():
+    _add_kind(_kind, _model, _summary, _example)
 
 
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -278,9 +286,7 @@ _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
 
 @router.get("/data", summary="The files of the data directory", responses=problems(422))
 async def list_data(services: Wired) -> UploadedFileList:
-    """Files below the service's data directory (`XYLEM_DATA_DIR`),
-    by the names that jobs know them by.
-    """
+    """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs use."""
     return UploadedFileList(files=await services.admin_work.run(services.jobs.data.list))
 
 
@@ -288,9 +294,10 @@ async def list_data(services: Wired) -> UploadedFileList:
     "/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE)
 )
 async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
-    """The body is the file. It appears when all has arrived; an interrupted upload leaves nothing.
+    """The body is the content of the file.
 
-    It may be as long as the limit `data_bytes_max`.
+    The file appears when all of it has arrived; an interrupted upload leaves nothing. It may be as
+    long as the limit `data_bytes_max`.
     """
     upload = await asyncio.to_thread(services.jobs.data.upload, name)
     with upload:
@@ -303,7 +310,7 @@ async def put_data(name: str, request: Request, services: Wired) -> UploadedFile
     "/data/{name:path}", summary="Remove a file", status_code=204, response_class=Response
 )
 async def delete_data(name: str, services: Wired) -> Response:
-    """A job that reads it fails, and says why."""
+    """A job that reads the file fails, and reports why."""
     await services.admin_work.run(services.jobs.data.delete, name)
     return Response(status_code=204)
 
@@ -328,22 +335,28 @@ _SCHEDULE: dict[str, Any] = {
 async def create_schedule(
     body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _SCHEDULE)], services: Wired
 ) -> ScheduleAnswer:
-    """`job` is the body of such a job, and is checked at once. A model's alias has one schedule."""
+    """`job` is the body of a request for such a job, and is checked at once.
+
+    An alias of a model can have only one schedule.
+    """
     create = services.schedules.create_schedule
-    found = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
-    return ScheduleAnswer(**found)
+    schedule = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
+    return ScheduleAnswer(**schedule)
 
 
 @router.get("/schedules", summary="The schedules")
 async def list_schedules(services: Wired) -> ScheduleList:
-    """The oldest first: the time of the next run, the number of runs, and the last job."""
-    found = await services.admin_work.run(services.schedules.schedules)
-    return ScheduleList(schedules=[ScheduleAnswer(**one) for one in found])
+    """The oldest schedules come first.
+
+    Each has the time of its next run, the number of its runs, and its last job.
+    """
+    schedules = await services.admin_work.run(services.schedules.schedules)
+    return ScheduleList(schedules=[ScheduleAnswer(**schedule) for schedule in schedules])
 
 
 @router.delete("/schedules/{schedule}", summary="Remove a schedule")
 async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
-    """A job that it submitted continues."""
+    """A job that the schedule has submitted continues."""
     return ScheduleAnswer(
         **await services.admin_work.run(services.schedules.delete_schedule, schedule)
     )

@@ -1,4 +1,4 @@
-"""/v1/admin/keys and /v1/admin/audit: who may, and what admins did."""
+"""/v1/admin/keys and /v1/admin/audit: who has access, and what admins did."""
 
 import contextlib
 from collections.abc import Callable
@@ -26,46 +26,56 @@ _RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_s
 
 @router.get("/keys", summary="All keys")
 async def list_keys(services: Wired) -> KeyList:
-    """The newest first, also those that are no longer valid. Secrets are never shown."""
+    """The newest keys come first. Keys that are no longer valid are listed, too.
+
+    Secrets are never shown.
+    """
     keys = AccessKeys(services.learning.database)
-    found = await services.admin_work.run(keys.list)
-    return KeyList(keys=[KeyFacts(**key.facts()) for key in found])
+    all_keys = await services.admin_work.run(keys.list)
+    return KeyList(keys=[KeyFacts(**key.facts()) for key in all_keys])
 
 
 @router.post("/keys", summary="Make a key")
 async def create_key(body: _CreateKey, services: Wired) -> NewKey:
-    """Only this answer shows the text of the key. It is valid everywhere within two seconds."""
-    made = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
-    return NewKey(**(await _change(services, AccessKeys.create, *made)).facts())
+    """Only this answer contains the text of the key.
+
+    All servers accept the key within two seconds.
+    """
+    arguments = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
+    return NewKey(**(await _change(services, AccessKeys.create, *arguments)).facts())
 
 
 @router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
 async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
     """The old key stays valid during the overlap."""
-    next_one = key, body.overlap_seconds, body.lifetime_seconds
-    return NewKey(**(await _change(services, AccessKeys.rotate, *next_one)).facts())
+    arguments = key, body.overlap_seconds, body.lifetime_seconds
+    return NewKey(**(await _change(services, AccessKeys.rotate, *arguments)).facts())
 
 
 @router.delete("/keys/{key}", summary="Revoke a key")
 async def revoke_key(key: str, services: Wired) -> KeyFacts:
-    """By its id. All servers refuse it within two seconds, for good."""
+    """Revokes the key with this id for ever. All servers refuse it within two seconds."""
     return KeyFacts(**(await _change(services, AccessKeys.revoke, key)).facts())
 
 
 async def _change(services: Services, change: Callable[..., Any], *arguments: object) -> Any:
-    """Change the keys, and have that in force here at once; should that fail, it is soon."""
-    found = await services.admin_work.run(
-        change, AccessKeys(services.learning.database), *arguments
-    )
+    """Change the keys, and have this process use the change at once.
+
+    If reading the keys again fails, this process uses the change a little later.
+    """
+    key = await services.admin_work.run(change, AccessKeys(services.learning.database), *arguments)
     with contextlib.suppress(Unavailable):
         await services.admin_work.run(services.ring.refresh)
-    return found
+    return key
 
 
 @router.get("/audit", summary="The audit log")
 async def show_audit(
     query: Annotated[AuditQuery, query_of(AuditQuery)], services: Wired
 ) -> AuditPage:
-    """The newest first: whose key, when, what, and the outcome. Reads are not logged."""
+    """Each entry tells whose key it was, when, which action, and its outcome.
+
+    The newest entries come first. Reads are not logged.
+    """
     entries = await services.admin_work.run(services.audit.page, query.before, query.limit)
     return AuditPage(entries=[AuditFacts(**entry.facts()) for entry in entries])

@@ -1,6 +1,4 @@
-"""GET /v1/models/{model}/labels, and of one label: what speaks for it, and its
-threshold over time.
-"""
+"""GET /v1/models/{model}/labels; and for one label, its features and its threshold over time."""
 
 from fastapi import Request, Response
 
@@ -31,7 +29,10 @@ router = router_of("models", "predict", RawRoute)
     openapi_extra=query_parameters(LabelsQuery),
 )
 async def labels(request: Request, services: Wired) -> Response:
-    """Labels by a part of their names: training rows, thresholds, and the counts behind these."""
+    """Finds labels by a part of their names.
+
+    Each label has its training rows, its threshold, and the counts behind the threshold.
+    """
     query = parse_query(request.scope["query_string"], LabelsQuery, services.limits)
     served = await find_served(request, services.live)
     return json_response(await services.threshold_work.run(describe_labels, served, query))
@@ -46,7 +47,7 @@ async def labels(request: Request, services: Wired) -> Response:
     openapi_extra=query_parameters(LabelFeaturesQuery),
 )
 async def label_features(request: Request, services: Wired) -> Response:
-    """The features that the label's own classifiers weigh most, the largest in size first.
+    """The features with the largest weights in the label's own classifiers, the largest first.
 
     Models whose labels have no weights of features are refused: decision trees, and softmax nodes.
     """
@@ -65,9 +66,10 @@ async def label_features(request: Request, services: Wired) -> Response:
     openapi_extra=query_parameters(LabelQuery),
 )
 async def threshold_history(request: Request, services: Wired) -> Response:
-    """What the database still has: the last thousands of changes, and some states before them.
+    """The changes that the database still has: the last thousands, and some earlier states.
 
-    At most 200 points: if there are more, the first, the last, and some between at even distances.
+    At most 200 points: if there are more, you get the first, the last, and points at even distances
+    between them.
     """
     query = parse_query(request.scope["query_string"], LabelQuery, services.limits)
     served = await find_served(request, services.live)

@@ -1,4 +1,4 @@
-"""GET /v1/models and /v1/models/{model}: what there is to predict with."""
+"""GET /v1/models and /v1/models/{model}: the models that can be used to predict."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ async def list_models(services: Wired) -> ModelList:
 
 @router.get("/v1/models/{model}", summary="A model")
 async def show_model(model: ModelName, services: Wired) -> ModelDetails:
-    """One model and its versions, newest first."""
+    """One model with its versions, the newest first."""
     refuse_before_first_look(services.live)
     info = services.live.models.get(model)
     if info is None:
         raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
-    # before the wait, in which another look may end
+    # before the wait, during which the store may be read again
     summary = summarize(info, services.live.aliases)
     details = await asyncio.to_thread(_describe_versions, services.store, info)
     return ModelDetails(**dict(summary), version_details=details)
@@ -61,45 +61,53 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
 
 
 def refuse_before_first_look(live: LiveServed) -> None:
-    """Raise Unavailable before the store was read."""
+    """Raise Unavailable if the store has not been read yet."""
     if not live.looked:
         raise Unavailable("the models are being opened")
 
 
 def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | UnreadableVersion]:
-    """Return each version's description, newest first. Reads the disk."""
-    found: list[VersionSummary | UnreadableVersion] = []
+    """Return the description of each version, the newest first. Reads the disk."""
+    summaries: list[VersionSummary | UnreadableVersion] = []
     for version in sorted(info.versions, reverse=True):
         try:
-            found.append(VersionSummary.model_validate(kept_manifest(store, info.name, version)))
+            summaries.append(
+                VersionSummary.model_validate(cached_manifest(store, info.name, version))
+            )
         except StoreError as error:
-            found.append(
+            summaries.append(
                 UnreadableVersion(version=version, error=VersionFault(**describe_error(error)))
             )
-    return found
+    return summaries
 
 
 @lru_cache(1024)
-def kept_manifest(store: Store, name: str, version: int) -> Manifest:
-    """Return the manifest of a version, which never changes, and is read once.
+def cached_manifest(store: Store, name: str, version: int) -> Manifest:
+    """Return the manifest of a version, from memory after the first call: it never changes.
 
-    Raises what the store does.
+    Raises what the store raises.
     """
     return store.manifest(name, version)
 
 
 def summarize(info: ModelInfo, served: Mapping[tuple[str, str], Alias]) -> ModelSummary:
-    """Return what a model has, its aliases as they are served.
+    """Return the summary of a model, with its aliases as they are served.
 
-    The looking thread may put a new state between the two readings: an alias that is new to
-    `served` is given as the store has it.
+    served  the aliases that are served, by model and name
+
+    The thread that reads the store may replace its state between two reads of it: an alias that
+    `served` does not have yet is described as the store has it.
     """
-    now = {
+    served_aliases = {
         name: served.get((info.name, name), alias) for name, alias in sorted(info.documents.items())
     }
     return ModelSummary(
         name=info.name,
         versions=sorted(info.versions),
-        aliases={name: alias.version for name, alias in now.items()},
-        splits={name: AliasSplit(**alias.split()) for name, alias in now.items() if alias.others},
+        aliases={name: alias.version for name, alias in served_aliases.items()},
+        splits={
+            name: AliasSplit(**alias.split())
+            for name, alias in served_aliases.items()
+            if alias.split_versions
+        },
     )

@@ -63,22 +63,24 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses={**_ANSWERS, **problems(409)},
 )
 async def infer(request: Request, services: Wired) -> Response:
-    """Instances are a tensor of texts, or the three of compressed
-    sparse rows; labels come as tensors.
+    """Instances are a tensor of texts, or the three tensors of compressed sparse rows.
+
+    The labels are returned as tensors.
     """
     return await reply_in(TENSORS, request, services)
 
 
 @of_version(about_router, "GET", "", "Tensors of", {}, root="/v2", response_model=ModelMetadata)
 async def model_metadata(request: Request, services: Wired) -> Response:
-    """The tensors that a model takes (text, or the three of
-    sparse rows), and those of its answer's.
+    """The tensors that a model takes, and those that it returns.
+
+    It takes a tensor of texts, or the three tensors of sparse rows.
     """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
     takes_texts = type(served.featurizer).transform_texts is not Featurizer.transform_texts
-    found: ModelMetadata = {
+    metadata: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
@@ -90,7 +92,7 @@ async def model_metadata(request: Request, services: Wired) -> Response:
             for name, kind in OUTPUTS.items()
         ],
     }
-    return json_response(found)
+    return json_response(metadata)
 
 
 def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
@@ -99,7 +101,10 @@ def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
 
 @of_version(about_router, "GET", "ready", "Readiness of", {}, root="/v2", response_model=ModelReady)
 async def model_ready(request: Request, services: Wired) -> Response:
-    """Opens the version if it is not open. A problem says why it cannot answer."""
+    """Opens the version if it is not open.
+
+    If it cannot answer, the problem in the answer says why.
+    """
     served = await find_served(request, services.live)
     return json_response(ModelReady(name=served.name, ready=True))
 
@@ -112,7 +117,7 @@ async def server_metadata() -> ServerMetadata:
 
 @health_router.get("/v2/health/live", summary="Whether the process runs")
 async def server_live() -> ServerLive:
-    """Answer that the process runs, as /livez does."""
+    """Answers that the process runs, as /livez does."""
     return ServerLive(live=True)
 
 
@@ -120,7 +125,7 @@ async def server_live() -> ServerLive:
     "/v2/health/ready", summary="Whether requests should be sent here", responses=problems(503)
 )
 async def server_ready(services: Wired) -> ServerReady:
-    """Ready when /readyz is."""
+    """The service is ready here when it is ready in /readyz."""
     if not services.ready:
         raise Unavailable(
             "expected a service that is ready, found one that opens its models or stops"

@@ -1,7 +1,7 @@
-"""The OpenAPI document: what FastAPI derives from the routes, and the models that it cannot see.
+"""The OpenAPI document: what FastAPI derives from the routes, and what it cannot see.
 
-Routes that read bodies or write answers themselves name the models of these; here they are added. A
-schema that names a limit gets the limit's value.
+Routes that read their bodies or write their answers themselves name the models of these; the models
+are added here. A schema that names a limit gets the value of the limit.
 """
 
 import json
@@ -48,30 +48,34 @@ MODELS: dict[str, Any] = {
     "FeedbackLine": FeedbackLine,
     "Problem": ProblemDetails,
 }
-"""What operations name besides the models that `content` was handed."""
+"""Models that operations name, besides those that are passed to `content`."""
 
-_MOST = {
+_LIMIT_KEYWORDS = {
     "integer": "maximum",
     "array": "maxItems",
     "object": "maxProperties",
     "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
 }
-_FRAMEWORKS = ("HTTPValidationError", "ValidationError")
-"""What FastAPI's own validation would answer: ours answers with problems."""
+_FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
+"""Schemas of the errors of FastAPI's own validation: this service answers with problems instead."""
 
 
 def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[str, Any]:
-    """Return the document of an app's routes under these limits, shown under this prefix."""
+    """Return the OpenAPI document of an app.
+
+    limits     the limits in force, whose values are in the schemas
+    root_path  the prefix under which a proxy shows the service
+    """
     document = get_openapi(
         title="Xylem",
         version=code_version(),
         description="Online prediction for label spaces of thousands to millions of labels.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        tags=[{"name": name, "description": says} for name, says in TAGS.items()],
+        tags=[{"name": name, "description": description} for name, description in TAGS.items()],
         routes=app.routes,
         servers=[{"url": root_path}] if root_path else None,
     )
-    # trainers come with these, so not before they are needed
+    # imported only now, because the trainers are imported with it
     from xylem.admin import KINDS, TuneThresholdsRequest, parameter_schemas
 
     job_models: list[type[BaseModel]] = [
@@ -82,7 +86,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     for name, model in {
         **COMPONENTS,
         **MODELS,
-        **{one.__name__: one for one in job_models},
+        **{job_model.__name__: job_model for job_model in job_models},
     }.items():
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
@@ -90,7 +94,7 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
     document["components"]["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "A key of `xylem keys create`"}
     }
-    for name in _FRAMEWORKS:
+    for name in _FRAMEWORK_SCHEMAS:
         schemas.pop(name, None)
     keyed = {
         route.unique_id
@@ -102,7 +106,9 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
             needs_key = operation["operationId"] in keyed
             responses = operation["responses"]
             for status in [
-                status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)
+                status
+                for status, response in responses.items()
+                if _FRAMEWORK_SCHEMAS[0] in str(response)
             ]:
                 del responses[status]
             responses |= _refusals(path, method, operation, needs_key=needs_key)
@@ -112,9 +118,9 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
         field for schema in schemas.values() for field in schema.get("properties", {}).values()
     ):
         default = field.pop("default", None)
-        if default is not None:  # openapi-typescript would take it for a field that is always there
-            says = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
-            field["description"] = says.strip()
+        if default is not None:  # else openapi-typescript makes it required
+            description = f"{field.get('description', '')} ({json.dumps(default)} if left out)"
+            field["description"] = description.strip()
     _fill_limits(document, limits)
     document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
     document["x-parameters"] = parameter_schemas()
@@ -124,27 +130,30 @@ def openapi_document(app: FastAPI, limits: Limits, root_path: str = "") -> dict[
 def _refusals(
     path: str, method: str, operation: dict[str, Any], *, needs_key: bool
 ) -> dict[str, Any]:
-    """Return the problems that an operation may answer with, by
-    what it takes; it names others itself.
+    """Return the problems that an operation may answer with, as its path, body and query tell.
+
+    needs_key  whether the operation needs a key
+
+    The operation itself names further problems.
     """
     takes_body = "requestBody" in operation
     takes_query = any(parameter["in"] == "query" for parameter in operation.get("parameters", ()))
     changes = path.startswith("/v1/admin") and method != "get"
-    statuses = [400, 431]  # before any request comes to a route
+    statuses = [400, 431]  # may be answered before a route is found
     statuses += [401, 403, 503] if needs_key else []
     statuses += [404] if "{" in path else []
     statuses += [408, 413, 415] if takes_body else []
     statuses += [422] if takes_body or takes_query or changes else []
     statuses += [409] if changes else []
-    return {str(status): said for status, said in problems(*statuses).items()}
+    return {str(status): response for status, response in problems(*statuses).items()}
 
 
 def _fill_limits(value: Any, limits: Limits) -> None:
-    """Give each schema that names a limit the limit's value, in place."""
+    """Set the value of the limit in each schema that names a limit, in place."""
     if isinstance(value, dict):
         limit = value.get(LIMIT_KEY)
-        if isinstance(limit, str) and value.get("type") in _MOST:
-            value[_MOST[value["type"]]] = getattr(limits, limit)
+        if isinstance(limit, str) and value.get("type") in _LIMIT_KEYWORDS:
+            value[_LIMIT_KEYWORDS[value["type"]]] = getattr(limits, limit)
     for part in (
         value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     ):

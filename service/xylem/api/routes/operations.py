@@ -1,6 +1,4 @@
-"""How routes are declared: their paths, and what the OpenAPI document says that their
-types do not.
-"""
+"""Helpers to declare routes: paths of versions, and parts of the OpenAPI document."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -17,23 +15,29 @@ Endpoint: TypeAlias = Callable[..., Awaitable[Any]]
 _STRING = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"}
 
 ModelName: TypeAlias = Annotated[str, Path(description="the model's name"), WithJsonSchema(_STRING)]
-"""A part of a path: any string. The store says whether it has such a model."""
+"""The model's name in a path: any string. The store tells whether it has such a model."""
 
 VersionPath: TypeAlias = Annotated[
     str, Path(description="the version's number"), WithJsonSchema({"type": "integer", "minimum": 1})
 ]
-"""A part of a path: any string."""
+"""The version's number in a path: any string; see `version_number`."""
 
 
 def version_number(version: str) -> int:
-    """Return the number that a VersionPath is. Raises VersionNotFound."""
+    """Return the number in a VersionPath. Raises VersionNotFound."""
     if not is_version(version):
         raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
     return int(version)
 
 
-def _in_path(name: str, schema: dict[str, Any], says: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": schema, "description": says}
+def _in_path(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "schema": schema,
+        "description": description,
+    }
 
 
 _MODEL = _in_path("model", _STRING, "the model's name")
@@ -41,59 +45,66 @@ _VERSION = _in_path("version", {"type": "integer", "minimum": 1}, "the version's
 _ALIAS = _in_path("alias", _STRING, "the alias's name; without one, `latest` answers")
 
 
-class _Way(NamedTuple):
-    """A way to name a version: its part of the path, of operations' ids, and of summaries."""
+class _VersionForm(NamedTuple):
+    """One of the ways to name a version in a path.
+
+    path        the part of the path
+    suffix      the end of the operation's id
+    phrase      the end of the operation's summary
+    parameters  the parameters of the path, for the OpenAPI document
+    """
 
     path: str
     suffix: str
-    says: str
+    phrase: str
     parameters: list[dict[str, Any]]
 
 
-_WAYS = (
-    _Way("", "", "the version `latest` names", [_MODEL]),
-    _Way("/versions/{version}", "Version", "a version", [_MODEL, _VERSION]),
-    _Way("/aliases/{alias}", "Alias", "the version an alias names", [_MODEL, _ALIAS]),
+_VERSION_FORMS = (
+    _VersionForm("", "", "the version `latest` names", [_MODEL]),
+    _VersionForm("/versions/{version}", "Version", "a version", [_MODEL, _VERSION]),
+    _VersionForm("/aliases/{alias}", "Alias", "the version an alias names", [_MODEL, _ALIAS]),
 )
 
 
 def operation_of(name: str) -> str:
-    """Return the id of an operation, as the audit log has it, by the name of its function."""
-    first, *others = re.split("[_-]", name)
-    return first + "".join(map(str.capitalize, others))
+    """Return the id of an operation from the name of its function; the audit log has it, too."""
+    first_word, *other_words = re.split("[_-]", name)
+    return first_word + "".join(map(str.capitalize, other_words))
 
 
 def of_version(
     router: APIRouter,
     method: str,
-    what: str,
+    resource: str,
     summary: str,
     openapi_extra: dict[str, Any],
     *,
     root: str = "/v1",
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Return what adds an endpoint to a router under the paths of
-    a version's `what`; empty: its own.
+    """Return a decorator that adds an endpoint to a router, below each path of a version.
 
-    The endpoint asks `find_served` for the version. The path's parts are no parameters of it:
-    FastAPI would check each, and any string may stand there.
+    resource  the last part of the paths; empty: the paths of the versions themselves
+    summary   the summary; it ends with a preposition, as the name of the version follows
+    root      "/v1", or "/v2" for the Open Inference Protocol, which has no aliases
 
-    summary  ends with a preposition: what follows says which version
-    root     or "/v2", that of the Open Inference Protocol, which knows no aliases
+    The endpoint gets the version from `find_served`. The parts of the path are no parameters of the
+    endpoint: FastAPI would check each, and any string is allowed there.
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
-        for way in _WAYS if root == "/v1" else _WAYS[:2]:
+        for form in _VERSION_FORMS if root == "/v1" else _VERSION_FORMS[:2]:
             router.add_api_route(
-                f"{root}/models/{{model}}{way.path}/{what}".removesuffix("/"),
+                f"{root}/models/{{model}}{form.path}/{resource}".removesuffix("/"),
                 endpoint,
                 methods=[method],
-                operation_id=operation_of(endpoint.__name__) + (way.suffix and f"With{way.suffix}"),
-                summary=f"{summary} {way.says}",
+                operation_id=operation_of(endpoint.__name__)
+                + (form.suffix and f"With{form.suffix}"),
+                summary=f"{summary} {form.phrase}",
                 openapi_extra={
                     **openapi_extra,
-                    "parameters": [*way.parameters, *openapi_extra.get("parameters", ())],
+                    "parameters": [*form.parameters, *openapi_extra.get("parameters", ())],
                 },
                 **options,
             )
@@ -103,60 +114,71 @@ def of_version(
 
 
 OPENAPI = "openapi_extra"
-"""The attribute of a dependency that says what it reads, as FastAPI's `openapi_extra`
-of its route.
+"""The attribute of a dependency that describes what it reads.
+
+It is what FastAPI calls `openapi_extra` of the route.
 """
 
 COMPONENTS: dict[str, Any] = {}
-"""Models of bodies that routes read or write themselves, by the
-names under which operations name them.
-"""
+"""Models of the bodies that routes read or write themselves, by the names of their schemas."""
 
 
 def content(media: str, model: str | type[Any], example: object = None) -> dict[str, Any]:
-    """Return a body of one kind: of a model, or of what has this name in the
-    document's components.
+    """Return OpenAPI's `content` for one media type.
+
+    model    the model of the body, or the name of a schema of the document
+    example  an example of the body
     """
     if not isinstance(model, str):
         COMPONENTS[model.__name__] = model
     name = model if isinstance(model, str) else model.__name__
-    said: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
-    return {media: said if example is None else {**said, "example": example}}
+    media_object: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{name}"}}
+    return {media: media_object if example is None else {**media_object, "example": example}}
 
 
 def takes(*bodies: dict[str, Any]) -> dict[str, Any]:
-    """Return FastAPI's `openapi_extra` of a route that takes one of some kinds of bodies.
+    """Return FastAPI's `openapi_extra` of a route that takes one of several bodies.
 
-    The route reads it itself: the limits of its fields are those of the settings.
+    The route reads the body itself, because the limits of its fields depend on the settings.
     """
-    kinds = {media: said for body in bodies for media, said in body.items()}
+    kinds = {media: media_object for body in bodies for media, media_object in body.items()}
     return {"requestBody": {"required": True, "content": kinds}}
 
 
 def takes_json(model: str | type[Any], example: object) -> dict[str, Any]:
-    """Return FastAPI's `openapi_extra` of a route that takes JSON alone."""
+    """Return FastAPI's `openapi_extra` of a route that takes only JSON."""
     return takes(content("application/json", model, example))
 
 
-def answers(status: int, says: str, *bodies: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+def answers(
+    status: int, description: str, *bodies: dict[str, Any]
+) -> dict[int | str, dict[str, Any]]:
     """Return FastAPI's `responses` for one status."""
     return {
-        status: {"description": says, "content": {m: said for b in bodies for m, said in b.items()}}
+        status: {
+            "description": description,
+            "content": {
+                media: media_object for body in bodies for media, media_object in body.items()
+            },
+        }
     }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's `responses` for the problems of some statuses."""
-    found: dict[int | str, dict[str, Any]] = {}
+    """Return FastAPI's `responses` for the problems with these statuses."""
+    responses: dict[int | str, dict[str, Any]] = {}
     for status in statuses:
         codes = ", ".join(code for code, problem in PROBLEMS.items() if problem.status == status)
-        found |= answers(status, f"One of: {codes}", content("application/problem+json", "Problem"))
-    return found
+        responses |= answers(
+            status, f"One of: {codes}", content("application/problem+json", "Problem")
+        )
+    return responses
 
 
 def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:
-    """Return FastAPI's `openapi_extra` of a route that takes the
-    fields of a model as its query string.
+    """Return FastAPI's `openapi_extra` of a route whose query string has the fields of a model.
+
+    without  names of fields that the query string does not have
     """
     properties = model.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
     parameters = [

@@ -1,7 +1,6 @@
-"""The pages: `/`, to try models, correct them, train and promote; and
-`/docs`, which renders `/openapi.json`.
+"""The web pages: `/`, to try models, correct them, train and promote; and `/docs`.
 
-Anybody may see them: what they show asks for keys where they are needed.
+`/docs` shows `/openapi.json`. The pages need no key: the requests that they send need one.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 
-from xylem.api.door.responses import etag_of, unless_known
+from xylem.api.door.responses import etag_of, unless_cached
 from xylem.api.routes.admins import router_of
 from xylem.serving import dump
 
@@ -24,16 +23,16 @@ _DOCS = {
     "/docs/swagger-ui-bundle.js": _STATIC / "swagger-ui" / "swagger-ui-bundle.js",
     "/docs/swagger-ui.css": _STATIC / "swagger-ui" / "swagger-ui.css",
 }
-"""Swagger UI renders the document; its files are those of its release (swagger-ui/README.md)."""
+"""The files of Swagger UI, which shows the document, as in its release (swagger-ui/README.md)."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
     "'self'%s; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_OF_DOCS = _POLICY % " data:"
-_OF_CONSOLE = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
-"""Nothing from elsewhere, no script or style but in these files, and no markup made of text."""
+_DOCS_POLICY = _POLICY % " data:"
+_CONSOLE_POLICY = _POLICY % "" + "; require-trusted-types-for 'script'; trusted-types 'none'"
+"""Content security policies: only scripts and styles of these files, and no markup from text."""
 
 _HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 _TYPES = {
@@ -45,7 +44,13 @@ _TYPES = {
 
 
 class StaticFile(NamedTuple):
-    """A file of a page, its media type, its tag, and the headers of its answer."""
+    """A file of a page.
+
+    content  its bytes
+    media    its media type
+    etag     its ETag
+    headers  more headers of its answer
+    """
 
     content: bytes
     media: str
@@ -53,8 +58,8 @@ class StaticFile(NamedTuple):
     headers: dict[str, str]
 
     def answer(self, request: Request) -> Response:
-        """Return the file, or that it is as the browser has it."""
-        return unless_known(
+        """Return the file, or status 304 if the browser has it."""
+        return unless_cached(
             request, Response(self.content, 200, self.headers, self.media), self.etag
         )
 
@@ -65,27 +70,28 @@ docs_router = router_of("service")
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """Return the files by path, read once: at the first request, so
-    that nothing waits for them before.
+    """Return the files by path.
+
+    They are read once, at the first request, so that no start waits for them.
     """
     console = {f"/console/{path.name}": path for path in CONSOLE.iterdir() if path.suffix in _TYPES}
-    found = {}
+    files = {}
     for url, path in {"/": CONSOLE / "index.html", **console, **_DOCS}.items():
         content = path.read_bytes()
-        policy = _OF_DOCS if url in _DOCS else _OF_CONSOLE
+        policy = _DOCS_POLICY if url in _DOCS else _CONSOLE_POLICY
         headers = {**_HEADERS, "content-security-policy": policy}
-        found[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
-    return found
+        files[url] = StaticFile(content, _TYPES[path.suffix], etag_of(content), headers)
+    return files
 
 
 @router.get("/")
 @router.get("/console/{name}")
 async def show_file(request: Request) -> Response:
-    """Answer with a file of a page, or with 304 if the browser's copy is current."""
-    found = (await asyncio.to_thread(static_files)).get(request.scope["path"])
-    if found is None:
+    """Return a file of the page, or status 304 if the browser's copy is current."""
+    file = (await asyncio.to_thread(static_files)).get(request.scope["path"])
+    if file is None:
         raise HTTPException(404)
-    return found.answer(request)
+    return file.answer(request)
 
 
 @docs_router.get(
@@ -95,15 +101,15 @@ async def show_file(request: Request) -> Response:
     responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
 )
 async def openapi(request: Request) -> Response:
-    """Answer with the OpenAPI document."""
+    """The OpenAPI document of this service."""
     return (await asyncio.to_thread(_document, request.app)).answer(request)
 
 
 @lru_cache(1)
 def _document(app: FastAPI) -> StaticFile:
-    """Return the document of an app, which is made when it is first asked for."""
+    """Return the OpenAPI document of an app, which is made at the first call."""
     content = dump(app.openapi())
-    headers = {**_HEADERS, "content-security-policy": _OF_DOCS}
+    headers = {**_HEADERS, "content-security-policy": _DOCS_POLICY}
     return StaticFile(content, "application/json", etag_of(content), headers)
 
 

@@ -52,7 +52,7 @@ _BODY = content("application/json", PredictRequest, {"instances": [{"text": "a t
     openapi_extra={**takes(_BODY), **query_parameters(InfoQuery)},
 )
 async def predict(request: Request, services: Wired) -> Response:
-    """Instances are texts, sparse vectors or named features, as the model was trained on."""
+    """Instances are texts, sparse vectors or named features, whichever the model was trained on."""
     return await reply_in(PREDICT, request, services)
 
 
@@ -69,9 +69,10 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     openapi_extra=takes_json(ScoreRequest, _EXAMPLE),
 )
 async def score(request: Request, services: Wired) -> Response:
-    """Each label is scored along its path in the trees: these are the scores of an exact search.
+    """Each label is scored along its path in the trees. The scores are those of an exact search.
 
-    A model of next words scores the words of a text, with `sequence: true` in place of labels."""
+    A model of next words scores the words of a text, with `sequence: true` instead of labels.
+    """
     return await reply_in(SCORES, request, services)
 
 
@@ -85,8 +86,8 @@ _HEADERS = {
     },
 }
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-_SAYS = "An answer line for each line, in their order; of the media type of the request"
-_ANSWER = answers(200, _SAYS, content(_MEDIA, "BatchAnswerLine"), _BYTES)
+_DESCRIPTION = "An answer line for each line, in their order; of the media type of the request"
+_ANSWER = answers(200, _DESCRIPTION, content(_MEDIA, "BatchAnswerLine"), _BYTES)
 _ANSWER[200]["headers"] = _HEADERS
 
 
@@ -103,11 +104,12 @@ _ANSWER[200]["headers"] = _HEADERS
     },
 )
 async def batch(request: Request, services: Wired) -> Response:
-    """NDJSON both ways, streamed: a line of the body is an instance, a line answers it.
+    """NDJSON is streamed both ways: each line of the body is an instance.
 
-    Read answers while you write, or the service stops reading. A line that cannot be used is
-    answered by an error in its place. A connection that ends without the last chunk was cut off.
-    The options are the query string's, and hold for every line.
+    Each line of the answer is the answer to one of them. Read the answers while you write, or the
+    service stops reading. A line that cannot be used is answered by an error in its place. A
+    connection that ends without the last chunk was cut off. The options are in the query string,
+    and apply to every line.
     """
     check_media(request.scope, NDJSON | OCTETS)
     limits = services.limits

@@ -1,6 +1,4 @@
-"""/v1/admin/models: aliases moved and removed, versions deleted,
-brought out and in, and their history.
-"""
+"""/v1/admin/models: move and remove aliases, delete, export and import versions, and history."""
 
 import asyncio
 import tempfile
@@ -43,7 +41,7 @@ _DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]
 
 
 def cause_of(request: Request, why: str = "") -> Cause:
-    """Return who asks, and why: the key's name, with its id."""
+    """Return who makes a change, the key's name with its id, and why."""
     principal = who(request)
     return Cause(f"{principal.name} ({principal.key_id})", why)
 
@@ -55,15 +53,18 @@ async def _move(
 
 
 async def _remove(services: Services, call: Callable[..., Removal], *arguments: Any) -> Removed:
-    found = await services.change(call, *arguments)
-    return Removed(**found._asdict())
+    removal = await services.change(call, *arguments)
+    return Removed(**removal._asdict())
 
 
 @router.post("/promote", summary="Make an alias name a version")
 async def promote(
     model: ModelName, body: _Promote, request: Request, services: Wired
 ) -> AliasMoved:
-    """All of the version is verified first: one that is damaged, or another model's, is refused."""
+    """All of the version is verified first.
+
+    A damaged version, or one of another model, is refused.
+    """
     cause = cause_of(request, body.reason)
     return await _move(services, services.registry.promote, model, body.version, body.alias, cause)
 
@@ -72,7 +73,7 @@ async def promote(
 async def rollback(
     model: ModelName, body: _Rollback, request: Request, services: Wired
 ) -> AliasMoved:
-    """One step back in the history of the alias, or to a version."""
+    """Moves the alias one step back in its history, or to the version that you name."""
     cause = cause_of(request, body.reason)
     return await _move(services, services.registry.rollback, model, body.alias, cause, body.to)
 
@@ -90,9 +91,9 @@ async def delete_model(
 async def delete_version(
     model: ModelName, version: VersionPath, query: _DeleteVersion, request: Request, services: Wired
 ) -> Removed:
-    """A version that an alias names is refused.
+    """The request is refused if an alias names the version.
 
-    `with_aliases=true` removes aliases too, never `latest`.
+    With `with_aliases=true` these aliases are removed, too, but never `latest`.
     """
     delete = partial(services.registry.delete_version, with_aliases=query.with_aliases)
     return await _remove(services, delete, model, version_number(version), cause_of(request))
@@ -110,7 +111,10 @@ async def delete_alias(
 async def show_history(
     model: ModelName, query: Annotated[HistoryQuery, query_of(HistoryQuery)], services: Wired
 ) -> History:
-    """Who moved which alias, when, from where to where, why, and by which job; the newest first."""
+    """The moves of the aliases, the newest first.
+
+    Each tells who moved which alias, when, from which version to which, why, and by which job.
+    """
     moves = await services.admin_work.run(
         services.registry.history, model, query.alias, query.before, query.limit
     )
@@ -121,13 +125,14 @@ async def show_history(
 
 @router.get("/versions/{version}/provenance", summary="Where a version came from")
 async def show_provenance(model: ModelName, version: VersionPath, services: Wired) -> Provenance:
-    """The data, the code, the parameters, the version before it, its
-    figures, and its later promotions.
+    """The origin of a version, and its later promotions.
+
+    It has the data, the code, the parameters, the previous version, and the figures.
     """
-    found = await services.admin_work.run(
+    facts = await services.admin_work.run(
         provenance, services.store, model, version_number(version)
     )
-    return Provenance(**found)
+    return Provenance(**facts)
 
 
 _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
@@ -142,7 +147,10 @@ _TAR = {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}
 async def export_model(
     model: ModelName, query: Annotated[ArchiveQuery, query_of(ArchiveQuery)], services: Wired
 ) -> Response:
-    """The file of `xylem models export`. All of it is verified before the first byte is sent."""
+    """The archive is the file that `xylem models export` writes.
+
+    All of it is verified before the first byte is sent.
+    """
     store = services.store
     loop = asyncio.get_running_loop()
 
@@ -162,33 +170,33 @@ async def import_model(
     request: Request,
     services: Wired,
 ) -> Published:
-    """The body is an export of this service or of another. All of it is verified, then published as
-    the next version of the model. A damaged or interrupted archive publishes nothing.
+    """The body is an export of this service or of another.
 
-    It may be as long as the limit `archive_bytes_max`.
+    All of it is verified, and then published as the next version of the model. A damaged or
+    interrupted archive publishes nothing. It may be as long as the limit `archive_bytes_max`.
     """
-    most = services.limits.archive_bytes_max
+    bytes_max = services.limits.archive_bytes_max
     loop = asyncio.get_running_loop()
 
     def publish(source: IO[bytes]) -> int:
-        stated = model, source, cause_of(request)
-        return services.registry.publish_archive(*stated, latest=query.latest).version
+        arguments = model, source, cause_of(request)
+        return services.registry.publish_archive(*arguments, latest=query.latest).version
 
     try:
         with tempfile.TemporaryFile(dir=services.settings.store) as file:
             n_bytes = header_at = 0
             async for piece in pieces(request, services.limits):
                 n_bytes += len(piece)
-                if n_bytes > most:
+                if n_bytes > bytes_max:
                     raise LimitExceeded(
-                        f"expected at most {most} bytes (limit archive_bytes_max), found more"
+                        f"expected at most {bytes_max} bytes (limit archive_bytes_max), found more"
                     )
                 header_at = await loop.run_in_executor(
                     services.archive_threads, spool_archive, file, piece, header_at
                 )
             file.seek(0)
             version = await loop.run_in_executor(services.archive_threads, publish, file)
-    except Corrupt as error:  # what was sent, and nothing of ours
+    except Corrupt as error:  # the archive that was sent is damaged, not the store
         raise BadData(str(error)) from None
     except OSError as error:
         raise Unavailable(f"archive: expected to write it, found {error.strerror}") from error

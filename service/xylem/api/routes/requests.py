@@ -1,4 +1,7 @@
-"""What routes work with (`services: Wired`) and do alike: read a body, find the version, answer."""
+"""The services that routes use (`services: Wired`), and steps that many routes have in common.
+
+These read a body, find the version, and answer in a dialect.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from fastapi import Depends, Request, Response
 from xylem.admin import Jobs, Registry, Schedules
 from xylem.api.door.admission import read_body
 from xylem.api.door.answering import Answering, headers_for
-from xylem.api.door.heads import OWN, reference_of, said_of
+from xylem.api.door.heads import OWN, header_or_query_of, reference_of
 from xylem.api.door.metrics import Metrics
 from xylem.api.door.neighbours import Neighbours
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
@@ -40,23 +43,21 @@ from xylem_store import PROGRESS, Store, is_version
 T = TypeVar("T")
 
 CATCH_UP_SECONDS = 5.0
-"""So long an answer waits for this replica to serve what has changed."""
+"""The longest time that an answer waits for this replica to serve a change."""
 
 
 KERNELS_OF_A_MODEL = 40
-"""About so many kernels are compiled or loaded until the first
-model answers; others add one or two.
-"""
+"""About this many kernels are compiled or loaded for the first model; others add one or two."""
 
 
 class Services(NamedTuple):
     """The parts of one app.
 
-    work               threads for predictions that are too long for the event loop
-    threshold_work     threads that wait for the database: nothing else waits for them
-    admin_work         threads for what admins ask, most of which waits for the database
-    followers          free places for those who follow a job
-    neighbours         the other workers of the server; None: there are none
+    work            threads for predictions that are too long for the event loop
+    threshold_work  threads that wait for the database; nothing else waits for them
+    admin_work      threads for requests of admins, most of which wait for the database
+    followers       free places for requests that follow a job
+    neighbours      the other workers of the server; None: there are none
     """
 
     settings: Settings
@@ -89,23 +90,23 @@ class Services(NamedTuple):
         return self.settings.limits
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:
-        """Return what a change of the store returns, once this replica
-        serves it, or CATCH_UP_SECONDS later.
+        """Change the store with `call`, and return what that returns.
 
-        The others see it at their next look at the store.
+        It returns once this replica serves the change, or after CATCH_UP_SECONDS. Other replicas
+        serve it after they read the store again.
         """
-        made = await self.admin_work.run(call, *arguments)
+        outcome = await self.admin_work.run(call, *arguments)
         await self.live.catch_up(CATCH_UP_SECONDS)
-        return made
+        return outcome
 
     @property
     def ready(self) -> bool:
-        """Return whether requests should be sent here."""
+        """Return whether requests should be sent to this process."""
         return self.live.ready and not self.draining()
 
     @property
     def waits_for(self) -> str | None:
-        """Return what has to come before all models are open; None: all that can be are."""
+        """Return what has to happen before all models are open; None: all that can be open are."""
         if self.live.looked:
             return None
         kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
@@ -127,8 +128,8 @@ class Services(NamedTuple):
 
 
 async def _services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
+    services: Services = request.app.state.services
+    return services
 
 
 Wired: TypeAlias = Annotated[Services, Depends(_services)]
@@ -138,10 +139,10 @@ M = TypeVar("M", bound=RequestModel)
 
 
 def json_body(model: type[M], example: object = None) -> Any:
-    """Return the dependency that reads a request's body, whose
-    fields have the limits of the settings.
+    """Return a dependency that reads a request's body as JSON, with the limits of the settings.
 
-    FastAPI would read it without them, and with no bound on its time. An AuditedRoute describes it.
+    FastAPI would read it without these limits, and without a limit of time. An AuditedRoute
+    describes the body in the OpenAPI document.
     """
 
     async def read(request: Request, services: Wired) -> M:
@@ -153,7 +154,7 @@ def json_body(model: type[M], example: object = None) -> Any:
 
 
 def query_of(model: type[M]) -> Any:
-    """Return the dependency that reads a request's query string, as `json_body` does a body."""
+    """Return a dependency that reads a request's query string, as `json_body` reads a body."""
 
     async def read(request: Request, services: Wired) -> M:
         return parse_query(request.scope["query_string"], model, services.limits)
@@ -163,8 +164,7 @@ def query_of(model: type[M]) -> Any:
 
 
 async def find_served(request: Request, live: LiveServed) -> ServedVersion:
-    """Return what serves the version that a request's path names:
-    a version, an alias, else `latest`.
+    """Return the served version that a request's path names: by number, by alias, else `latest`.
 
     Raises ModelNotFound, VersionNotFound, AliasNotFound, Unavailable and ModelUnavailable.
     """
@@ -172,9 +172,7 @@ async def find_served(request: Request, live: LiveServed) -> ServedVersion:
 
 
 async def find_version(request: Request, live: LiveServed, model: str, ref: str) -> ServedVersion:
-    """Return what serves a version, named by number or alias, and note that it
-    answers the request.
-    """
+    """Return a served version by its number or alias, and record that it answers the request."""
     served = await live.find(model, ref)
     _note(request, served, None if is_version(ref) else ref)
     return served
@@ -183,10 +181,11 @@ async def find_version(request: Request, live: LiveServed, model: str, ref: str)
 async def choose_served(
     request: Request, live: LiveServed, model: str, ref: str
 ) -> ChosenVersion[ServedVersion]:
-    """Return what answers a prediction: for an alias with a canary,
-    the version that the key falls to.
+    """Return the version that answers a prediction, and the shadow, if any.
 
-    Raises what `find_version` does.
+    For an alias with a canary, the request's canary key or id decides which version answers.
+
+    Raises what `find_version` raises.
     """
     served = await find_version(request, live, model, ref)
     split = None if is_version(ref) else live.splits.get((model, ref))
@@ -212,9 +211,11 @@ async def reply_in(
 ) -> Response:
     """Return the answer to a request in a dialect.
 
-    model, ref   the model, and the version's number or alias; None: as the path says
+    model, ref  the model, and the version's number or alias; None: those in the path
     """
-    body = Body(await read_body(request, dialect.media), 0, said_of(dialect, request.scope))
+    body = Body(
+        await read_body(request, dialect.media), 0, header_or_query_of(dialect, request.scope)
+    )
     loop = asyncio.get_running_loop()
     began = loop.time()
     if model is None:
@@ -227,18 +228,18 @@ async def reply_in(
         reply = dialect.answer_read(query, chosen.served, services.limits, timings)
     else:
         reply = dialect.answer(body, chosen.served, services.limits, timings)
-    # a thread's search ends when nobody waits for it, or at its deadline
+    # the search in a thread stops when nobody waits for it any more, or at its deadline
     if isinstance(reply, Longer):
         timings.begin()
         stop = np.zeros(1, np.uint8)
-        strike = None
+        timer = None
         if reply.deadline_ms is not None:
-            strike = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
+            timer = loop.call_at(began + reply.deadline_ms / 1000, stop.fill, 1)
         try:
             reply = await services.work.run(reply.answer, stop)
         finally:
             stop.fill(1)
-            if strike is not None:
-                strike.cancel()
+            if timer is not None:
+                timer.cancel()
     services.answering.finish(dialect, chosen, body, reply)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -1,4 +1,4 @@
-"""GET /v1/models/{model}/thresholds, and for admins to tune them and to put others in place."""
+"""GET /v1/models/{model}/thresholds; and for admins, to tune, restore, switch and drop them."""
 
 import contextlib
 import time
@@ -52,29 +52,29 @@ _TUNING = "threshold-tuning"  # the kind of the jobs that tune
     openapi_extra=query_parameters(ThresholdQuery),
 )
 async def thresholds(request: Request, services: Wired) -> Response:
-    """The thresholds of a version, some labels at a time.
+    """The thresholds of a version, one page of labels.
 
-    `marks_below` shows only labels with fewer marks, whose thresholds are not reliable yet.
+    With `marks_below`, only labels with fewer marks, whose thresholds are not reliable yet.
     """
     query = parse_query(request.scope["query_string"], ThresholdQuery, services.limits)
     served = await find_served(request, services.live)
     services.learning.follower.check()
-    found = services.threshold_work.run(
+    answer = services.threshold_work.run(
         describe_thresholds, served, services.learning.database, query
     )
-    return json_response(await found)
+    return json_response(await answer)
 
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
-    """Restores the thresholds of an epoch, those of `latest` if no version is named."""
+    """Restores the thresholds of an epoch; of `latest`, if no version is named."""
     database = ThresholdDatabase(services.learning.database)
     return await _change(model, body, services, database.restore, body.epoch)
 
 
 @admin_router.post("/switch", summary="Put the candidate's thresholds in force")
 async def switch_thresholds(model: ModelName, body: _Candidate, services: Wired) -> ThresholdChange:
-    """Puts the candidate in force, with what it learnt."""
+    """Puts the thresholds of the candidate in force, with what they have learnt."""
     return await _change(
         model, body, services, partial(take_shadow, services.learning.database, switch=True)
     )
@@ -98,36 +98,36 @@ async def drop_thresholds(model: ModelName, body: _Candidate, services: Wired) -
     ),
 )
 async def tune_thresholds(model: ModelName, request: Request, services: Wired) -> Response:
-    """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
-    `xylem thresholds --json`.
+    """Tunes on a file in the service's data directory (`XYLEM_DATA_DIR`).
 
-    A job does it, and the request waits for it, an hour at most. `threshold-tuning-jobs` does not
-    wait.
+    The answer is the output of `xylem thresholds --json`. A job does the work, and the request
+    waits for it, at most for an hour. To submit the job without waiting, use
+    `threshold-tuning-jobs`.
     """
     limits = services.limits
     body = await services.admin_work.read(parse_json, await read_body(request), limits)
-    wanted = await services.admin_work.run(_check_tuning, body, model, services)
-    version = wanted.get("version")
+    job_request = await services.admin_work.run(_check_tuning, body, model, services)
+    version = job_request.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))
     services.learning.follower.check()
     if services.followers.locked():
         raise Overloaded("expected fewer requests that wait for jobs (limit event_streams_max)")
     async with services.followers:
-        wanted["version"] = served.version
+        job_request["version"] = served.version
         submit = services.admin_work.run(
-            services.jobs.submit, _TUNING, wanted, None, span_of(request.scope)
+            services.jobs.submit, _TUNING, job_request, None, span_of(request.scope)
         )
-        found = await _result(await submit, services)
+        report = await _result(await submit, services)
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
-    return json_response(found)
+    return json_response(report)
 
 
 def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
-    """Return the request of the job that a body asks for.
+    """Return the request of a tuning job, from the body of a request.
 
     Blocking. Raises BadFields with all its faults.
     """
-    from xylem.admin import check_request  # readers of files: not before they are needed
+    from xylem.admin import check_request  # imported only now, as readers of files come with it
 
     if isinstance(body, dict):
         if "model" in body:
@@ -137,22 +137,22 @@ def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
 
 
 async def _result(job: Job, services: Services) -> Any:
-    """Return what a job found, once it has ended; cancel it when that takes too long.
+    """Return the result of a job once it has ended; cancel the job if that takes too long.
 
-    Raises JobFailed, TimedOut, JobConflict for one that somebody cancelled, Unavailable.
+    Raises JobFailed, TimedOut, JobConflict for a job that somebody cancelled, Unavailable.
     """
     seconds = services.limits.tune_seconds_max
     give_up_at = time.monotonic() + seconds
     gives_up = False
-    async for look in services.jobs.follow(job.id, 0, services.admin_work.run):
-        job = look or job
+    async for changed_job in services.jobs.follow(job.id, 0, services.admin_work.run):
+        job = changed_job or job
         if services.draining():
             raise Unavailable(
                 f"expected job {job.id} to end before the server stops, found it {job.state}"
             )
         if not gives_up and not job.has_ended and time.monotonic() > give_up_at:
             gives_up = True
-            with contextlib.suppress(JobConflict):  # it has ended
+            with contextlib.suppress(JobConflict):  # the job has just ended
                 await services.admin_work.run(services.jobs.cancel, job.id)
     if job.state == "succeeded":
         return job.result
@@ -160,7 +160,7 @@ async def _result(job: Job, services: Services) -> Any:
         raise JobFailed(f"job {job.id}: {job.error}", job.error_code)
     if gives_up:
         raise TimedOut(
-            f"expected to tune within {seconds:g} seconds, found it not done: job {job.id}"
+            f"expected to tune within {seconds:g} seconds, found that job {job.id} had not ended"
         )
     raise JobConflict(f"job {job.id}: expected it to succeed, found it {job.state}")
 
@@ -168,7 +168,10 @@ async def _result(job: Job, services: Services) -> Any:
 async def _change(
     model: str, body: CandidateRequest, services: Services, change: Callable[..., int], *values: int
 ) -> ThresholdChange:
-    """Change the thresholds of a version, here at once; answer with the new epoch."""
+    """Change the thresholds of a version; this process uses the change at once.
+
+    Returns the answer with the new epoch.
+    """
     served = await services.live.find(model, str(body.version or DEFAULT_ALIAS))
     services.learning.follower.check()
     epoch = await services.threshold_work.run(

@@ -1,6 +1,4 @@
-"""The labels of a version, what speaks for one, their thresholds in
-force, and how admins change these.
-"""
+"""The JSON of a version's labels, their features and thresholds, and of changes of thresholds."""
 
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
@@ -24,7 +22,7 @@ _MarksBelow: TypeAlias = Annotated[
 
 
 class ThresholdQuery(RequestModel):
-    """Which labels to show."""
+    """Selects the labels whose thresholds are shown."""
 
     offset: _Offset = 0
     limit: int = Field(
@@ -34,7 +32,7 @@ class ThresholdQuery(RequestModel):
 
 
 class LabelThreshold(TypedDict):
-    """A label's threshold and what it rests on: see `xylem.thresholds.methods.ofo.Counters`."""
+    """A label's threshold and its counts: see `xylem.thresholds.methods.ofo.Counters`."""
 
     label: str
     id: int
@@ -46,7 +44,10 @@ class LabelThreshold(TypedDict):
 
 
 class ShadowSummary(TypedDict):
-    """A candidate, and macro-F, in percent, of both on the events that it was scored on."""
+    """A candidate, and macro-F in percent of the candidate and of the thresholds in force.
+
+    Both were scored on the same events.
+    """
 
     since_epoch: int
     created_at: float
@@ -59,7 +60,7 @@ class ShadowSummary(TypedDict):
 
 
 class ThresholdCheckpoint(TypedDict):
-    """An epoch whose whole state is kept."""
+    """An epoch whose whole state is stored."""
 
     epoch: int
     kind: str
@@ -67,7 +68,7 @@ class ThresholdCheckpoint(TypedDict):
 
 
 class Thresholds(VersionAnswer):
-    """The thresholds of a version, some labels at a time."""
+    """The thresholds of a version, one page of labels."""
 
     threshold_epoch: int
     method: str
@@ -84,19 +85,19 @@ class Thresholds(VersionAnswer):
 
 
 class CandidateRequest(RequestModel):
-    """Of which version: that of `latest` if none is named."""
+    """The version whose candidate is meant; if left out, that of `latest`."""
 
     version: VersionNumber | None = None
 
 
 class RestoreRequest(CandidateRequest):
-    """Which epoch's thresholds to restore."""
+    """The epoch whose thresholds are restored."""
 
     epoch: VersionNumber
 
 
 class ThresholdChange(BaseModel):
-    """The epoch that a change has led to."""
+    """The epoch after a change."""
 
     model: str
     version: int
@@ -104,7 +105,7 @@ class ThresholdChange(BaseModel):
 
 
 class TunedFacts(TypedDict):
-    """What a method found, and how good it is: F-measures in percent."""
+    """The thresholds that a method found, and how good they are: F-measures in percent."""
 
     method: str
     validation_macro_f: float
@@ -124,7 +125,7 @@ class TunedFacts(TypedDict):
 
 
 class TuneAnswer(TunedFacts):
-    """What was found and kept, the new epoch, and what each method found."""
+    """The thresholds that were stored, the new epoch, and what each method found."""
 
     model: str
     version: int
@@ -134,25 +135,25 @@ class TuneAnswer(TunedFacts):
 
 
 FEATURES_MAX = 100
-"""Features of one answer, at most."""
+"""The most features of one answer."""
 
 LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits"]
 
 
 class LabelsQuery(InfoQuery):
-    """Which labels to show, in which order, and what of their label
-    info: what is told is searched too.
+    """Selects labels, their order, and their label info.
+
+    The search also looks in the names of the label info that is shown.
     """
 
     search: str = Field(
         default="",
         max_length=200,
-        description="only labels with this part, or with one of it in the names that are "
-        "asked for, in "
-        "capitals or not; a number stands in quotes",
+        description="only labels that contain this text, in their name or in one of the names "
+        "that are asked for, in upper or lower case; put a number in quotes",
     )
     order: LabelOrder = Field(
-        default="id", description="by what they are ordered; of equals the smaller id"
+        default="id", description="what to order by; of equal labels, the smaller id comes first"
     )
     descending: bool = Field(default=False, description="the largest first")
     marks_below: _MarksBelow = 0
@@ -161,26 +162,27 @@ class LabelsQuery(InfoQuery):
 
 
 class LabelQuery(RequestModel):
-    """Which label: by its id or by its name, one of the two."""
+    """A label, by its id or by its name; exactly one of the two."""
 
     id: int | None = Field(default=None, ge=0, le=INTEGER_MAX, description="the label's id")
     label: str | None = Field(
         default=None,
         min_length=1,
         max_length=4096,
-        description="the label's name, instead of its id; a number stands in quotes",
+        description="the label's name, instead of its id; put a number in quotes",
     )
 
 
 class LabelFeaturesQuery(LabelQuery):
-    """Of which label, and how many."""
+    """A label, and how many features to show."""
 
-    top: int = Field(default=20, ge=1, le=FEATURES_MAX, description="so many features")
+    top: int = Field(default=20, ge=1, le=FEATURES_MAX, description="how many features to show")
 
 
 class LabelSummary(DescribedLabel):
-    """A label: how often it was seen, and its threshold; null where it
-    was not counted, or is not set yet.
+    """A label, with its counts and its threshold.
+
+    Null means that there was nothing to count, or that no threshold is set yet.
     """
 
     label: str
@@ -197,26 +199,29 @@ class LabelSummary(DescribedLabel):
 
 
 class LabelPage(VersionAnswer):
-    """Some labels of a version; without thresholds its epoch is null."""
+    """A page of the labels of a version. Without thresholds, `threshold_epoch` is null."""
 
     threshold_epoch: int | None
     n_labels: Annotated[int, Field(description="labels of the version")]
     n_found: Annotated[int, Field(description="labels that the query selects")]
     n_denied: Annotated[int, Field(description="labels that the alias denies, and deprecated ones")]
-    languages: Annotated[list[str], Field(description="of the names in the model's label info")]
+    languages: Annotated[list[str], Field(description="languages of the model's label info")]
     labels: list[LabelSummary]
     next_offset: int | None
 
 
 class WeighedFeature(TypedDict):
-    """A feature, and its weight: above 0 it speaks for the label, below 0 against it."""
+    """A feature and its weight: above 0 it counts for the label, below 0 against it."""
 
     feature: Annotated[str, Field(description="its name, or its id if it has none")]
     weight: float
 
 
 class LabelFeatures(VersionAnswer):
-    """What a label's own classifiers weigh most: means over the trees that have the label."""
+    """The features with the largest weights for a label.
+
+    The weights are means over the trees that have the label.
+    """
 
     label: str
     id: int
@@ -234,7 +239,7 @@ class HistoryPoint(TypedDict):
 
 
 class ThresholdHistory(VersionAnswer):
-    """A label's threshold over time, as far as it is still known."""
+    """A label's threshold over time, as far as the database still has it."""
 
     label: str
     id: int

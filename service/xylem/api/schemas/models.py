@@ -1,4 +1,4 @@
-"""What is in the store, what is served of it, and a version's figures on validation rows."""
+"""The JSON of models and versions, of what is served, and of a version's validation figures."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,16 +21,16 @@ class ShadowFacts(BaseModel):
 
 
 class AliasSplit(BaseModel):
-    """What stands beside the version that an alias names."""
+    """The canary and the shadow of an alias."""
 
     canary: CanaryFacts | None
     shadow: ShadowFacts | None
 
 
 class ModelSummary(BaseModel):
-    """A model of the store, its versions and what its aliases serve.
+    """A model of the store, with its versions and the versions that its aliases serve.
 
-    splits  of the aliases that have a canary or a shadow
+    splits  the splits of the aliases that have a canary or a shadow
     """
 
     name: str
@@ -92,7 +92,7 @@ class ModelDetails(ModelSummary):
 
 
 class Alive(BaseModel):
-    """That the process runs."""
+    """The answer that the process runs."""
 
     status: Literal["alive"] = "alive"
 
@@ -106,7 +106,7 @@ class ServedAlias(BaseModel):
 
 
 class ServingFailure(BaseModel):
-    """A version or an alias that cannot be served as the store has it, and why."""
+    """A version or an alias that cannot be served in its present state, and why."""
 
     model: str
     ref: str
@@ -114,7 +114,10 @@ class ServingFailure(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether requests should be sent here, and, for who may predict, which models are served."""
+    """Whether requests should be sent to this process.
+
+    Clients that may predict also see which models are served.
+    """
 
     status: str = Field(examples=["ready", "not ready", "draining"])
     models: list[ServedAlias] = []
@@ -122,7 +125,7 @@ class Readiness(BaseModel):
     store_error: str | None = None
     waits_for: str | None = Field(
         default=None,
-        description="what comes before the models are open: kernels, the database, models; "
+        description="what has to happen before the models are open: kernels, the database, models; "
         "null: nothing",
         examples=["kernels 12 of 40, 60 s left"],
     )
@@ -143,8 +146,9 @@ BandFigures = TypedDict(
         "macro_f": _Percent,
     },
 )
-"""Figures, in percent, of the labels that have so many training rows; null for a
-share of nothing.
+"""Figures, in percent, of the labels with this many training rows.
+
+A figure is null if it is a share of nothing.
 """
 
 
@@ -159,7 +163,7 @@ class ReliabilityFigures(TypedDict):
 
 
 class LabelFigures(TypedDict):
-    """A label on the validation rows, decided at `threshold`."""
+    """Counts of a label on the validation rows, decided at `threshold`."""
 
     label: Annotated[str, Field(max_length=4096)]
     support: Annotated[int, Field(description="rows in which it is true")]
@@ -168,10 +172,10 @@ class LabelFigures(TypedDict):
 
 
 class ValidationFigures(TypedDict):
-    """What was measured on the validation rows of the training."""
+    """Figures that were measured on the validation rows of the training."""
 
     rows: int
-    threshold: Annotated[float, Field(description="at which labels were decided")]
+    threshold: Annotated[float, Field(description="the threshold at which labels were decided")]
     bands: Annotated[list[BandFigures], Field(max_length=16)] | None
     calibration_error: Annotated[
         float | None,
@@ -186,7 +190,7 @@ class ValidationFigures(TypedDict):
 
 
 class VersionFigures(VersionSummary):
-    """A version, with its figures on validation rows; null where they were not kept."""
+    """A version, with its figures on validation rows; null if they were not stored."""
 
     model: str
     validation: ValidationFigures | None

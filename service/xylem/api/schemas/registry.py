@@ -1,4 +1,4 @@
-"""What admins ask of the registry, of keys and of the audit log, and what they are told."""
+"""The JSON of the registry, of keys and of the audit log: requests and answers."""
 
 from typing import Annotated, Any
 
@@ -15,15 +15,15 @@ _YEARS_100 = 100 * 366 * 86_400
 
 
 class PromoteRequest(RequestModel):
-    """Which version an alias is to name."""
+    """The version that an alias should name."""
 
     version: VersionNumber | None = Field(default=None, description="null: the canary of the alias")
-    alias: str = Field(default="latest", description="it is made where there is none")
+    alias: str = Field(default="latest", description="the alias; it is created if there is none")
     reason: _Reason = Field(default="", description="kept in the history")
 
 
 class RollbackRequest(RequestModel):
-    """Which alias is to go back, and where to."""
+    """The alias that should go back, and the version to go back to."""
 
     alias: str = "latest"
     to: VersionNumber | None = Field(
@@ -33,7 +33,7 @@ class RollbackRequest(RequestModel):
 
 
 class CanaryRequest(RequestModel):
-    """Which version is to answer a part of the requests to an alias."""
+    """The version that should answer a part of the requests to an alias."""
 
     version: VersionNumber
     weight: float = Field(ge=0.0001, le=0.9999, description="the part: a multiple of 0.0001")
@@ -47,7 +47,7 @@ class CanaryRequest(RequestModel):
 
 
 class ShadowRequest(RequestModel):
-    """Which version is to answer copies of a part of an alias's requests."""
+    """The version that should answer copies of a part of the requests to an alias."""
 
     version: VersionNumber
     share: float = Field(default=1.0, ge=0.0001, le=1, description="the part: a multiple of 0.0001")
@@ -55,7 +55,7 @@ class ShadowRequest(RequestModel):
 
 
 class SplitChanged(AliasSplit):
-    """What stands beside the version that an alias names from now on."""
+    """An alias after a change: its version, its canary and its shadow."""
 
     model: str
     alias: str
@@ -63,28 +63,31 @@ class SplitChanged(AliasSplit):
 
 
 class DeniedRequest(RequestModel):
-    """Which labels the answers of an alias are never to have."""
+    """The labels that the answers of an alias must not have."""
 
     labels: Annotated[list[str], FailFast(), Field(max_length=DENIED_MAX)] = Field(
-        description="all of them, in place of those before"
+        description="the whole list, which replaces the present one"
     )
     reason: _Reason = Field(default="", description="kept in the history")
 
 
 class AliasDenied(BaseModel):
-    """The labels that answers of an alias never have."""
+    """The labels that the answers of an alias never have."""
 
     model: str
     alias: str
-    version: int = Field(description="that the alias names")
+    version: int = Field(description="the version that the alias names")
     labels: list[str]
     unknown: list[str] = Field(
-        description="those that the version does not have; kept for other versions"
+        description="labels that the version does not have; they are kept for other versions"
     )
 
 
 class AliasMoved(BaseModel):
-    """What an alias names now, and named before; null: there is, or was, no such alias."""
+    """The version that an alias names now, and the one before.
+
+    Null means that there is, or was, no such alias.
+    """
 
     model: str
     alias: str
@@ -93,26 +96,26 @@ class AliasMoved(BaseModel):
 
 
 class Removed(BaseModel):
-    """What was removed of a model."""
+    """The parts of a model that were removed."""
 
     model: str
     versions: list[int]
     aliases: list[str]
-    thresholds: bool = Field(description="whether there were thresholds, which are gone too")
+    thresholds: bool = Field(description="whether there were thresholds, which are removed, too")
 
 
 class HistoryQuery(RequestModel):
-    """Which rows of the history to show."""
+    """Selects moves of the history."""
 
-    alias: str | None = Field(default=None, description="only those of an alias")
+    alias: str | None = Field(default=None, description="only moves of this alias")
     before: int | None = Field(
         default=None, ge=0, le=INTEGER_MAX, description="only rows with a lower id: the next page"
     )
-    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="at most so many")
+    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="how many to return at most")
 
 
 class AliasChanged(BaseModel):
-    """A move of an alias, or one that a promotion rule refused."""
+    """A move of an alias, or a move that a promotion rule refused."""
 
     id: int
     model: str
@@ -161,12 +164,12 @@ class TrainerOrigin(BaseModel):
 
 
 class Provenance(BaseModel):
-    """Where a version came from, and its later promotions."""
+    """The origin of a version, and its later promotions."""
 
     model: str
     version: int
     created: str
-    content: str = Field(description="a digest of the arrays: the same under any name")
+    content: str = Field(description="a digest of the arrays, which does not depend on the name")
     code_version: str
     trainer: TrainerOrigin
     features: dict[str, Any]
@@ -191,13 +194,13 @@ class Published(BaseModel):
 
 
 class DeleteModelQuery(RequestModel):
-    """The guard of a deletion."""
+    """Protects against a deletion by mistake."""
 
     confirm: str = Field(description="the name of the model, once more")
 
 
 class DeleteVersionQuery(RequestModel):
-    """What a deletion takes with it."""
+    """Options of the deletion of a version."""
 
     with_aliases: bool = Field(
         default=False, description="the aliases that name the version, but never latest"
@@ -205,19 +208,19 @@ class DeleteVersionQuery(RequestModel):
 
 
 class ArchiveQuery(RequestModel):
-    """Which version to bring out."""
+    """The version to export."""
 
     version: int | str = Field(default="latest", description="a number or an alias")
 
 
 class ImportQuery(RequestModel):
-    """Whether `latest` moves to what is brought in."""
+    """Whether `latest` moves to the imported version."""
 
     latest: bool = Field(default=True, description="whether latest is to name it")
 
 
 class CreateKeyRequest(RequestModel):
-    """A key to make."""
+    """The key to create."""
 
     name: str
     scopes: Annotated[list[str], FailFast()] = Field(
@@ -244,7 +247,7 @@ class RotateKeyRequest(RequestModel):
 
 
 class KeyFacts(BaseModel):
-    """A key, without its secret; times as RFC 3339, null for never."""
+    """A key without its secret. Times are RFC 3339, null means never."""
 
     id: str
     name: str
@@ -258,7 +261,7 @@ class KeyFacts(BaseModel):
 
 
 class NewKey(KeyFacts):
-    """A new key. `key` is what requests bring; it is shown this once."""
+    """A new key. `key` is the text that requests send; only this answer contains it."""
 
     key: str
 
@@ -270,7 +273,7 @@ class KeyList(BaseModel):
 
 
 class AuditQuery(RequestModel):
-    """Which entries of the audit log to show."""
+    """Selects entries of the audit log."""
 
     before: int | None = Field(
         default=None,
@@ -278,11 +281,11 @@ class AuditQuery(RequestModel):
         le=INTEGER_MAX,
         description="only entries with a lower id: the next page",
     )
-    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="at most so many")
+    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="how many to return at most")
 
 
 class AuditFacts(BaseModel):
-    """What an admin did."""
+    """An action of an admin."""
 
     id: int
     at: str

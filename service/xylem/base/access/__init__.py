@@ -1,3 +1,1 @@
-"""Who may ask for what: keys with scopes, what is open without one, and
-a log of what admins did. No HTTP.
-"""
+"""Access: keys with scopes, scopes that are open without a key, and the audit log. No HTTP."""

@@ -1,8 +1,7 @@
-"""The audit log: what admins did, kept in the database. It holds no secrets and no bodies.
+"""The audit log: the actions of admins, stored in the database. It has no secrets and no bodies.
 
-The newest ROWS_MAX entries are kept, whatever their age; that is 10,000 a day for ten days, or ten
-a day for 27 years. Keep a copy elsewhere if you need more: `page` reads from the newest to the
-oldest.
+The newest ROWS_MAX entries are stored, whatever their age: 10,000 a day for ten days, or ten a day
+for 27 years. Copy them elsewhere if you need more: `page` reads from the newest to the oldest.
 """
 
 import re
@@ -20,9 +19,7 @@ from xylem.base.db.tables import AUDIT_LOG
 ROWS_MAX = 100_000
 
 BEGUN = "begun"
-"""The outcome of an action that has begun.
-It stays if the end of the action could not be written.
-"""
+"""The outcome of an unfinished action; it stays if its end could not be written."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -33,9 +30,9 @@ class AuditEntry(NamedTuple):
     id          ascends with time
     at          seconds since 1970
     key_id      the key's, `environment` for that of the settings, `` for a command's user
-    who         the key's name, or the user's
-    target      what it was done to, as `debtags@3 stable`
-    outcome     `done`, the code of the problem that was answered, or BEGUN
+    who         the name of the key or of the user
+    target      what the action changed, such as `debtags@3 stable`
+    outcome     `done`, the code of the problem in the answer, or BEGUN
     request_id  as in the log, `` for a command
     """
 
@@ -49,12 +46,12 @@ class AuditEntry(NamedTuple):
     request_id: str
 
     def facts(self) -> dict[str, Any]:
-        """Return what JSON says of it; the time as RFC 3339."""
+        """Return the entry as a JSON object, with the time as RFC 3339."""
         return {**self._asdict(), "at": moment(self.at)}
 
 
 class AuditLog:
-    """The log of a database. Thread-safe; calls raise DatabaseUnavailable."""
+    """The audit log in a database. Thread-safe; calls raise DatabaseUnavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -62,36 +59,36 @@ class AuditLog:
     def append(
         self, who: Principal, action: str, target: str, outcome: str = "done", request_id: str = ""
     ) -> int:
-        """Add an entry, and return its id; the oldest beyond ROWS_MAX goes.
+        """Add an entry, and return its id; the oldest entry beyond ROWS_MAX is deleted.
 
-        Control characters become blanks, what looks like a key its id alone, and what is too long
-        is cut.
+        Control characters become blanks, texts that look like keys are cut to their ids, and texts
+        that are too long are cut.
         """
-        given = {"who": who.name, "action": action, "target": target}
-        given |= {"outcome": outcome, "request_id": request_id}
+        entry_texts = {"who": who.name, "action": action, "target": target}
+        entry_texts |= {"outcome": outcome, "request_id": request_id}
         values = {}
-        for name, text in given.items():
+        for name, text in entry_texts.items():
             length = AUDIT_LOG.c[name].type.length  # type: ignore[attr-defined]
             values[name] = _CONTROL.sub(" ", without_secrets(text))[:length]
         with self._database.write() as connection:
-            made = connection.execute(
+            insertion = connection.execute(
                 insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values)
             )
-            number: int = made.inserted_primary_key[0]  # type: ignore[index]
+            number: int = insertion.inserted_primary_key[0]  # type: ignore[index]
             connection.execute(delete(AUDIT_LOG).where(AUDIT_LOG.c.id <= number - ROWS_MAX))
         return number
 
     def conclude(self, number: int, outcome: str) -> None:
-        """Write the outcome of an entry that was BEGUN."""
+        """Write the outcome of an entry whose outcome was BEGUN."""
         with self._database.write() as connection:
             connection.execute(
                 update(AUDIT_LOG).where(AUDIT_LOG.c.id == number).values(outcome=outcome)
             )
 
-    def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
-        """Return up to `limit` entries, the newest first: those with an id below `before`."""
+    def page(self, below_id: int | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Return up to `limit` entries with ids below `below_id`, if given; the newest first."""
         query = select(AUDIT_LOG).order_by(AUDIT_LOG.c.id.desc()).limit(limit)
-        if before is not None:
-            query = query.where(AUDIT_LOG.c.id < before)
+        if below_id is not None:
+            query = query.where(AUDIT_LOG.c.id < below_id)
         with self._database.read() as connection:
             return [AuditEntry(*row) for row in connection.execute(query)]

@@ -1,9 +1,9 @@
-"""What keys open, and the text of a key: `xk_ID_SECRET`, ID 12 of a-z and
-2-7, SECRET 43 of URL-safe base64.
+"""Scopes of keys, and the text of a key: `xk_ID_SECRET`.
 
-What is kept is the SHA-256 of the whole text. No slow hash (argon2, scrypt): those make up for
-secrets that people choose, of which an attacker can try all likely ones. A secret of 256 random
-bits has no likely ones: a fast hash gives nothing away, and is checked on every request.
+ID is 12 characters of a-z and 2-7, SECRET 43 of URL-safe base64. The database stores the SHA-256 of
+the whole text. A slow hash (argon2, scrypt) is not needed: it protects secrets that people choose,
+of which an attacker can try all likely ones. A secret of 256 random bits has no likely values: a
+fast hash reveals nothing, and is checked on every request.
 """
 
 import base64
@@ -19,7 +19,7 @@ from xylem.base.settings import OPENABLE, Settings
 
 
 class AccessScope(enum.StrEnum):
-    """What a route asks for. Values are those of `xylem keys create --scope` and of JSON."""
+    """The scopes that routes require, by their names for `xylem keys create --scope` and JSON."""
 
     PREDICT = "predict"
     FEEDBACK = "feedback"
@@ -31,18 +31,18 @@ ALL_SCOPES = frozenset(AccessScope)
 
 
 def parse_scopes(names: list[str]) -> frozenset[AccessScope]:
-    """Return the scopes of their names, at least one. Raises BadParameter."""
+    """Return the scopes of these names. Raises BadParameter for an unknown name, or for none."""
     unknown = [name for name in names if name not in ALL_SCOPES]
     if unknown or not names:
-        found = ", ".join(map(repr, unknown)) or "none"
+        unknown_text = ", ".join(map(repr, unknown)) or "none"
         raise BadParameter(
-            f"scopes: expected some of {', '.join(AccessScope)}, found {found[:100]}"
+            f"scopes: expected some of {', '.join(AccessScope)}, found {unknown_text[:100]}"
         )
     return frozenset(map(AccessScope, names))
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server that listens on `host`."""
+    """Return whether a server that listens on `host` can be reached only from this machine."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -52,8 +52,8 @@ def is_loopback(host: str) -> bool:
 def open_scopes(settings: Settings) -> frozenset[AccessScope]:
     """Return the scopes that need no key: those of `XYLEM_OPEN_SCOPES`.
 
-    Where that is not set: predict, feedback and metrics when the server listens on a loopback
-    address, else none. `admin` is never among them.
+    If that is not set, these are predict, feedback and metrics when the server listens on a
+    loopback address, else none. `admin` is never open.
     """
     if settings.open_scopes is not None:
         return frozenset(map(AccessScope, settings.open_scopes))
@@ -61,20 +61,22 @@ def open_scopes(settings: Settings) -> frozenset[AccessScope]:
 
 
 def describe_access(settings: Settings) -> dict[str, Any]:
-    """Return the fields of the one line that is logged at the start, as the event `access`.
+    """Return the fields of the log line `access`, which is written at the start.
 
-    open  the scopes that need no key; keys: those that do; because: why it is so
+    open     the scopes that need no key
+    keys     the scopes that need one
+    reason   the reason
     """
-    opened = open_scopes(settings)
+    keyless_scopes = open_scopes(settings)
     if settings.open_scopes is not None:
-        because = "XYLEM_OPEN_SCOPES"
+        reason = "XYLEM_OPEN_SCOPES"
     else:
         kind = "a loopback address" if is_loopback(settings.host) else "no loopback address"
-        because = f"{settings.host} is {kind}, XYLEM_OPEN_SCOPES is not set"
+        reason = f"{settings.host} is {kind}, XYLEM_OPEN_SCOPES is not set"
     return {
-        "open": [scope.value for scope in AccessScope if scope in opened],
-        "keys": [scope.value for scope in AccessScope if scope not in opened],
-        "because": because,
+        "open": [scope.value for scope in AccessScope if scope in keyless_scopes],
+        "keys": [scope.value for scope in AccessScope if scope not in keyless_scopes],
+        "because": reason,
     }
 
 
@@ -82,7 +84,7 @@ PREFIX = "xk_"
 _ID_BYTES = 8
 _ID_LENGTH = 12
 ID_PLACE = slice(len(PREFIX), len(PREFIX) + _ID_LENGTH)
-"""Where in the text of a key its id stands."""
+"""The position of the id in the text of a key."""
 
 _ID = re.compile(rf"[a-z2-7]{{{_ID_LENGTH}}}", re.ASCII)
 _TEXT = re.compile(rf"{PREFIX}([a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)
@@ -90,27 +92,27 @@ _SECRET = re.compile(rf"({PREFIX}[a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]*", re.A
 
 
 def make_secret() -> str:
-    """Return the text of a new key, which is shown once: 60 random bits of id, 256 of secret."""
+    """Return the text of a new key, to be shown once: 60 random bits of id, 256 of secret."""
     key_id = base64.b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()[:_ID_LENGTH]
     return f"{PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
 
 
 def digest_of(text: str) -> bytes:
-    """Return what is kept of the text of a key: 32 bytes."""
+    """Return the SHA-256 of the text of a key, 32 bytes, which the database stores."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def id_of(text: str) -> str | None:
-    """Return the id within the text of a key, None for any other text."""
-    found = _TEXT.fullmatch(text)
-    return found[1] if found else None
+    """Return the id in the text of a key; None for any other text."""
+    match = _TEXT.fullmatch(text)
+    return match[1] if match else None
 
 
 def is_id(text: str) -> bool:
-    """Return whether this is what the id of a key may be."""
+    """Return whether a text has the form of the id of a key."""
     return _ID.fullmatch(text) is not None
 
 
 def without_secrets(text: str) -> str:
-    """Return a text, of the keys in it the ids alone."""
+    """Return a text in which each key is cut to its id."""
     return _SECRET.sub(r"\1", text)

@@ -1,4 +1,4 @@
-"""The keys of the service in the database: made, listed, revoked, rotated."""
+"""The keys of the service in the database: they are made, listed, revoked and rotated."""
 
 import datetime
 import re
@@ -23,22 +23,23 @@ from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from xylem_store import is_model
 
 KEYS_MAX = 1000
-"""Keys of a database. Where there would be more, the oldest that is not in force any more
-goes; the newest admin key never does.
+"""The most keys of a database.
+
+One more replaces the oldest key that is not in force, but never the newest admin key.
 """
 
-NO_ROWS_MAX = 100  # models that a key names as those of which it has no rows kept
+NO_ROWS_MAX = 100  # most models in `no_rows` of a key
 ALL_MODELS = "*"
 LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)
 
 
 class AccessKey(NamedTuple):
-    """What is known of a key. Times in seconds since 1970; None: never.
+    """A key as the database has it. Times are in seconds since 1970, None for never.
 
     hash     32 bytes, SHA-256 of the key's text
-    last_used_at  when it was used last, to the minute
-    no_rows  models of which no rows are kept of the feedback that it sends; `*` is all
+    last_used_at  the last use, to the minute
+    no_rows  models for which feedback with this key stores no rows; `*` for all
     """
 
     id: str
@@ -52,7 +53,7 @@ class AccessKey(NamedTuple):
     no_rows: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Say which key it is, without its hash."""
+        """Return the id and name of the key, without its hash."""
         return f"AccessKey({self.id}, {self.name!r})"
 
     def state(self, now: float) -> str:
@@ -62,9 +63,7 @@ class AccessKey(NamedTuple):
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
 
     def facts(self, now: float | None = None) -> dict[str, Any]:
-        """Return what JSON says of the key: no secret, no hash; times as RFC 3339,
-        null for never.
-        """
+        """Return the key as a JSON object, without its hash; times as RFC 3339, null for never."""
         return {
             "id": self.id,
             "name": self.name,
@@ -79,27 +78,28 @@ class AccessKey(NamedTuple):
 
 
 class MadeKey(NamedTuple):
-    """A new key and its text, which nobody can learn again."""
+    """A new key and its text, which cannot be recovered later."""
 
     key: AccessKey
     text: str
 
     def __repr__(self) -> str:
-        """Say which key it is, without its secret."""
+        """Return the id of the key, without its secret."""
         return f"MadeKey({self.key.id})"
 
     def facts(self) -> dict[str, Any]:
-        """Return what JSON says of the key, its text as `key`:
-        for the answer that shows it, no log.
+        """Return the key as a JSON object with its text as `key`.
+
+        Only for the answer that shows the key, never for a log.
         """
         return {**self.key.facts(), "key": self.text}
 
 
 class AccessKeys:
-    """The keys of a database. Thread-safe; every call is one
-    transaction, and raises DatabaseUnavailable.
+    """The keys of a database.
 
-    What changes here holds in this process and every other one within two seconds: see `ring`.
+    Thread-safe; every call is one transaction, and raises DatabaseUnavailable. A change takes
+    effect in this process and in every other one within two seconds: see `ring`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -112,22 +112,22 @@ class AccessKeys:
         lifetime_seconds: float | None = None,
         no_rows: Iterable[str] = (),
     ) -> MadeKey:
-        """Make a key, in force from now on, for ever or for a time. Names need not differ.
+        """Make a key, in force from now on, for ever or for a time. Names need not be unique.
 
-        no_rows  as AccessKey has it
+        no_rows  as in AccessKey
 
-        Raises BadParameter, and LimitExceeded where KEYS_MAX keys are in force.
+        Raises BadParameter, and LimitExceeded if KEYS_MAX keys are in force.
         """
         with self._database.write() as connection:
             return add_key(connection, name, frozenset(scopes), lifetime_seconds, tuple(no_rows))
 
     def list(self) -> list[AccessKey]:
-        """Return all keys, the newest first: also those that are not in force any more."""
+        """Return all keys, the newest first, with those that are no longer in force."""
         with self._database.read() as connection:
             return all_keys(connection)
 
     def revoke(self, key_id: str) -> AccessKey:
-        """Put a key out of force for good, and return it; a key that is out already stays as it is.
+        """Revoke a key for good, and return it; a key that was revoked already stays as it is.
 
         Raises KeyNotFound.
         """
@@ -142,11 +142,11 @@ class AccessKeys:
     def rotate(
         self, key_id: str, overlap_seconds: float = 0.0, lifetime_seconds: float | None = None
     ) -> MadeKey:
-        """Make the next key of the same name and scopes; the old
-        one expires when the overlap is over.
+        """Make a new key of the same name and scopes; the old one expires when the overlap is over.
 
-        An overlap lengthens no life. Without a lifetime the new key has that of the old one. Raises
-        KeyNotFound for a key that is not in force, BadParameter and LimitExceeded.
+        An overlap never lengthens the life of the old key. Without a lifetime the new key has that
+        of the old one. Raises KeyNotFound for a key that is not in force, BadParameter and
+        LimitExceeded.
         """
         if not 0 <= overlap_seconds <= LIFETIME_SECONDS_MAX:
             raise BadParameter(f"overlap: expected seconds from 0, found {overlap_seconds:g}")
@@ -157,10 +157,10 @@ class AccessKeys:
                 raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
             if lifetime_seconds is None and key.expires_at is not None:
                 lifetime_seconds = key.expires_at - key.created_at
-            made = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
-            ends = min(now + overlap_seconds, key.expires_at or float("inf"))
-            connection.execute(_the_key(key.id).values(expires_at=ends))
-            return made
+            new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
+            expires_at = min(now + overlap_seconds, key.expires_at or float("inf"))
+            connection.execute(_the_key(key.id).values(expires_at=expires_at))
+            return new_key
 
 
 def add_key(
@@ -170,7 +170,7 @@ def add_key(
     lifetime_seconds: float | None,
     no_rows: tuple[str, ...] = (),
 ) -> MadeKey:
-    """Make a key in the caller's transaction: see `AccessKeys.create`."""
+    """Make a key in the caller's transaction; see `AccessKeys.create`."""
     if not _NAME.fullmatch(name):
         raise BadParameter(
             f"name: expected 1 to 64 of letters, digits, blank and ._@:/-, found {name!r:.100}"
@@ -188,12 +188,14 @@ def add_key(
     keys = all_keys(connection)
     if len(keys) >= KEYS_MAX:
         newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
-        over = [key.id for key in keys if key.state(now) != "active" and key.id != newest_admin]
-        if not over:
+        removable_ids = [
+            key.id for key in keys if key.state(now) != "active" and key.id != newest_admin
+        ]
+        if not removable_ids:
             raise LimitExceeded(
                 f"keys: expected at most {KEYS_MAX}, found as many in force: revoke one"
             )
-        connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == over[-1]))
+        connection.execute(delete(ACCESS_KEYS).where(ACCESS_KEYS.c.id == removable_ids[-1]))
     text = make_secret()
     expires_at = None if lifetime_seconds is None else now + lifetime_seconds
     key = AccessKey(
@@ -222,7 +224,7 @@ def all_keys(connection: Connection) -> list[AccessKey]:
 
 
 def find_key(connection: Connection, key_id: str) -> AccessKey:
-    """Return a key, its row locked where the database can. Raises KeyNotFound."""
+    """Return a key, its row locked if the database can do that. Raises KeyNotFound."""
     query = select(ACCESS_KEYS).where(ACCESS_KEYS.c.id == key_id).with_for_update()
     row = connection.execute(query).one_or_none() if is_id(key_id) else None
     if row is None:
@@ -231,16 +233,17 @@ def find_key(connection: Connection, key_id: str) -> AccessKey:
 
 
 def ensure_admin_key(database: Database) -> str | None:
-    """Make an admin key where the database never had one, and return its text; else None.
+    """Make an admin key if the database never had one, and return its text; else return None.
 
-    Of several processes that begin at once one makes it. One that was revoked is not made up for:
-    `xylem keys create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
+    If several processes start at once, one of them makes it. A revoked admin key is not replaced:
+    to make another one, run `xylem keys create --scope admin` on the machine. Raises
+    DatabaseUnavailable.
     """
-    with database.read() as connection:  # a start takes no lock where there is one
+    with database.read() as connection:  # first without a lock: usually there is one
         if _has_admin_key(connection):
             return None
     with database.write() as connection:
-        if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
+        if connection.dialect.name == "postgresql":  # SQLite has only one writer at a time anyway
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
         if _has_admin_key(connection):
             return None
@@ -252,9 +255,7 @@ def _has_admin_key(connection: Connection) -> bool:
 
 
 def show_admin_key(text: str) -> None:
-    """Write a new admin key to standard error, as a line for a person; it goes to no
-    log of ours.
-    """
+    """Write the text of a new admin key to standard error, for a person; it is never logged."""
     sys.stderr.write(
         f"xylem: no admin key was there, so one was made. It is shown this once: {text}\n"
     )
@@ -262,7 +263,7 @@ def show_admin_key(text: str) -> None:
 
 
 def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:
-    """Write when keys were used last."""
+    """Write the time at which keys were last used."""
     ids = list(ids)
     connection.execute(
         update(ACCESS_KEYS).where(ACCESS_KEYS.c.id.in_(ids)).values(last_used_at=now)
@@ -270,7 +271,7 @@ def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:
 
 
 def moment(seconds: float | None) -> str | None:
-    """Return a time as RFC 3339 has it, to the second, in UTC; None for None."""
+    """Return a time as RFC 3339, to the second, in UTC; None for None."""
     if seconds is None:
         return None
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -281,9 +282,9 @@ def _the_key(key_id: str) -> Any:
 
 
 def _key_of(row: Row[Any]) -> AccessKey:
-    """Return the key of a row; scopes of a newer release are left out: they open nothing here."""
-    known = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
+    """Return the key in a row, without scopes of a newer release: they open nothing here."""
+    scopes = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
     no_rows = tuple((row.no_rows or "").split())
     return AccessKey(
-        **{**row._mapping, "scopes": known, "hash": bytes(row.hash), "no_rows": no_rows}
+        **{**row._mapping, "scopes": scopes, "hash": bytes(row.hash), "no_rows": no_rows}
     )

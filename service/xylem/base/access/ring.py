@@ -1,10 +1,11 @@
-"""KeyRing: what the service asks on each request. All keys are in memory, read again each second.
+"""KeyRing: decides about the key of each request. All keys are in memory, read again each second.
 
 A request costs a hash and a look-up, no database. A key that is revoked or made, here or by another
-process, is known within REFRESH_SECONDS and the time of one read. While the database cannot be
-read, keys that are known go on being honoured for HONOUR_SECONDS after the last read, so that a
-database that restarts stops nobody; a key that is not known is then refused with 503 and not 401,
-because it may have been made meanwhile. After that time every key is, but that of
+process, is known within REFRESH_SECONDS and the time of one read.
+
+While the database cannot be read, known keys stay valid for HONOUR_SECONDS after the last read, so
+that a database that restarts stops nobody. An unknown key is then refused with 503 and not 401,
+because it may have been made meanwhile. After that time every key is refused, except that of
 `XYLEM_ADMIN_KEY`, which needs no database.
 """
 
@@ -39,33 +40,33 @@ from xylem.base.settings import KEY_BYTES_MAX, Settings
 
 REFRESH_SECONDS = 1.0  # between two reads of the keys
 STALE_SECONDS = 5.0
-"""An unknown key is refused with 503 when the keys were last read longer ago than this."""
+"""If the last read is longer ago than this, an unknown key is refused with 503."""
 
 HONOUR_SECONDS = 300.0
-"""Known keys are honoured for so long after the keys were last read."""
+"""Known keys stay valid for this time after the last read."""
 
 USE_SECONDS = 60.0  # between two writes of when keys were used
 _HASHED = "sha256:"
 
 
 class Principal(NamedTuple):
-    """Who asks: a key, by its id and name; `ANYBODY` where the scope is open."""
+    """The sender of a request: the id and name of its key; `ANYBODY` if the scope is open."""
 
     key_id: str
     name: str
 
 
 ANYBODY = Principal("", "anybody")
-"""Who asks for an open scope."""
+"""The sender of a request for an open scope."""
 
 ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY")
-"""Who brings the key of the settings."""
+"""The sender of a request with the key of the settings."""
 
 
 class KeyRing:
-    """Says who may. `check` is for any thread and never blocks.
+    """Decides whether a key opens a scope. `check` is for any thread and never blocks.
 
-    `start` begins to follow the database; the first admin key is made where there is none.
+    `start` begins to follow the database; the first admin key is made if there is none.
     """
 
     def __init__(
@@ -76,13 +77,12 @@ class KeyRing:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the database of the keys; nothing is opened yet: until
-        `start` every key is refused with 503.
+        """Take the database of the keys, unopened: until `start` every key is refused with 503.
 
-        on_first_key  is given the text of the admin key that is made where there is none; None:
-                      none is made
-        clock         seconds since 1970, for what expires
-        ticks         seconds, for how long ago the keys were read
+        on_first_key  takes the text of the admin key that is made if there is none; None: none is
+                      made
+        clock         seconds since 1970, for keys that expire
+        ticks         seconds of a steady clock, for the time since the last read
         """
         self.open = open_scopes(settings)
         self._database = database
@@ -103,11 +103,11 @@ class KeyRing:
         self.start = self._following.start
 
     def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
-        """Return who asks, from the header Authorization (`Bearer KEY`), None where there is none.
+        """Return the sender, from the header Authorization (`Bearer KEY`), None if there is none.
 
-        A key with the scope `admin` opens every scope: it could make a key for it. Where `scope` is
-        open the header is not looked at. Raises AccessRefused (no key, or an unknown one),
-        KeyRevoked, KeyExpired, ScopeMissing, and DatabaseUnavailable where that cannot be said now.
+        A key with the scope `admin` opens every scope: it could make a key for it. If `scope` is
+        open, the header is not looked at. Raises AccessRefused (no key, or an unknown one),
+        KeyRevoked, KeyExpired, ScopeMissing, and DatabaseUnavailable if this cannot be decided now.
         """
         if scope in self.open:
             return ANYBODY
@@ -139,10 +139,10 @@ class KeyRing:
         return Principal(key.id, key.name)
 
     def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
-        """Return whether rows of a model may be kept of the feedback that comes with a header.
+        """Return whether feedback with this header may be stored as rows of a model.
 
-        What is open comes without a key, and may. A key that is brought is asked, also where it
-        need not be; one that is not known says no.
+        It may without a key, where the scope is open. If there is a key, it decides, even where
+        none is needed; for an unknown key the answer is no.
         """
         key_id = self.key_id(authorization)
         if authorization is None or key_id == ENVIRONMENT.key_id:
@@ -151,7 +151,7 @@ class KeyRing:
         return key is not None and not {model, ALL_MODELS} & set(key.no_rows)
 
     def key_id(self, authorization: bytes | None) -> str | None:
-        """Return the id of the key that a header brings, in force or not; None: it brings none."""
+        """Return the id of the key in a header, in force or not; None if it has none."""
         try:
             text = _bearer(authorization)
         except AccessRefused:
@@ -161,16 +161,16 @@ class KeyRing:
         return id_of(text.decode("latin-1"))
 
     def close(self) -> None:
-        """Stop following, and write which keys were used last.
+        """Stop following the database, and write which keys were used.
 
         Blocking, as long as the database takes.
         """
         self._following.stop()
-        with suppress(XylemError):  # the end does not wait for them
+        with suppress(XylemError):  # a failure must not stop the end of the process
             self._write_uses()
 
     def refresh(self) -> None:
-        """Read the keys now: after one was made or revoked in this process.
+        """Read the keys now: after a key was made or revoked in this process.
 
         Raises DatabaseUnavailable.
         """
@@ -192,16 +192,16 @@ class KeyRing:
             self._write_uses()
 
     def _write_uses(self) -> None:
-        used = self._used
+        key_ids = self._used
         self._used = set()
         self._wrote_uses_at = self._ticks()
-        if used:
+        if key_ids:
             with self._database.write() as connection:
-                note_uses(connection, used, self._clock())
+                note_uses(connection, key_ids, self._clock())
 
 
 def _bearer(authorization: bytes | None) -> bytes:
-    """Return the key that a header brings. Raises AccessRefused where it brings none."""
+    """Return the key in a header. Raises AccessRefused if there is none."""
     if authorization is None:
         raise AccessRefused("expected Authorization: Bearer and a key, found no such header")
     scheme, _, key = authorization.partition(b" ")

@@ -1,3 +1,1 @@
-"""The database that replicas share: what feedback adds up to.
-SQLite beside the store, or PostgreSQL.
-"""
+"""The database that replicas share: SQLite beside the store, or PostgreSQL."""

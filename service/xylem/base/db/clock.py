@@ -1,4 +1,4 @@
-"""The time by which a database counts, and whether it may be trusted to delete what is too old."""
+"""The time of a database, and whether it can be trusted to delete old rows."""
 
 import math
 import time
@@ -7,16 +7,17 @@ from sqlalchemy import Connection, extract, func, select
 
 from xylem.base.db.engine import Compiled
 
-# So long the clock must have gone right before anything is deleted by its age: a clock that is set
-# wrong is mostly set right within minutes, while what is too old may wait for an hour.
+# The time for which the clocks must have agreed before anything is deleted by its age: a wrong
+# clock is mostly corrected within minutes, and old rows can wait for an hour.
 AGREEMENT_SECONDS = 3600.0
 _NOW = Compiled(select(extract("epoch", func.clock_timestamp())))
-TOLERANCE_SECONDS = 60.0  # by which a clock is slewed in an hour, and much more
+TOLERANCE_SECONDS = 60.0  # far more than a clock is slewed in an hour
 
 
 def now(connection: Connection) -> float:
-    """Return the seconds since 1970: by PostgreSQL's clock,
-    because those of its clients may differ.
+    """Return the seconds since 1970.
+
+    With PostgreSQL they are by its clock, because the clocks of its clients may differ.
     """
     if connection.dialect.name == "postgresql":
         return float(_NOW.run(connection).fetchone()[0])
@@ -26,7 +27,7 @@ def now(connection: Connection) -> float:
 class AgeClock:
     """Compares the time of a database with this process's steady clock, which nobody can set.
 
-    What is deleted by a clock that is ahead for a moment is gone for good. For one thread.
+    If a clock is ahead, even for a moment, what is deleted by it is lost for good. For one thread.
     """
 
     def __init__(self) -> None:
@@ -34,9 +35,7 @@ class AgeClock:
         self._agreed_since = 0.0
 
     def trusted_now(self, connection: Connection) -> float | None:
-        """Return the time now; None until the clocks have agreed for
-        AGREEMENT_SECONDS since a first call.
-        """
+        """Return the time now; None until the clocks have agreed for AGREEMENT_SECONDS."""
         time_of_day = now(connection)
         ticks = time.monotonic()
         offset = time_of_day - ticks

@@ -1,5 +1,6 @@
-"""Database: connections to SQLite or PostgreSQL, migrated before the
-first use; failures as our errors.
+"""Database: connections to SQLite or PostgreSQL, migrated before the first use.
+
+Errors of the drivers are raised as the service's.
 """
 
 import contextlib
@@ -41,14 +42,14 @@ CONNECT_SECONDS = 5
 
 STATEMENT_SECONDS = 30  # the longest statement, and wait for a lock, on PostgreSQL
 IDLE_SECONDS = 60  # the longest pause between two statements of a transaction, on PostgreSQL
-CONNECTIONS_KEPT = 5  # connections that stay open when nobody uses them, at most
+CONNECTIONS_KEPT = 5  # most connections that stay open unused
 
-# A database counts as failing for so long after it could not be written: on a disk that is full
-# small writes go on for a while, and would hide that the larger ones fail.
+# The time for which a database counts as failing after a write failed: on a full disk small writes
+# succeed for a while, and would hide that larger ones fail.
 WRITE_FAULT_SECONDS = 30.0
 
-# What a connection has unless the URL says otherwise. A PostgreSQL to which the network has gone is
-# given up after 25 seconds; without that, after hours.
+# Options of a connection that the URL may override. If the network to PostgreSQL is gone, a
+# connection fails after 25 seconds; without these options, after hours.
 _OPTIONS = {
     "sqlite": {"timeout": CONNECT_SECONDS},
     "postgresql": {
@@ -60,71 +61,68 @@ _OPTIONS = {
     },
 }
 
-# What it always has: we begin transactions ourselves.
+# Options that the URL cannot override. The drivers begin no transactions: `_begin_...` do.
 _FIXED_OPTIONS = {"sqlite": {}, "postgresql": {"client_encoding": "utf8", "autocommit": True}}
 
-# Each transaction sets its own limits, in the message that begins it, which costs no round trip
-# more. A pooler refuses them as options of the connection, and hands what one session sets to
-# another client.
+# Each transaction sets its own limits, in the message that begins it, so that they cost no further
+# round trip. A pooler refuses them as options of the connection, and passes the settings of a
+# session on to another client.
 _LIMITS = (
     f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'; "
     f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
 )
 
-# SQLSTATE of a server that takes no writes (any more): it is read-only, or stops. After a failover
-# new connections lead to another server, while open ones may stay at the old one, where reading
-# goes on.
+# SQLSTATE of a server that accepts no writes: it is read-only, or stops. After a failover new
+# connections lead to another server, while open ones may stay at the old one, which can still be
+# read.
 _NOT_THE_SERVER = ("25006", "57P01", "57P02", "57P03")
 
-# Device and inode of a file, and of one that is only read its size
-# and time; None: there is no file.
+# Device and inode of a file; for a read-only file also its size and time of change. None: there
+# is no file.
 FileIdentity = tuple[int, ...] | None
 
 
 def default_url(store: Path) -> str:
-    """Return the URL of the SQLite database of a store."""
+    """Return the URL of the SQLite database beside a store."""
     return URL.create("sqlite", database=str(store / FILE_NAME)).render_as_string()
 
 
 class Database:
-    """One database. Thread-safe.
+    """A database. Thread-safe.
 
-    What a `write` block did is committed when the block ends, and then survives kill -9 and a loss
-    of power: SQLite writes ahead and syncs the log at each commit (synchronous=FULL), PostgreSQL
-    does by default.
+    The changes of a `write` block are committed when the block ends, and then survive kill -9 and a
+    loss of power: SQLite writes ahead and syncs the log at each commit (synchronous=FULL),
+    PostgreSQL does so by default.
     """
 
     def __init__(self, url: str, connections_max: int = 15, *, creates: bool = True) -> None:
         """Take a URL as SQLAlchemy has it; nothing is opened yet. Raises BadParameter.
 
-        connections_max  at a time: who asks for one more waits CONNECT_SECONDS for it
+        connections_max  the most at a time: a further one waits CONNECT_SECONDS for its turn
         creates          whether the first use may create the file of SQLite. A later use never
                          does: a file that is gone was removed or moved, and an empty one would hide
                          that
         """
         self._engine = _engine(url, connections_max)
         self.shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
-        """Which database it is, without what may be secret: for logs and commands."""
+        """The URL of the database without secrets, for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
         # PostgreSQL's pool tries each connection first
         is_sqlite = self._engine.dialect.name == "sqlite"
         self._path = Path(self._engine.url.database or "").absolute() if is_sqlite else None
-        # of the file that it was opened for, the connection of the
-        # last writer, while nobody uses it
+        # by the file it was opened for: the connection of the last writer, while it is unused
         self._kept: dict[FileIdentity, Connection] = {}
         self._creates = creates
         self._migrating = threading.Lock()
         self._migrated = False
-        # which file has the tables of this release; none on PostgreSQL
+        # the file that was migrated to this release; None with PostgreSQL
         self.file: FileIdentity = None
-        # by the monotonic clock: nothing could be written a moment ago
+        # until this time, by the monotonic clock, the database counts as failing
         self.failing_until = -math.inf
 
     @classmethod
     def of(cls, settings: Settings, *, creates: bool = True) -> Self:
-        """Return the database of the settings: theirs, else the one
-        beside the store. Raises BadParameter.
-        """
+        """Return the database of the settings, or the one beside the store. Raises BadParameter."""
         return cls(
             settings.database_url or default_url(settings.store),
             settings.database_connections,
@@ -143,11 +141,10 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
-        """Yield a connection in a transaction, committed at the end,
-        rolled back when the block raises.
+        """Yield a connection in a transaction, committed at the end, rolled back on an exception.
 
-        On SQLite there is one such transaction at a time. Raises DatabaseUnavailable and
-        DatabaseUnsupported: then nothing was done, or, when the connection broke in the commit
+        With SQLite there is one such transaction at a time. Raises DatabaseUnavailable and
+        DatabaseUnsupported: then nothing was changed, or, if the connection broke in the commit
         itself, everything.
         """
         file = self._migrate()
@@ -163,16 +160,15 @@ class Database:
             raise
 
     def try_writing(self) -> None:
-        """Find out whether a database that could not be written can be by now: see
-        `failing_until`.
-        """
+        """Write to the database, to find out whether that works again; see `failing_until`."""
         with contextlib.suppress(DatabaseUnavailable), self.write() as connection:
             connection.execute(update(SCHEMA_VERSION).values(number=SCHEMA_VERSION.c.number))
 
     @contextlib.contextmanager
     def _begin(self, file: FileIdentity) -> Iterator[Connection]:
-        """Yield a connection in a writing transaction: one that
-        was kept costs a third of a new one.
+        """Yield a connection in a writing transaction.
+
+        A connection that was kept open costs a third of a new one.
         """
         connection = self._kept.pop(file, None) or self._writing.connect()
         try:
@@ -185,12 +181,11 @@ class Database:
             connection.close()
 
     def _migrate(self) -> FileIdentity:
-        """Return which file has the database, after it was brought to the tables of this release.
+        """Bring the database to the tables of this release, and return which file it is.
 
-        SQLite goes on with a file that is open though another one, or none, stands in its place:
-        what is written to it then is lost. So each transaction begins with a look at the path,
-        which costs 2 us. The connections to the old file are closed, and the new one is brought to
-        the tables of this release.
+        SQLite goes on with an open file even if another one, or none, stands in its place: what is
+        written to it then is lost. So each transaction begins with a look at the path, which costs
+        2 us. The connections to the old file are closed, and the new one is migrated.
         """
         with self._migrating:
             file = self._identity()
@@ -210,7 +205,7 @@ class Database:
             return self.file
 
     def _identity(self) -> FileIdentity:
-        """Return which file stands at the path now."""
+        """Return the identity of the file at the path now; None if there is none."""
         if self._path is not None:
             with contextlib.suppress(OSError):
                 status = self._path.stat()
@@ -220,15 +215,16 @@ class Database:
 
     def close(self) -> None:
         """Close all connections; a later use opens new ones."""
-        with contextlib.suppress(KeyError):  # until there is none; another thread may take one
+        with contextlib.suppress(KeyError):  # when none is left; other threads take some too
             while True:
                 self._kept.popitem()[1].close()
         self._engine.dispose()
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise the database's failures as DatabaseUnavailable: one
-        line, no statements, no passwords.
+        """Raise the database's errors as DatabaseUnavailable.
+
+        Messages are one line, without statements and passwords.
         """
         try:
             yield
@@ -239,7 +235,7 @@ class Database:
             raise self._unavailable(" ".join(str(cause).split())[:300]) from error
 
     def _unavailable(self, reason: str) -> DatabaseUnavailable:
-        """Return the error that tells a reason to the log alone."""
+        """Return the error for a reason that only the log may have."""
         return DatabaseUnavailable.confidential(
             f"expected a database that answers, {self.shown}, found: {reason}"
         )
@@ -262,13 +258,13 @@ def _engine(url: str, connections_max: int) -> Engine:
             max_overflow=max(connections_max - CONNECTIONS_KEPT, 0),
         )
         if is_postgresql:
-            # and the driver, which need not be there for SQLite
+            # imports the driver, which SQLite does not need
             from xylem.base.db.postgresql import connect
 
             event.listen(engine, "do_connect", connect)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError, TypeError) as error:
-        # ValueError and TypeError: a port, host or option that is none;
-        # they may repeat a part of the URL
+        # ValueError and TypeError: an invalid port, host or option; the message may repeat a part
+        # of the URL
         reason = (
             error
             if isinstance(error, SQLAlchemyError | ModuleNotFoundError)
@@ -291,8 +287,7 @@ _EXPECTED = (
 
 
 def _parsed(url: str) -> URL:
-    """Return the parts of a URL. Raises BadParameter, which never
-    repeats what may be a part of a password.
+    """Return the parts of a URL. Raises BadParameter, whose message never has parts of a password.
 
     SQLAlchemy takes the first @ for the end of the password. What follows another one would be
     shown as the host or the name of the database.
@@ -327,17 +322,19 @@ def _parsed(url: str) -> URL:
 
 
 def is_read_only(file: Path) -> bool:
-    """Return whether a file of SQLite can be read alone: SQLite writes beside it, too."""
+    """Return whether a SQLite file can only be read.
+
+    SQLite also writes files beside it, so its directory counts too.
+    """
     return not (os.access(file.parent, os.W_OK) and os.access(file, os.W_OK))
 
 
-def _connect_sqlite(_: object, __: object, arguments: tuple[str], named: dict[str, Any]) -> Any:
-    """Connect to a file that can only be read, as it is; None, for
-    SQLAlchemy to connect, to any other one.
+def _connect_sqlite(_: object, __: object, arguments: tuple[str], options: dict[str, Any]) -> Any:
+    """Return a read-only connection to a file that can only be read; None for any other file.
 
-    A reader, too, needs SQLite's file -shm, which it cannot make there. What another process has
-    written ahead, to -wal, is read where it left that file; without any, nothing is lost by reading
-    the file alone.
+    On None SQLAlchemy connects. A reader, too, needs SQLite's file -shm, which it cannot make
+    there. If another process has left the write-ahead log -wal, it is read; without one, nothing is
+    lost by reading the file alone.
     """
     file = Path(arguments[0])
     if not file.exists() or not is_read_only(file):
@@ -345,12 +342,12 @@ def _connect_sqlite(_: object, __: object, arguments: tuple[str], named: dict[st
     log = Path(f"{file}-wal")
     has_log = log.exists() and log.stat().st_size > 0
     return sqlite3.connect(
-        f"{file.as_uri()}?mode=ro&immutable={int(not has_log)}", uri=True, **named
+        f"{file.as_uri()}?mode=ro&immutable={int(not has_log)}", uri=True, **options
     )
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
-    """Leave transactions to us, and have each commit synced to the disk."""
+    """Turn off the driver's own transactions, and sync each commit to the disk."""
     connection.isolation_level = None
     _write_ahead(connection)
     for pragma in ("synchronous=FULL", "temp_store=MEMORY"):
@@ -358,33 +355,32 @@ def _set_up_sqlite(connection: Any, _: object) -> None:
 
 
 def _write_ahead(connection: Any) -> None:
-    """Have a SQLite file write ahead, as it does from then on.
+    """Switch a SQLite file to write-ahead logging, which lasts.
 
-    Of several that change a new file at once SQLite refuses all but one, without the wait that it
-    has for transactions: so this waits.
+    If several processes switch a new file at once, SQLite refuses all but one, without the wait
+    that it has for transactions: so this waits and tries again.
     """
-    until = time.monotonic() + CONNECT_SECONDS
+    deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL").close()
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction; a writing one takes the lock at once, so that no other
-    comes in between.
-    """
+    """Begin a transaction; a writing one takes the lock at once, before another can."""
     writes = connection.get_execution_options().get("xylem_write", False)
     connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _begin_postgresql(connection: Connection) -> None:
-    """Begin a transaction with its limits, in one message; a reading
-    one sees one state of the database.
+    """Begin a transaction and set its limits, in one message.
+
+    A reading transaction sees one state of the database.
     """
     writes = connection.get_execution_options().get("xylem_write", False)
     isolation = "" if writes else "ISOLATION LEVEL REPEATABLE READ"
@@ -392,17 +388,16 @@ def _begin_postgresql(connection: Connection) -> None:
 
 
 def insert_new(connection: Connection, table: Table) -> Insert:
-    """Return an insert that leaves rows alone whose key is there already."""
+    """Return an insert that skips rows whose key exists already."""
     insert = postgresql_insert if connection.dialect.name == "postgresql" else sqlite_insert
     return insert(table).on_conflict_do_nothing()
 
 
 class Compiled:
-    """A statement of SQLAlchemy Core that is compiled once, and run on
-    the driver's own cursor. Thread-safe.
+    """A statement of SQLAlchemy Core, compiled once and run on the driver's cursor. Thread-safe.
 
     For what runs for every block of feedback: SQLAlchemy takes 40 us to execute a statement that
-    SQLite is done with in 4, and keeps the interpreter from other threads meanwhile.
+    SQLite executes in 4, and keeps the interpreter from other threads meanwhile.
 
     columns   those that an insert or an update sets, besides its values; none: all of an insert
     """
@@ -413,16 +408,17 @@ class Compiled:
         self._texts: dict[str, str] = {}
 
     def run(self, connection: Connection, **parameters: object) -> Any:
-        """Run it in the connection's transaction; return the
-        driver's cursor, whose rows are tuples.
+        """Run the statement in the connection's transaction; return the driver's cursor.
 
-        Values are handed over as they are: integers, floats, text and bytes are. Raises the
-        driver's errors, which `Database.read` and `Database.write` know.
+        The rows of the cursor are tuples. Values are passed as they are: integers, floats, text or
+        bytes. Raises the driver's errors, which `Database.read` and `Database.write` convert.
         """
         dialect = connection.dialect
         text = self._texts.get(dialect.name)
         if text is None:
-            named = sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
-            text = str(self._statement.compile(dialect=named, column_keys=self._columns))
+            compile_dialect = (
+                sqlite.dialect(paramstyle="named") if dialect.name == "sqlite" else dialect
+            )
+            text = str(self._statement.compile(dialect=compile_dialect, column_keys=self._columns))
             self._texts[dialect.name] = text
         return connection.connection.cursor().execute(text, parameters)

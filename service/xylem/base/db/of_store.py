@@ -1,4 +1,4 @@
-"""The database of a store: the one of the settings, else beside the store."""
+"""The database of a store: that of the settings, else a file beside the store."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
-    """Yield the database of a store, closed in the end; where there is
-    none, an empty one for the moment.
+    """Yield the database of a store, and close it at the end.
 
-    create  whether one is made beside the store then
+    If there is none, it is an empty one in a temporary directory.
+
+    create  whether it is made beside the store instead
 
     Raises BadParameter for a URL that cannot be used.
     """
@@ -35,8 +36,7 @@ def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
 
 @contextmanager
 def ready_database(store: Path) -> Iterator[Database]:
-    """Yield the database of a store, made where it is not there,
-    which answers and can be written to.
+    """Yield the database of a store, made if there is none, after it has answered once.
 
     Raises BadParameter and DatabaseUnavailable.
     """
@@ -47,5 +47,5 @@ def ready_database(store: Path) -> Iterator[Database]:
 
 
 def is_there(store: Path, url: str | None) -> bool:
-    """Tell whether a store has a database, at a URL or beside it."""
+    """Return whether a store has a database, at a URL or beside it."""
     return url is not None or (store / FILE_NAME).exists()

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL that give up a server which is connected and does not answer.
+"""Connections to PostgreSQL that give up on a server which is connected and does not answer.
 
-The server's own limits do not help where the server itself stands still (stopped, out of memory,
-its disk gone), nor do those of TCP: the kernel goes on acknowledging for it.
+The server's own limits do not help if the server itself hangs (stopped, out of memory, its disk
+gone), nor do those of TCP: the kernel goes on acknowledging for it.
 """
 
 import time
@@ -11,44 +11,48 @@ from typing import Any
 import psycopg
 
 ANSWER_SECONDS = 35.0
-"""The longest wait for an answer: longer than the server's limit of
-a statement, of which it can tell.
+"""The longest wait for an answer.
+
+It is longer than the server's limit of a statement, so that the server can report that one.
 """
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection of psycopg whose every wait ends."""
+    """A connection of psycopg whose waits are all bounded in time."""
 
-    def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **named: Any) -> Any:
-        """Wait for what psycopg's generator does.
+    def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **options: Any) -> Any:
+        """Run psycopg's generator to its end.
 
-        Raises OperationalError, the connection then closed.
+        Raises OperationalError when the time is over; the connection is then closed.
         """
-        return super().wait(self._bounded(gen), *arguments, **named)
+        return super().wait(self._bounded(gen), *arguments, **options)
 
     def _bounded(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Do as `gen` does, which psycopg sends 0 now and then while nothing comes, for a while."""
-        until = time.monotonic() + ANSWER_SECONDS
+        """Pass on what `gen` yields and receives, until the time is over.
+
+        psycopg sends 0 now and then while nothing comes.
+        """
+        deadline = time.monotonic() + ANSWER_SECONDS
         try:
-            awaited = next(gen)
+            condition = next(gen)
             while True:
-                ready = yield awaited
-                if not ready and time.monotonic() > until:
+                ready = yield condition
+                if not ready and time.monotonic() > deadline:
                     self.pgconn.finish()
                     raise psycopg.OperationalError(f"no answer within {ANSWER_SECONDS:g} seconds")
-                awaited = gen.send(ready)
+                condition = gen.send(ready)
         except StopIteration as done:
             return done.value
 
 
-def connect(_: object, __: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Connect: what SQLAlchemy calls as its event `do_connect`.
+def connect(_: object, __: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Return a connection: SQLAlchemy calls this as its event `do_connect`.
 
-    A pooler such as pgbouncer tells another number of the session than the session itself. Each
-    transaction may have another session there, where a statement that was prepared is missing, or
-    there twice: so none is. Elsewhere feedback takes half the time if statements are prepared.
+    A pooler such as pgbouncer reports another session number than the session itself. Each
+    transaction may have another session there, where a prepared statement is missing, or exists
+    already: so none is prepared. Elsewhere prepared statements halve the time that feedback takes.
     """
-    connection = BoundedConnection.connect(*arguments, **named)
+    connection = BoundedConnection.connect(*arguments, **options)
     session = connection.execute("SELECT pg_backend_pid()").fetchone()
     if session != (connection.info.backend_pid,):
         connection.prepare_threshold = None

@@ -1,22 +1,22 @@
-"""The tables, and the numbered steps that bring a database to them, each run once, in order.
+"""The tables, and the numbered steps that make them; each runs once in a database, in order.
 
-A table `schema_version` has the number of the last step. Who owns all tables and only goes forward
-needs no library for that (alembic).
+The table `schema_version` has the number of the last step. This package owns all tables, and steps
+only go forward, so no library such as alembic is needed.
 
 threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the
-                       changes of its thresholds as they were committed; who changes them locks the
-                       row. Predictions made under an epoch below `base_epoch` say nothing about the
-                       thresholds of now. `digest` is that of the version's manifest: a version of
-                       another store has the same name, and other labels. NULL in rows of before:
-                       the first version that comes has it
+                       changes of its thresholds as they were committed; a change locks the row.
+                       Predictions made under an epoch below `base_epoch` say nothing about the
+                       present thresholds. `digest` is that of the version's manifest: a version of
+                       another store may have the same name, and other labels. NULL in rows of older
+                       releases: the first version that is opened sets it
 threshold_log          a row for each epoch: what a block of feedback added (`codec`), or
                        that the state was replaced by the checkpoint of that epoch
 threshold_checkpoints  the whole state at some epochs
 threshold_shadows      at most one row for each version: the candidate that is scored beside the
                        thresholds in force since epoch `since`. State and scores are those of
-                       `epoch`; the log has the rest
+                       `epoch`; later changes are in the log
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
-feedback_rows          instances of such events with their true labels, where they are kept: a line
+feedback_rows          instances of such events with their true labels, if they are stored: a line
                        of JSON each, numbered as they came (`xylem.thresholds.store.feedback_rows`)
 secrets                keys that replicas share
 access_keys            a row for each key of the service (`xylem.base.access`): never the key, but
@@ -26,8 +26,8 @@ jobs                   a row for each job, those that have ended too (`xylem.adm
                        seconds since 1970; `claim` is a secret of the worker that has the job until
                        `lease_until`; `traceparent` is the span of the request that made it
 schedules              a row for each schedule of jobs (`xylem.admin.jobs.schedules`)
-job_totals             for each kind of jobs and each state in which they end, how many have and how
-                       long they ran: sums that outlive the jobs
+job_totals             for each kind of jobs and each state in which they end: the number of jobs
+                       and their total run time. These sums outlive the jobs
 """
 
 from collections.abc import Callable
@@ -220,7 +220,7 @@ JOB_TOTALS = _table(
 
 
 _LOCK = 0x58796C656D
-"""PostgreSQL's advisory lock under which one process migrates while the others wait: "Xylem"."""
+"""PostgreSQL's advisory lock that one process holds while it migrates and others wait: "Xylem"."""
 
 SCHEMA_VERSION = Table(
     "schema_version", MetaData(), Column("number", Integer, primary_key=True, autoincrement=False)
@@ -228,22 +228,25 @@ SCHEMA_VERSION = Table(
 
 
 ADDED = (VERSIONS.c.digest,)
-"""Columns that a database of this schema may lack. They may be NULL, and releases of before pass
-over them: a step would stop those, which serve on beside.
+"""Columns that a database of this schema may lack.
+
+They may be NULL, and older releases ignore them. A step instead would stop older releases, which
+keep running beside this one.
 """
 
 STEPS: tuple[Callable[[Connection], None], ...] = (METADATA.create_all,)
-"""Step i makes schema i + 1 of schema i.
-A step that was released leads to the same schema ever after.
+"""The steps: step i turns schema i into schema i + 1.
+
+A released step must lead to the same schema for ever.
 """
 
 
 def migrate(connection: Connection) -> None:
-    """Run the steps that a database lacks, in the caller's transaction,
-    which on SQLite holds the write lock.
+    """Run the steps that a database lacks, in the caller's transaction.
 
-    Of several processes one migrates while the others wait. Raises DatabaseUnsupported for a newer
-    schema, and for a database that cannot have every text.
+    With SQLite that transaction holds the write lock. Of several processes one migrates while the
+    others wait. Raises DatabaseUnsupported for a newer schema, and for a database whose encoding
+    cannot hold every text.
     """
     if connection.dialect.name == "postgresql":
         encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
@@ -267,6 +270,8 @@ def migrate(connection: Connection) -> None:
         connection.execute(insert(SCHEMA_VERSION).values(number=len(STEPS)))
     for column in ADDED:
         table = column.table.name
-        if column.name not in {there["name"] for there in inspect(connection).get_columns(table)}:
+        if column.name not in {
+            present_column["name"] for present_column in inspect(connection).get_columns(table)
+        }:
             kind = column.type.compile(connection.dialect)
             connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}"))

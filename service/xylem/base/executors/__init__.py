@@ -1,1 +1,1 @@
-"""Who runs the steps of a training: threads of this process, or the nodes of a cluster."""
+"""Executors of a training's steps: threads of this process, or the nodes of a cluster."""

@@ -1,6 +1,4 @@
-"""Results of steps that are kept in files until the work is done:
-begun again, it goes on from them.
-"""
+"""Results of steps, stored in files until the work is finished, so that it can be resumed."""
 
 import fcntl
 import inspect
@@ -34,10 +32,11 @@ _LOCK = "lock"
 
 @contextmanager
 def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
-    """Yield a crew that keeps the results of `crew` in a directory, which
-    goes when the block has ended well.
+    """Yield a crew that stores the results of `crew` in a directory.
 
-    resume  whether results that are there are taken; else they are removed first
+    The directory is removed when the block ends without an error.
+
+    resume  whether results in the directory are used; else they are removed first
 
     Raises Unavailable while another process works with the directory.
     """
@@ -60,7 +59,7 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
         try:
             yield _Keeping(crew, directory)
             has_ended = True
-        finally:  # what was done stays, for another run
+        finally:  # after an error results stay, for another run
             if has_ended or all(file.name == _LOCK for file in directory.iterdir()):
                 shutil.rmtree(directory, ignore_errors=True)
     finally:
@@ -68,7 +67,7 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
 
 
 class _Keeping(Crew):
-    """A crew that writes down what another one finds, and passes over what is written."""
+    """A crew that stores the results of another crew, and skips those that are stored."""
 
     def __init__(self, crew: Crew, directory: Path) -> None:
         super().__init__(crew.threads)
@@ -78,26 +77,25 @@ class _Keeping(Crew):
         self._last: tuple[Any, str] = None, ""
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on the items whose results are not there
-        yet; `done` is called for all of them.
+        """Run `step` on the items whose results are not stored yet; call `done` for all items.
 
-        A file for each step and its fields, named by them and by the sources of Xylem. Raises
-        Unavailable when the disk refuses.
+        There is a file for each step and its fields, named by them and by the sources of Xylem.
+        Raises Unavailable if the results cannot be written.
         """
         if step is not self._last[0]:
             self._last = step, _name_of(step)
         kind = get_type_hints(function_of(step))["return"]
         with (self._directory / self._last[1]).open("a+b") as file:
-            there = _read(file)
+            extents = _read(file)
             names = dict[int, bytes]()
 
             def missing() -> Iterator[T]:
                 for item in items:
                     name = digest_of(item)
-                    if name in there:
-                        done(item, unpacked(kind, os.pread(file.fileno(), *there[name])))
+                    if name in extents:
+                        done(item, unpacked(kind, os.pread(file.fileno(), *extents[name])))
                     else:
-                        # items live until they are done, and steps may write to them
+                        # by id, as items live until they are done, and steps may write to them
                         names[id(item)] = name
                         yield item
 
@@ -117,44 +115,44 @@ class _Keeping(Crew):
             self._crew.steps(step, missing(), keep)
 
     def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
-        """Yield the results of `step`, as `Crew.mapped`; they are made anew."""
+        """Yield the results of `step`, as `Crew.mapped`; nothing is stored."""
         return self._crew.mapped(step, items)
 
     def hold(self, value: R) -> Held[R]:
-        """Put a value where steps reach it, named by what stands in it."""
+        """Put a value where steps can get it, named by the digest of its content."""
         return Named(self._crew.hold(value), digest_of(value).hex())
 
     def split(
         self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
     ) -> list[list[Held[R]]]:
-        """Run a step on every item, as `Crew.split`; results are
-        made anew, and named by their cause.
+        """Run a step on every item, as `Crew.split`.
+
+        Results are not stored; each is named by its step, its item and its number.
         """
         name = _name_of(step)
-        found = self._crew.split(step, items, n)
+        handles = self._crew.split(step, items, n)
         return [
             [Named(part, digest_of(name, item, number).hex()) for number, part in enumerate(parts)]
-            for item, parts in zip(items, found, strict=True)
+            for item, parts in zip(items, handles, strict=True)
         ]
 
 
 def _name_of(step: Any) -> str:
-    """Return the name of a step and its fields: a digest of them
-    and of the sources that it reaches.
-    """
+    """Return the name of a step: a digest of it, its fields, and the sources that it uses."""
     function = function_of(step)
-    where = (
+    identity = (
         f"{function.__module__}.{function.__qualname__}",
         source_digest(Path(inspect.getfile(function))),
     )
-    return digest_of(where, step).hex()[:_NAME_BYTES]
+    return digest_of(identity, step).hex()[:_NAME_BYTES]
 
 
 def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
-    """Return the length and place of the result of each item; cut
-    off what a killed process wrote half.
+    """Return the length and the position of each item's result.
+
+    Truncates the file where a killed process left a result incomplete.
     """
-    there: dict[bytes, tuple[int, int]] = {}
+    extents: dict[bytes, tuple[int, int]] = {}
     end = 0
     file.seek(0)
     while len(head := file.read(_HEAD_BYTES)) == _HEAD_BYTES:
@@ -162,7 +160,7 @@ def _read(file: BinaryIO) -> dict[bytes, tuple[int, int]]:
         content = file.read(length)
         if file.read(sha256().digest_size) != sha256(content).digest():
             break
-        there[head[:_NAME_BYTES]] = length, end + _HEAD_BYTES
+        extents[head[:_NAME_BYTES]] = length, end + _HEAD_BYTES
         end = file.tell()
     file.truncate(end)
-    return there
+    return extents

@@ -1,4 +1,4 @@
-"""Running the many small pieces of a training on threads, so that an interrupt stops them all."""
+"""Threads that run the many small steps of a training; an interrupt stops them all."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ from xylem.base.executors.values import Held, R, Step, T, packed, unpacked
 
 
 class _InFile(NamedTuple):
-    """A value that stands in a file as `packed` made it; `kind` is its type."""
+    """A value that is stored in a file as `packed` made it; `kind` is its type."""
 
     file: BinaryIO
     kind: Any
@@ -31,9 +31,9 @@ class _InFile(NamedTuple):
 
 
 class Crew:
-    """So many threads, and the flag that ends their work early.
+    """Threads that run steps, and the flag that ends their work early.
 
-    stop  uint8[1]  1 when the work has been given up: kernels may look at it, their results are
+    stop  uint8[1]  1 when the work was given up: kernels may look at it, their results are
           dropped
     """
 
@@ -43,23 +43,23 @@ class Crew:
 
     @cached_property
     def _scratch(self) -> BinaryIO:
-        """Return a file for what is held, which nobody sees and which goes with the crew."""
-        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it goes with the crew)
+        """Return a file for held values; it has no name, and is closed with the crew."""
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed with the crew)
         weakref.finalize(self, file.close)
         return file
 
     def hold(self, value: R) -> Held[R]:
-        """Put a value where steps reach it, out of this process's memory.
+        """Put a value where steps can get it, out of this process's memory.
 
-        Raises Unavailable: no space.
+        Raises Unavailable if there is no space.
         """
         content = memoryview(packed(value))
         start = end = self._scratch.seek(0, os.SEEK_END)
         try:
             while content:
-                written = self._scratch.write(content)
-                content = content[written:]
-                end = end + written
+                n_written = self._scratch.write(content)
+                content = content[n_written:]
+                end = end + n_written
         except OSError as error:
             fault = f"expected space for rows in {tempfile.gettempdir()}, found: {error.strerror}"
             raise Unavailable(f"stream: {fault}") from None
@@ -68,28 +68,26 @@ class Crew:
     def split(
         self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
     ) -> list[list[Held[R]]]:
-        """Run a step with n results on every item; they stay where
-        they were made: return where that is.
+        """Run a step with n results on every item; return handles of the results of each item.
+
+        The results stay where they were made.
         """
-        found: dict[Held[T], list[Held[R]]] = {}
+        handles: dict[Held[T], list[Held[R]]] = {}
 
         def done(item: Held[T], results: list[R]) -> None:
-            found[item] = [self.hold(result) for result in results]
+            handles[item] = [self.hold(result) for result in results]
 
         self.steps(step, items, done)
-        return [found[item] for item in items]
+        return [handles[item] for item in items]
 
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Run `step` on every item, as `run`, in any order; each thread has a
-        workspace of its own.
-        """
+        """Run `step` on every item, in any order, as `run`; each thread has its own workspace."""
         self.run(self._in_threads(step), items, done)
 
     def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
-        """Yield the results of `step`, in the order of the items;
-        some items are taken ahead of them.
+        """Yield the results of `step` in the order of the items, taking some items ahead.
 
-        With one thread no item is, and the step runs in the caller's thread.
+        With one thread no item is taken ahead, and the step runs in the caller's thread.
         """
         if self.threads == 1:
             workspace = step.workspace()
@@ -111,7 +109,7 @@ class Crew:
                     future.cancel()
 
     def _in_threads(self, step: Step[T, R]) -> Callable[[T], R]:
-        """Return a call that runs `step`, with a workspace for each thread that makes it."""
+        """Return a function that runs `step`, with a workspace for each thread that calls it."""
         local = threading.local()
 
         def work(item: T) -> R:
@@ -122,15 +120,14 @@ class Crew:
         return work
 
     def everywhere(self, call: Callable[[], None]) -> None:
-        """Do a call on each machine that runs steps: here. Raises what it does."""
+        """Call a function on each machine that runs steps: only here. Raises its errors."""
         call()
 
     def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
-        """Call `work` on every item, and `done(item, result)` in
-        the caller's thread as results come.
+        """Call `work` on every item, and `done(item, result)` in the caller's thread for results.
 
-        When the caller's thread is interrupted, or a call fails, items not yet begun are dropped,
-        those being worked on are told to stop and waited for, and the exception goes on.
+        If the caller's thread is interrupted, or a call fails, items that have not begun are
+        dropped, running ones are told to stop and waited for, and the exception is raised again.
         """
         todo = iter(items)
         running: dict[Future[R], T] = {}

@@ -1,6 +1,6 @@
-"""Steps on the nodes of a Ray cluster, and how a command reaches one: `xylem train --ray auto`.
+"""Steps on the nodes of a Ray cluster, and the connection of a command to one: `xylem train --ray`.
 
-Nothing here imports Ray before it is asked for: `pip install 'xylem-serve[ray]'`.
+Ray is imported only when it is used: `pip install 'xylem-serve[ray]'`.
 """
 
 import io
@@ -32,62 +32,60 @@ from xylem_store import package_folders, source_digest
 EXTRA = "pip install 'xylem-serve[ray]'"
 
 CONNECT_SECONDS = 10.0
-"""So long an address may take to accept a connection."""
+"""The longest wait for an address to accept a connection."""
 
 NODE_SECONDS = 120.0
-"""So long a node may take to say which versions it has: its first process imports for a while."""
+"""The longest wait for a node's versions: its first process imports for a while."""
 
 RETRIES = 10
-"""So often a step is begun again after its process or node has died."""
+"""How often a step is begun again after its process or node has died."""
 
 BUNDLE_SECONDS = 0.5
-"""Items are sent together until a bundle takes about so long: a task alone costs some
-milliseconds.
-"""
+"""The time that a bundle of items should take: a task alone costs some milliseconds."""
 
 BUNDLE_MAX = 256
 
-AHEAD = 2  # tasks for each processor that are sent at a time, so that none waits for the next one
-LOG_MAX = 4000  # characters of what a step that failed wrote, and of its frames, that are shown
+AHEAD = 2  # tasks sent ahead for each processor, so that none waits for its next one
+LOG_MAX = 4000  # most characters of a failed step's output and stack frames that are logged
 LOOK_SECONDS = 30.0
-"""The pause between two looks at how many processors the cluster has, when no step ends."""
+"""The pause between two looks at the number of processors, if no step ends."""
 
-# so many looks in a row may find no processor at all: nodes may be on their way
+# looks in a row that may find no processor: new nodes may be starting
 IDLE_LOOKS_MAX = 20
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 _CURRENT = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "ray_current_cluster")
-"""Where `ray start` writes the address that "auto" means."""
+"""The file in which `ray start` writes the address that "auto" stands for."""
 
 
 @contextmanager
 def connect(address: str) -> Iterator[Any]:
-    """Yield the module `ray`, connected to a cluster whose nodes all have what this process has.
+    """Yield the module `ray`, connected to a cluster whose nodes have the versions of this process.
 
     address  "auto", HOST:PORT of a cluster that this machine is a node of, or ray://HOST:PORT
 
-    In a process that is connected already the connection stays as it is, else it ends with the
-    block. Raises BadParameter: Ray is not installed, the address is none, or versions differ
-    between nodes; Unavailable: nobody answers there, within CONNECT_SECONDS, or a node does not
+    If the process is connected already, that connection is used and stays; else it ends with the
+    block. Raises BadParameter if Ray is not installed, the address is invalid, or versions differ
+    between nodes; Unavailable if nothing answers there within CONNECT_SECONDS, or a node does not
     within NODE_SECONDS.
     """
     try:
         import ray
     except ImportError:
-        raise BadParameter(f"ray: expected the package ray, found none: {EXTRA}") from None
+        raise BadParameter(f"a Ray cluster needs the package ray: {EXTRA}") from None
     is_ours = not ray.is_initialized()
     if is_ours:
         _reach(address)
-        # else Ray warns of what it will do
+        # prevents a warning of Ray about a future change
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             ray.init(
                 address, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR
             )
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise Unavailable(
-                f"ray: expected to join the cluster at {address}, found {found}"
+                f"ray: expected to join the cluster at {address}, found {reason}"
             ) from None
     try:
         _check_nodes(ray)
@@ -98,8 +96,9 @@ def connect(address: str) -> Iterator[Any]:
 
 
 def _reach(address: str) -> None:
-    """Raise BadParameter or Unavailable where nobody listens: Ray
-    waits two minutes, and then exits.
+    """Raise BadParameter or Unavailable if nothing listens at an address.
+
+    Ray itself would wait two minutes, and then exit.
     """
     place = address.removeprefix("ray://")
     if address == "auto":
@@ -123,7 +122,10 @@ def _reach(address: str) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """Return what must be the same on all nodes, so that a step gives the same bits on each."""
+    """Return the versions that must be the same on all nodes.
+
+    With other versions a step might not give the same bits on each node.
+    """
     import numba
 
     sources = source_digest(package_folders()["xylem"] / "trainers" / "registry.py")[:12]
@@ -136,21 +138,25 @@ def _versions() -> dict[str, str]:
 
 
 def _check_nodes(ray: Any) -> None:
-    """Raise BadParameter for a node with another version of anything than this process."""
-    ours = _versions()
-    for name, found in _answers(ray, _versions):
-        if isinstance(found, Exception):
-            last = str(found).strip().splitlines()[-1][:300]
-            raise BadParameter(f"ray: expected Xylem {ours['Xylem']} on node {name}, found: {last}")
-        for what, here in ours.items():
-            if found[what] != here:
-                fault = f"expected {what} {here} on node {name}, as here, found {found[what]}"
+    """Raise BadParameter for a node that has a version other than this process."""
+    versions = _versions()
+    for name, answer in _answers(ray, _versions):
+        if isinstance(answer, Exception):
+            last_line = str(answer).strip().splitlines()[-1][:300]
+            raise BadParameter(
+                f"ray: expected Xylem {versions['Xylem']} on node {name}, found: {last_line}"
+            )
+        for package, required in versions.items():
+            if answer[package] != required:
+                fault = (
+                    f"expected {package} {required} on node {name}, as here, "
+                    f"found {answer[package]}"
+                )
                 raise BadParameter(f"ray: {fault}")
 
 
 def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
-    """Do a call on each node; yield the name of the node, and what the
-    call returned or the error it raised.
+    """Call a function on each node; yield the name of the node, and the result or the error.
 
     Raises Unavailable for a node that does not answer.
     """
@@ -158,17 +164,17 @@ def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
 
     errors = ray.exceptions
     task = ray.remote(call)
-    begun = []
+    pending = []
     for node in ray.nodes():
         if node["Alive"]:
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote()
-            begun.append((node["NodeManagerAddress"], ref))
-    for name, ref in begun:
+            strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ref = task.options(num_cpus=0, max_retries=0, scheduling_strategy=strategy).remote()
+            pending.append((node["NodeManagerAddress"], ref))
+    for name, ref in pending:
         try:
             answer = ray.get(ref, timeout=NODE_SECONDS)
         except (errors.TaskUnschedulableError, errors.NodeDiedError):
-            continue  # it has died, but was not yet known to have: it takes no steps
+            continue  # a node that died, though it was still listed as alive: it gets no steps
         except errors.GetTimeoutError:
             fault = (
                 f"expected node {name} to answer within {NODE_SECONDS:g} seconds, found "
@@ -180,31 +186,31 @@ def _answers(ray: Any, call: Callable[[], Any]) -> Iterator[tuple[str, Any]]:
         yield name, answer
 
 
-# in a process of a node: the workspace of the step that it ran last
+# in a process of a node: the workspace of the step that ran last
 _workspaces: dict[str, Any] = {}
 
 
 def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, list[R]]:
-    """Return the seconds that some items took, and their results; the
-    step's arrays stay where they are.
+    """Return the seconds that some items took, and their results.
 
-    An error comes with what was written before it.
+    The arrays of the step are used where they are, without a copy. If a step fails, its error has a
+    note of what it wrote before.
     """
     began = time.perf_counter()
-    written = io.StringIO()
+    output = io.StringIO()
     step = mapped(step, shared)
     if number not in _workspaces:
         _workspaces.clear()
         _workspaces[number] = step.workspace()
     stop = np.zeros(1, np.uint8)
     try:
-        with redirect_stdout(written), redirect_stderr(written):
+        with redirect_stdout(output), redirect_stderr(output):
             results = [
                 step.run(mapped(item, writeable), _workspaces[number], stop) for item in items
             ]
     except BaseException as error:
-        _workspaces.clear()  # it was not left as it was found
-        error.add_note(f"written before: {written.getvalue()[-LOG_MAX:]}")
+        _workspaces.clear()  # the failed step has not restored it
+        error.add_note(f"written before: {output.getvalue()[-LOG_MAX:]}")
         raise
     return time.perf_counter() - began, results
 
@@ -213,23 +219,21 @@ class _InStore(NamedTuple):
     ref: Any
 
     def get(self) -> Any:
-        """Return the value, on a node: its arrays stay where they are."""
+        """Return the value, on a node; its arrays are not copied."""
         import ray
 
         return mapped(ray.get(self.ref), shared)
 
 
 def _split(step: Step[Held[T], list[R]], item: Held[T]) -> list[Any]:
-    """Return what a bundle of no results returns, and then the results of an item."""
+    """Return the result of a bundle without results, then each result of the item."""
     seconds, (results,) = _run_bundle(uuid.uuid4().hex, step, [item])
     return [(seconds, []), *results]
 
 
 @contextmanager
 def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
-    """Yield who runs steps: the nodes of a cluster (`connect`); without an address,
-    threads here.
-    """
+    """Yield a crew: the nodes of a cluster (`connect`), or without an address threads here."""
     if address is None:
         yield Crew(threads)
         return
@@ -238,15 +242,14 @@ def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[C
 
 
 class RayCrew(Crew):
-    """A crew whose steps are run by the nodes of a cluster; what it
-    is given besides, by threads here.
+    """A crew whose steps run on the nodes of a cluster; other calls run in threads here.
 
     The fields of a step are put into the object store once, and each node fetches them once; a task
     takes a processor. Results do not depend on the nodes, nor on how items are bundled.
     """
 
     def __init__(self, threads: int, ray: Any, ahead: int = AHEAD) -> None:
-        """Take the module `ray`; so many tasks a processor are sent at a time."""
+        """Take the module `ray`, and how many tasks for each processor are sent ahead."""
         super().__init__(threads)
         self._ray = ray
         self._ahead = ahead
@@ -259,9 +262,9 @@ class RayCrew(Crew):
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on every item, as `Crew.steps`.
 
-        A step whose process or node dies is begun again elsewhere. Raises what a step raises, and
-        Unavailable where it dies RETRIES times more, or no node is left. An interrupt ends what
-        runs.
+        A step whose process or node dies is begun again elsewhere. Raises the errors of the step,
+        and Unavailable if it dies more than RETRIES times, or no node is left. An interrupt cancels
+        what runs.
         """
         todo = iter(items)
         size = 1
@@ -271,11 +274,11 @@ class RayCrew(Crew):
         running = dict[Any, list[T]]()
         try:
             while True:
-                wanted = self._ahead * self._processors()
-                while len(running) < wanted:
-                    # a bundle is a share of the items that lie ahead: at the end they become small
-                    ahead += islice(todo, max(0, wanted * (size - 1) + 1 - len(ahead)))
-                    n_next = min(size, -(-len(ahead) // wanted))
+                n_tasks = self._ahead * self._processors()
+                while len(running) < n_tasks:
+                    # a bundle is a share of the items ahead, so bundles become small at the end
+                    ahead += islice(todo, max(0, n_tasks * (size - 1) + 1 - len(ahead)))
+                    n_next = min(size, -(-len(ahead) // n_tasks))
                     if not n_next:
                         break
                     bundle = ahead[:n_next]
@@ -297,14 +300,15 @@ class RayCrew(Crew):
             raise
 
     def mapped(self, step: Step[T, R], items: Iterable[T]) -> Iterator[R]:
-        """Yield the results of `step`, as `Crew.mapped`; an item is a task."""
+        """Yield the results of `step`, as `Crew.mapped`; each item is a task."""
         (number, fields), task = self._sent(step), self._task()
         for _, (result,) in self._in_turn(task.remote(number, fields, [item]) for item in items):
             yield result
 
     def _in_turn(self, tasks: Iterable[Any]) -> Iterator[tuple[float, list[Any]]]:
-        """Yield what tasks return, in their order; as many are begun as processors
-        have work for.
+        """Yield the results of tasks in their order.
+
+        As many tasks are begun as keep the processors busy.
         """
         running = deque[Any]()
         todo = iter(tasks)
@@ -313,29 +317,30 @@ class RayCrew(Crew):
                 running += islice(todo, max(0, self._ahead * self._processors() - len(running)))
                 if not running:
                     return
-                found = self._result(self._next([running[0]]))
+                outcome = self._result(self._next([running[0]]))
                 running.popleft()
-                yield found
+                yield outcome
         finally:
             self._cancel(running)
 
     def _task(self) -> Any:
-        """Return what begins a task that runs a bundle of items."""
-        # by default Ray fills the node of this process first, and
-        # finds others free only after a while
-        how = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
-        return self._ray.remote(_run_bundle).options(**how)
+        """Return the remote function that runs a bundle of items as a task."""
+        # SPREAD, because by default Ray fills the node of this process first, and notices only
+        # after a while that others are free
+        task_options = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
+        return self._ray.remote(_run_bundle).options(**task_options)
 
     def _cancel(self, running: Iterable[Any]) -> None:
         for ref in running:
             self._ray.cancel(ref, force=True)
 
     def _sent(self, step: Any) -> Any:
-        """Return a name for a step, and where it is in the object
-        store; the last one is there already.
+        """Return the name of a step and its reference in the object store.
+
+        The last step is in the store already.
         """
         if step is not self._last:
-            self._last = self._where = None  # the one before goes first
+            self._last = self._where = None  # first release the previous step
             self._where = (uuid.uuid4().hex, self._ray.put(step))
             self._last = step
         return self._where
@@ -347,27 +352,26 @@ class RayCrew(Crew):
     def split(
         self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
     ) -> list[list[Held[R]]]:
-        """Run a step on every item, as `Crew.split`: the results
-        stay in the object store of the node.
+        """Run a step on every item, as `Crew.split`; results stay in the store of their node.
 
-        Those that a node takes with it are made again, by the step, which is kept for that.
+        If a node is lost, its results are made again by the step, which is kept for that.
         """
         self._made_by.append(self._ray.put(step))
         task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
-        held: list[list[Held[R]]] = []
+        handles: list[list[Held[R]]] = []
 
-        def begun() -> Iterator[Any]:
+        def begin_tasks() -> Iterator[Any]:
             for item in items:
-                first, *parts = task.remote(self._made_by[-1], item)
-                held.append([_InStore(part) for part in parts])
-                yield first
+                bundle_ref, *parts = task.remote(self._made_by[-1], item)
+                handles.append([_InStore(part) for part in parts])
+                yield bundle_ref
 
-        for _ in self._in_turn(begun()):
+        for _ in self._in_turn(begin_tasks()):
             pass
-        return held
+        return handles
 
     def everywhere(self, call: Callable[[], None]) -> None:
-        """Do a call on each node. Raises what it does, naming the node, and Unavailable."""
+        """Call a function on each node. Raises its errors, naming the node, and Unavailable."""
         for name, error in _answers(self._ray, call):
             if isinstance(error, self._ray.exceptions.RayTaskError):
                 if not isinstance(error.cause, BadInput):
@@ -379,7 +383,7 @@ class RayCrew(Crew):
                 )
 
     def _processors(self) -> int:
-        """Return how many processors all nodes had a second ago, or now: nodes come and go."""
+        """Return the number of processors of all nodes, at most a second old: nodes come and go."""
         if time.monotonic() > self._looked_at + 1.0:
             self._found = int(self._ray.cluster_resources().get("CPU", 0)) or 1
             self._looked_at = time.monotonic()
@@ -388,7 +392,7 @@ class RayCrew(Crew):
     def _next(self, running: Iterable[Any]) -> Any:
         """Return a task that has ended.
 
-        Raises Unavailable when there is long no processor to run one.
+        Raises Unavailable if there is no processor to run one for a long time.
         """
         idle = 0
         while idle < IDLE_LOOKS_MAX:
@@ -402,8 +406,9 @@ class RayCrew(Crew):
         )
 
     def _result(self, ref: Any) -> tuple[float, list[Any]]:
-        """Return what a task returned, in memory of this process: the object store is
-        for others.
+        """Return what a task returned, copied into this process's memory.
+
+        Values must not stay in the object store, which others need.
         """
         errors = self._ray.exceptions
         try:
@@ -411,14 +416,14 @@ class RayCrew(Crew):
         except errors.RayTaskError as error:
             _raise_of(error)
         except errors.RayError as error:
-            found = " ".join(str(error).split())[:300]
+            reason = " ".join(str(error).split())[:300]
             fault = f"expected a step to end in {1 + RETRIES} tries, found {type(error).__name__}"
-            raise Unavailable(f"ray: {fault}: {found}") from None
+            raise Unavailable(f"ray: {fault}: {reason}") from None
         return seconds, mapped(results, np.copy)
 
 
 def _raise_of(error: Any) -> NoReturn:
-    """Log what a step wrote as it failed, and raise its error."""
+    """Log what a failed step wrote, and raise its error."""
     log(logging.ERROR, "step_failed", detail=_COLOURS.sub("", str(error))[-LOG_MAX:])
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):

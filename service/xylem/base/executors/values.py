@@ -1,6 +1,4 @@
-"""Steps, pieces of a work that depend on nothing but their fields and
-item; and these as arrays and bytes.
-"""
+"""Steps, pieces of work that depend only on their fields and item; values as arrays and bytes."""
 
 import dataclasses
 import hashlib
@@ -31,47 +29,48 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Held(Protocol[R_co]):
-    """A value that stays where it was made until a step gets it; hashable, and small
-    in messages.
+    """A handle of a value that stays where it was made until a step gets it.
+
+    Handles are hashable, and small in messages.
     """
 
     def get(self) -> R_co:
-        """Return the value; its arrays are not written to."""
+        """Return the value; its arrays must not be written to."""
 
 
 class Step(Protocol[T_contra, R_co]):
-    """A frozen dataclass: its fields are what all items share, arrays
-    and NamedTuples of arrays among them.
+    """A frozen dataclass whose fields are shared by all items, and whose `run` handles one item.
 
-    Fields, items and results go to other processes, and its class is found there by its name: it
-    stands in a module. The same fields and item give the same result, bit for bit, in whatever
-    process and order.
+    Arrays and NamedTuples of arrays may be among its fields. Fields, items and results go to other
+    processes, which find the class by its name: so it is defined at the top of a module. The same
+    fields and item give the same result, bit for bit, in whatever process and order.
 
-    A result is kept in a file as the type that `run` is annotated with: NamedTuples, lists and
-    numbers of arrays.
+    A result is stored in a file by the return type of `run`: NamedTuples, lists and numbers of
+    arrays.
     """
 
     def workspace(self) -> Any:
-        """Return arrays that calls work in, one call after the other;
-        each leaves them as it found them.
+        """Return arrays in which calls of `run` work, one after the other.
+
+        Each call leaves them as they were.
         """
 
     def run(self, item: T_contra, workspace: Any, stop: NDArray[np.uint8]) -> R_co:
         """Return the result of an item.
 
-        Once stop[0] is 1 it ends early, and its result is dropped.
+        Once stop[0] is 1, it may end early: its result is dropped.
         """
 
 
 @dataclass(frozen=True)
 class Calls(Generic[T, R]):
-    """A step that calls a function of a module with an item, and with what all items share."""
+    """A step that calls a function of a module with an item and the shared arguments."""
 
     function: Callable[Concatenate[T, ...], R]
     shared: tuple[Any, ...] = ()
 
     def workspace(self) -> None:
-        """Return nothing."""
+        """Return None: no workspace is needed."""
 
     def run(self, item: T, workspace: None, stop: NDArray[np.uint8]) -> R:
         """Return the result of an item."""
@@ -79,7 +78,7 @@ class Calls(Generic[T, R]):
 
 
 def function_of(step: Step[Any, Any]) -> Callable[..., Any]:
-    """Return what finds the results of a step: it has a name, and says of what type they are."""
+    """Return the function that computes a step's results; it has a name and a return type."""
     return step.function if isinstance(step, Calls) else step.run
 
 
@@ -87,18 +86,18 @@ Array = NDArray[Any]
 
 
 class Named(NamedTuple):
-    """A held value with a name that stands for it in digests."""
+    """A handle with a name that represents the value in digests."""
 
-    held: Any
+    handle: Any
     name: str
 
     def get(self) -> Any:
         """Return the value."""
-        return self.held.get()
+        return self.handle.get()
 
 
 def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
-    """Return a value with `of_array` of each array in it in the array's place."""
+    """Return a value in which each array is replaced by `of_array` of it."""
     if isinstance(value, np.ndarray):
         return of_array(value)
     if isinstance(value, tuple):
@@ -117,7 +116,7 @@ def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
 
 
 class _SameMemory:
-    """Shows an array's memory as numpy's array interface does, and keeps the array."""
+    """An object with the memory of an array, by numpy's array interface; it keeps the array."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -125,23 +124,23 @@ class _SameMemory:
 
 
 def shared(array: Array) -> Array:
-    """Return an array over the same memory that is not marked
-    read-only: kernels are compiled for those.
+    """Return an array over the same memory that is not marked read-only.
 
-    The memory is other processes' too: who gets the array does not write to it.
+    Kernels are compiled for writeable arrays. Other processes use the same memory, so the array
+    must not be written to.
     """
     return array if array.flags.writeable or not array.size else np.asarray(_SameMemory(array))
 
 
 def n_bytes(value: Any) -> int:
-    """Return the bytes of all arrays in a value."""
+    """Return the total bytes of all arrays in a value."""
     arrays: list[Array] = []
     _layout(value, arrays)
     return sum(array.nbytes for array in arrays)
 
 
 def digest_of(*values: Any) -> bytes:
-    """Return the SHA-256 of values, by what stands in them and not by their types."""
+    """Return the SHA-256 of values, of their content and not of their types."""
     arrays: list[Array] = []
     digest = hashlib.sha256(json.dumps(_layout(values, arrays)).encode())
     for array in arrays:
@@ -159,17 +158,17 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(kind: Any, content: bytes) -> Any:
-    """Return the result whose bytes `packed` returned; `kind` is its type."""
+    """Return the result of type `kind` from bytes of `packed`."""
     stream = BytesIO(content)
     layout = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     return _built(kind, layout, stream)
 
 
 def _layout(value: Any, arrays: list[Array]) -> Any:
-    """Return what stands in a value as JSON takes it, each array as its
-    type and shape; add it to `arrays`.
+    """Return the content of a value as JSON, each array as its type and shape.
 
-    Raises TypeError for a value that is no array, number or text, nor made of such.
+    Arrays are appended to `arrays`. Raises TypeError for a value that is not made of arrays,
+    numbers and texts.
     """
     if isinstance(value, np.ndarray):
         arrays.append(value)
@@ -198,7 +197,7 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
 def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
     """Return the value of type `kind` that has a layout.
 
-    Raises ValueError where the bytes are cut off.
+    Raises ValueError if the bytes are cut off.
     """
     if layout is None:
         return None
@@ -207,16 +206,25 @@ def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
     if origin is np.ndarray:
         dtype, shape = layout
         array: Array = np.empty(shape, dtype)
-        if (found := stream.readinto(array.reshape(-1).view(np.uint8).data)) != array.nbytes:
-            raise ValueError(f"expected an array of {array.nbytes} bytes, found {found}")
+        if (n_read := stream.readinto(array.reshape(-1).view(np.uint8).data)) != array.nbytes:
+            raise ValueError(f"expected an array of {array.nbytes} bytes, found {n_read}")
         return array
     if type(None) in inner:
-        return _built(next(one for one in inner if one is not type(None)), layout, stream)
+        return _built(
+            next(inner_kind for inner_kind in inner if inner_kind is not type(None)), layout, stream
+        )
     if origin is list:
         return [_built(inner[0], part, stream) for part in layout]
     if origin is tuple:
-        return tuple(_built(one, part, stream) for one, part in zip(inner, layout, strict=True))
+        return tuple(
+            _built(inner_kind, part, stream) for inner_kind, part in zip(inner, layout, strict=True)
+        )
     if isinstance(layout, list):
         kinds = get_type_hints(kind).values()  # of a NamedTuple or a dataclass
-        return kind(*(_built(one, part, stream) for one, part in zip(kinds, layout, strict=True)))
+        return kind(
+            *(
+                _built(inner_kind, part, stream)
+                for inner_kind, part in zip(kinds, layout, strict=True)
+            )
+        )
     return kind(layout)

@@ -1,1 +1,1 @@
-"""Traces: who continues one, what a span is, and how spans are sent. Off, nothing of it runs."""
+"""Traces: trace contexts, spans, and how spans are sent. If traces are off, none of it runs."""

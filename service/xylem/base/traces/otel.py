@@ -1,9 +1,8 @@
-"""Spans as messages of OpenTelemetry's protocol, sent by its exporter over
-HTTP, as its standard variables say.
+"""Spans as messages of OpenTelemetry's protocol, which its exporter sends over HTTP.
 
-Requests that have ended wait in a bounded queue, from which a thread of its own makes their spans
-and sends them: a receiver that is down, or slow, costs spans and never a request. The SDK makes an
-object of its own for each span and each attribute first, and takes seven times as long.
+Its standard variables configure it. Requests that have ended wait in a bounded queue; a thread
+makes their spans and sends them: a receiver that is down, or slow, costs spans and never a request.
+The SDK would make an object for each span and each attribute first, and takes seven times as long.
 """
 
 import logging
@@ -34,26 +33,26 @@ from xylem_store import code_version
 _KINDS = {"server": Span.SPAN_KIND_SERVER, "consumer": Span.SPAN_KIND_CONSUMER}
 _IS_BEGUN = 0x100
 _IS_CONTINUED = 0x300
-"""Flags: that it is known whether the span above is another process's; and that it is."""
+"""Flags of a span: that it is known whether its parent is remote; and that it is remote."""
 
-_IDS = (1 << 64) - 1  # so many ids of spans there are; 0 is none
-# shapes of spans, and values of `tracestate`, that are remembered: a caller's requests have few
+_IDS = (1 << 64) - 1  # the number of valid span ids; 0 is none
+# cached shapes of spans, and values of `tracestate`: a caller's requests have few different ones
 _KEPT = 256
 
 
 def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
-    """Add the spans of the parts, and then that of the whole.
+    """Add the spans of the stages of a trace, and then the span of the whole.
 
-    The id of a part follows that before it.
+    The id of each stage is that of the previous span plus one.
     """
     trace = ended.trace
-    since = ended.since
+    clock_offset = ended.clock_offset
     trace_id = bytes.fromhex(trace.id)
     span_id = trace.span_id.to_bytes(8, "big")
     part_id = trace.span_id
     state = _checked(trace.state) if trace.state else ""
-    for names, at in ended.stretches:
-        for name, (began, end) in zip(names, pairwise(at), strict=True):
+    for names, times in ended.stretches:
+        for name, (began, end) in zip(names, pairwise(times), strict=True):
             if end != began:
                 part_id = part_id % _IDS + 1
                 spans.spans.add(
@@ -63,28 +62,28 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
                     parent_span_id=span_id,
                     name=name,
                     kind=Span.SPAN_KIND_INTERNAL,
-                    start_time_unix_nano=began + since,
-                    end_time_unix_nano=end + since,
+                    start_time_unix_nano=began + clock_offset,
+                    end_time_unix_nano=end + clock_offset,
                     flags=_IS_BEGUN,
                 )
-    whole = spans.spans.add(
+    main_span = spans.spans.add(
         trace_id=trace_id,
         span_id=span_id,
         trace_state=state,
         parent_span_id=bytes.fromhex(trace.parent[SPAN_ID]),
-        start_time_unix_nano=ended.began + since,
-        end_time_unix_nano=ended.ended + since,
+        start_time_unix_nano=ended.began + clock_offset,
+        end_time_unix_nano=ended.ended + clock_offset,
         flags=_IS_CONTINUED if trace.parent else _IS_BEGUN,
     )
-    whole.MergeFrom(_alike(ended.shape))
+    main_span.MergeFrom(_alike(ended.shape))
     if ended.request_id is not None:
-        whole.attributes.append(_attribute(REQUEST_ID, ended.request_id))
+        main_span.attributes.append(_attribute(REQUEST_ID, ended.request_id))
 
 
 @lru_cache(_KEPT)
 def _alike(shape: SpanShape) -> Span:
-    """Return what spans of a shape have in common."""
-    attributes = [_attribute(*each) for each in shape.attributes]
+    """Return the common part of all spans of a shape."""
+    attributes = [_attribute(*attribute) for attribute in shape.attributes]
     span = Span(name=shape.name, kind=_KINDS[shape.kind], attributes=attributes)
     if shape.fault is not None:
         span.attributes.append(_attribute("error.type", shape.fault))
@@ -93,29 +92,35 @@ def _alike(shape: SpanShape) -> Span:
 
 
 def _attribute(name: str, value: str | int) -> KeyValue:
-    said = AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
-    return KeyValue(key=name, value=said)
+    any_value = (
+        AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value)
+    )
+    return KeyValue(key=name, value=any_value)
 
 
 @lru_cache(_KEPT)
 def _checked(state: str) -> str:
-    """Return a `tracestate` without what breaks the standard's rules."""
+    """Return a `tracestate` without the entries that break the standard's rules."""
     return TraceState.from_header([state]).to_header()
 
 
 CLOSE_SECONDS = 2.0
-"""So long the end of a process waits for spans to be sent."""
+"""The longest time that a process waits at its end for spans to be sent."""
 
-WHOLE_MAX = 10_000_000  # the most that a variable of the queue may say
+WHOLE_MAX = 10_000_000  # the greatest value of a variable of the queue
 STRETCHES_A_PLACE = 16
-"""Stretches of a span in one place of the queue.
-A long stream takes several: memory has a bound.
+"""The number of stretches that take one place of the queue.
+
+A long stream takes several places, so that memory is bounded.
 """
 
 
 class QueueLimits(NamedTuple):
-    """How many spans wait, how long, and how many are sent at once: of requests, with
-    their parts.
+    """The limits of the queue; a request counts as one span, with all its stages.
+
+    size     how many spans wait
+    seconds  how long they wait
+    batch    how many are sent at once
     """
 
     size: int
@@ -124,43 +129,45 @@ class QueueLimits(NamedTuple):
 
 
 class OtlpSender:
-    """Sends spans, by a thread of its own. Thread-safe.
+    """Sends spans from a thread. Thread-safe.
 
-    What a sampled request does here is to append to a queue: the SDK's own, with what is around it,
-    took five times as long where one request in a hundred is sampled, and finds nothing of it in
-    the caches.
+    For a sampled request, the caller only appends to a queue. The SDK's own queue, with the code
+    around it, took five times as long where one request in a hundred is sampled, and nothing of it
+    is in the processor's caches.
 
-    n_dropped  spans that found no room since it was logged last
+    n_dropped  spans that found no room since the last log line about them
     """
 
     def __init__(self, part: str, environment: Mapping[str, str]) -> None:
         variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-        # the first wins: it is for traces
+        # the first, which is specific to traces, takes precedence
         variable = next(filter(environment.get, variables), variables[0])
         if (protocol := environment.get(variable) or "http/protobuf") != "http/protobuf":
             raise BadParameter(f"{variable}: expected http/protobuf, found {protocol[:100]!r}")
         self._limits = queue_limits(environment)
-        ours: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "service.name": "xylem",
             "service.version": code_version(),
             "process.pid": os.getpid(),
             "xylem.part": part,
         }
-        resource = Resource(ours).merge(OTELResourceDetector().detect())  # the environment wins
+        resource = Resource(attributes).merge(
+            OTELResourceDetector().detect()
+        )  # the environment takes precedence
         try:
             self._exporter = OTLPSpanExporter()
         except ValueError as error:
             fault = f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
             raise BadParameter(fault) from None
-        if not hasattr(self._exporter, "_client"):  # which sends bytes; it is not public
-            found = version("opentelemetry-exporter-otlp-proto-http")
+        if not hasattr(self._exporter, "_client"):  # its client sends bytes; it is not public
+            exporter_version = version("opentelemetry-exporter-otlp-proto-http")
             expected = "expected OpenTelemetry 1.45, whose exporter sends bytes"
-            raise BadParameter(f"XYLEM_TRACES: {expected}, found {found}")
+            raise BadParameter(f"XYLEM_TRACES: {expected}, found {exporter_version}")
         scope = InstrumentationScope("xylem", code_version())
-        none = ReadableSpan(
+        blank_span = ReadableSpan(
             "", SpanContext(1, 1, False), resource=resource, instrumentation_scope=scope
         )
-        self._empty: ExportTraceServiceRequest = encode_spans([none])
+        self._empty: ExportTraceServiceRequest = encode_spans([blank_span])
         del self._empty.resource_spans[0].scope_spans[0].spans[:]
         self._waiting: deque[EndedTrace | None] = deque()
         self.n_dropped = 0
@@ -170,7 +177,7 @@ class OtlpSender:
         self._thread.start()
 
     def send(self, ended: EndedTrace) -> None:
-        """Take a span with its parts, to be sent soon, or drop it where too many wait."""
+        """Queue a span with its stages, or drop it if the queue is full."""
         waiting = self._waiting
         n_waiting = len(waiting)
         if n_waiting >= self._limits.size:
@@ -184,7 +191,7 @@ class OtlpSender:
             self._wake.set()
 
     def close(self) -> None:
-        """Send what waits, for CLOSE_SECONDS at most."""
+        """Send the spans that wait, for at most CLOSE_SECONDS."""
         self._is_closing = True
         self._wake.set()
         self._thread.join(CLOSE_SECONDS)
@@ -195,10 +202,10 @@ class OtlpSender:
             self._wake.wait(self._limits.seconds)
             self._wake.clear()
             self._send_waiting()
-        self._send_waiting()  # what came while it was sending
+        self._send_waiting()  # spans that came while it was sending
 
     def _send_waiting(self) -> None:
-        """Send what waits now, and say how many were dropped."""
+        """Send the spans that wait now, and log how many were dropped."""
         for _ in range(-(-len(self._waiting) // self._limits.batch)):
             n = min(self._limits.batch, len(self._waiting))
             request = ExportTraceServiceRequest()
@@ -210,7 +217,7 @@ class OtlpSender:
                         add_spans(ended, spans)
                 if spans.spans:
                     self._exporter._client.export(request.SerializeToString())
-            except Exception as error:  # no span is worth the thread
+            except Exception as error:  # the thread must survive any faulty span
                 log(logging.ERROR, "trace_failed", error=error)
         n_dropped = self.n_dropped
         self.n_dropped = 0
@@ -222,17 +229,17 @@ class OtlpSender:
 
 
 def queue_limits(environment: Mapping[str, str]) -> QueueLimits:
-    """Return what OTEL_BSP_... say of the queue. Raises BadParameter."""
-    found = []
+    """Return the limits of the queue from the variables OTEL_BSP_.... Raises BadParameter."""
+    numbers = []
     for name, default in (
         ("MAX_QUEUE_SIZE", "2048"),
         ("SCHEDULE_DELAY", "5000"),
         ("MAX_EXPORT_BATCH_SIZE", "512"),
     ):
-        said = environment.get(f"OTEL_BSP_{name}", "").strip() or default
-        if not said.isascii() or not said.isdigit() or not 0 < int(said[:10]) <= WHOLE_MAX:
+        text = environment.get(f"OTEL_BSP_{name}", "").strip() or default
+        if not text.isascii() or not text.isdigit() or not 0 < int(text[:10]) <= WHOLE_MAX:
             expected = f"expected a whole number from 1 to {WHOLE_MAX}"
-            raise BadParameter(f"OTEL_BSP_{name}: {expected}, found {said[:100]!r}")
-        found.append(int(said[:10]))
-    size, milliseconds, batch = found
+            raise BadParameter(f"OTEL_BSP_{name}: {expected}, found {text[:100]!r}")
+        numbers.append(int(text[:10]))
+    size, milliseconds, batch = numbers
     return QueueLimits(size, milliseconds / 1000, min(batch, size))

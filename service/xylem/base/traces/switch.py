@@ -1,4 +1,4 @@
-"""Whether traces are on: the setting, and the standard's variables that say no."""
+"""The switch of traces: the setting, and the standard variables that turn them off."""
 
 import os
 from importlib.util import find_spec
@@ -11,8 +11,8 @@ from xylem.base.traces.tracer import Tracer, sampling_of
 def are_on(settings: Settings) -> bool:
     """Return whether traces are sent.
 
-    Raises BadParameter for a variable of OpenTelemetry that is not understood, and without its
-    packages.
+    Raises BadParameter for a variable of OpenTelemetry that is not understood, and if its packages
+    are missing.
     """
     if not settings.traces or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
@@ -23,21 +23,22 @@ def are_on(settings: Settings) -> bool:
         raise BadParameter(f"OTEL_TRACES_EXPORTER: expected otlp or none, found {exporter[:100]!r}")
     sampling_of(os.environ)
     try:
-        found = find_spec("opentelemetry.sdk"), find_spec("opentelemetry.exporter.otlp.proto.http")
-    except ModuleNotFoundError:  # nor is the package that one of them would be in
-        found = None, None
-    if None in found:
-        raise BadParameter("XYLEM_TRACES: expected the packages of the extra otel, found none")
+        specs = find_spec("opentelemetry.sdk"), find_spec("opentelemetry.exporter.otlp.proto.http")
+    except ModuleNotFoundError:  # a parent package is missing too
+        specs = None, None
+    if None in specs:
+        raise BadParameter("XYLEM_TRACES needs OpenTelemetry: pip install 'xylem-serve[otel]'")
     return True
 
 
 def open_tracer(settings: Settings, part: str) -> Tracer | None:
-    """Return what traces a part of the service, serve or jobs; None:
-    traces are off. Raises as `are_on`.
+    """Return the tracer of a part of the service, "serve" or "jobs"; None if traces are off.
+
+    Raises BadParameter, as `are_on`.
     """
     if not are_on(settings):
         return None
-    # a quarter of a second, and many modules: only where they are wanted
+    # imported only if traces are on: it takes a quarter of a second, and many modules
     from xylem.base.traces.otel import OtlpSender
 
     sender = OtlpSender(part, os.environ)

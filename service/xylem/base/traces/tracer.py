@@ -1,6 +1,4 @@
-"""Spans: which trace a request continues (W3C Trace Context), when they began and
-ended; handed on.
-"""
+"""Spans: the trace that a request continues (W3C Trace Context), when they began and ended."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +10,7 @@ from xylem.base.errors import BadParameter
 from xylem.base.stages import Stretch
 
 TRACESTATE_MAX = 512
-"""The most bytes of a `tracestate` that is kept; of a longer one nothing is."""
+"""The most bytes of a `tracestate`; a longer one is dropped as a whole."""
 
 _TRACEPARENT = re.compile(
     rb"(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}"
@@ -21,11 +19,11 @@ _TRACEPARENT = re.compile(
 find_unsampled = re.compile(
     rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]"
 ).fullmatch
-"""Finds a right `traceparent` of version 00 that says not to sample; None: it is no such one."""
+"""Matches a valid `traceparent` of version 00 that says not to sample; None for any other."""
 
 TRACE_ID = slice(3, 35)
 SPAN_ID = slice(36, 52)
-"""Where a right `traceparent` has the hexadecimal digits of the ids."""
+"""The positions of the hexadecimal digits of the ids in a valid `traceparent`."""
 
 ID_BITS = 64
 _ALWAYS = 1 << ID_BITS
@@ -37,47 +35,42 @@ _SAMPLERS = {
     "parentbased_always_off": (0, True),
     "parentbased_traceidratio": (None, True),
 }
-"""For each sampler of the standard its bound (None: a ratio), and
-whether it does as the parent does.
+"""The standard's samplers: a pair of the bound, and whether the parent's decision is followed.
+
+A bound of None is computed from a ratio.
 """
 
 
 def parse_traceparent(value: bytes) -> str | None:
-    """Return a `traceparent` as version 00 has it; None: it breaks the
-    rules, and is as if it were not there.
+    """Return a `traceparent` in the form of version 00; None if it is invalid, and to be ignored.
 
-    A version that is not known yet may say more behind what version 00 says (W3C Trace Context,
-    3.2.4).
+    A later version may have more fields after those of version 00 (W3C Trace Context, 3.2.4).
     """
-    found = _TRACEPARENT.fullmatch(value)
-    if found is None:
+    match = _TRACEPARENT.fullmatch(value)
+    if match is None:
         return None
-    version, more = found.groups()
+    version, suffix = match.groups()
     if version == b"00":
-        return value.decode() if more is None else None
-    return None if version == b"ff" else f"00{value[2:55].decode()}"  # no version may be ff
+        return value.decode() if suffix is None else None
+    return None if version == b"ff" else f"00{value[2:55].decode()}"  # ff is no valid version
 
 
 def is_sampled(parent: str) -> bool:
-    """Return whether a right `traceparent` says to sample: the
-    lowest bit of the flags behind the ids.
-    """
+    """Return whether a valid `traceparent` says to sample: the lowest bit of its flags."""
     return parent[-1] in "13579bdf"
 
 
 class Sampling(NamedTuple):
-    """Which traces are sampled: those whose id's lower 64 bits are below `bound`.
+    """Which traces are sampled: those where the lower 64 bits of the id are below `bound`.
 
-    follows   whether a trace that another process has begun is sampled as that says
+    follows   whether a trace from another process follows that process's decision instead
     """
 
     bound: int
     follows: bool
 
     def samples(self, parent: str) -> bool:
-        """Return whether a trace is sampled that another process
-        has begun, with this `traceparent`.
-        """
+        """Return whether a trace from another process, with this `traceparent`, is sampled."""
         return (
             is_sampled(parent)
             if self.follows
@@ -86,12 +79,15 @@ class Sampling(NamedTuple):
 
 
 def new_id() -> int:
-    """Return an id of a span, which is not 0."""
+    """Return the id of a new span, which is never 0."""
     return getrandbits(ID_BITS) or 1
 
 
 def sampling_of(environment: Mapping[str, str]) -> Sampling:
-    """Return what OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG say. Raises BadParameter."""
+    """Return the sampling that OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG request.
+
+    Raises BadParameter.
+    """
     name = environment.get("OTEL_TRACES_SAMPLER") or "parentbased_always_on"
     if name not in _SAMPLERS:
         raise BadParameter(
@@ -99,30 +95,29 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling:
         )
     bound, follows = _SAMPLERS[name]
     if bound is None:
-        said = environment.get("OTEL_TRACES_SAMPLER_ARG") or "1"
+        text = environment.get("OTEL_TRACES_SAMPLER_ARG") or "1"
         try:
-            ratio = float(said)
+            ratio = float(text)
         except ValueError:
             ratio = -1.0
         if not 0 <= ratio <= 1:
             raise BadParameter(
-                f"OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, found {said[:100]!r}"
+                f"OTEL_TRACES_SAMPLER_ARG: expected a number from 0 to 1, found {text[:100]!r}"
             )
         bound = round(ratio * _ALWAYS)
     return Sampling(bound, follows)
 
 
 REQUEST_ID = "xylem.request_id"
-"""The attribute that says which request a span is of."""
+"""The span attribute with the id of the request."""
 
 
 class Trace(NamedTuple):
-    """A span that has begun; or a trace that is continued, and not
-    sampled here: it has no span of ours.
+    """A span that has begun, or a continued trace that is not sampled here and has no span.
 
-    id       the trace's, as logs and exemplars have it: 32 hexadecimal digits
-    span_id  the span's; 0: it has none
-    parent   the `traceparent` that it continues, of version 00; empty: it begins a trace
+    id       the trace's, as in logs and exemplars: 32 hexadecimal digits
+    span_id  the span's; 0 if it has none
+    parent   the `traceparent` that it continues, of version 00; empty if it begins a trace
     state    the `tracestate` beside it
     """
 
@@ -133,17 +128,20 @@ class Trace(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """Return the span as others continue it; of a trace that is not sampled here the parent."""
+        """Return the `traceparent` with which others continue the span.
+
+        If the trace is not sampled here, this is that of the parent, marked as not sampled.
+        """
         if self.span_id:
             return f"00-{self.id}-{self.span_id:016x}-01"
         return f"{self.parent[:-2]}00" if is_sampled(self.parent) else self.parent
 
 
 class SpanShape(NamedTuple):
-    """What spans have in common that are alike: it is encoded once for many.
+    """The common part of similar spans, which is encoded once for all of them.
 
     kind    server: of a request; consumer: of a job
-    fault   why they failed, a code; None: they did not
+    fault   the code of the error; None if there was none
     """
 
     name: str
@@ -153,11 +151,13 @@ class SpanShape(NamedTuple):
 
 
 class EndedTrace(NamedTuple):
-    """A sampled span that has ended, with its parts, as it waits to be
-    sent: little is made of it before.
+    """A sampled span that has ended, with its stages, as it waits to be sent.
 
-    began       by `perf_counter_ns`, as when it ended
-    since       what is added to such a time to have nanoseconds since 1970
+    Little is computed for it before a thread sends it.
+
+    began, ended  by `perf_counter_ns`
+    clock_offset  added to such a time, it gives nanoseconds since 1970
+    stretches     its stages, as the parts of the span
     """
 
     trace: Trace
@@ -165,16 +165,15 @@ class EndedTrace(NamedTuple):
     request_id: str | None
     began: int
     ended: int
-    since: int
+    clock_offset: int
     stretches: Sequence[Stretch]
 
 
 class Tracer:
     """Begins and ends spans. Thread-safe.
 
-    send   hands on a span that has ended, of a trace that is sampled; does not block, and raises
-           nothing
-    close  sends what waits, for a while at most
+    send   takes an ended span of a sampled trace; does not block, and raises nothing
+    close  sends what waits, for a limited time
     """
 
     def __init__(
@@ -189,13 +188,13 @@ class Tracer:
     def begin(
         self, traceparent: bytes | None = None, tracestate: bytes | None = None
     ) -> Trace | None:
-        """Return the span of a request with these headers, or of a
-        job; None: a new trace, not sampled.
+        """Return the span of a request with these headers, or of a job without headers.
 
-        A trace that is not sampled is returned where others began it: its id is worth a log line.
+        None for a new trace that is not sampled. A trace that another process began is always
+        returned: log lines have its id.
         """
         if traceparent is not None:
-            if self._follows and find_unsampled(traceparent) is not None:  # as most are
+            if self._follows and find_unsampled(traceparent) is not None:  # the most frequent case
                 unsampled = traceparent.decode()
                 return Trace(unsampled[TRACE_ID], 0, unsampled)
             parent = parse_traceparent(traceparent)
@@ -212,9 +211,7 @@ class Tracer:
         return Trace(f"{new_id():016x}{low:016x}", new_id())
 
     def end(self, trace: Trace, shape: SpanShape, began: int, stretches: Sequence[Stretch]) -> None:
-        """Hand on a span that ends now, with its parts, if it is sampled; as
-        `EndedTrace` has it.
-        """
+        """Pass on a span that ends now, with its stages, if it is sampled; see `EndedTrace`."""
         if trace.span_id:
             now = perf_counter_ns()
             self.send(
@@ -224,7 +221,7 @@ class Tracer:
                     request_id=None,
                     began=began,
                     ended=now,
-                    since=time_ns() - now,
+                    clock_offset=time_ns() - now,
                     stretches=stretches,
                 )
             )

@@ -1,6 +1,4 @@
-"""What makes calls: connections by httpcore, the key, patience;
-answers whole, as events, or into files.
-"""
+"""The base of the client: connections by httpcore, the key, retries; answers, events, downloads."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from xylem.errors import (
 )
 
 ANSWER_BYTES_MAX = 256 << 20
-"""Of an answer that is held in memory."""
+"""The most bytes of an answer in memory."""
 
 _CALLS_MAX = 64
 _KEPT_SECONDS = 5.0
@@ -37,17 +35,16 @@ _NOT_SENT = (httpcore.ConnectError, httpcore.ConnectTimeout)
 
 
 def _failure(error: Exception) -> ConnectionFailed:
-    """Return what an error of a connection says; none of those has headers in its message."""
+    """Return the error for an error of a connection, whose message never has headers."""
     detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     was_sent = not isinstance(error, _NOT_SENT)
     return ConnectionFailed(f"expected an answer, found {detail}", was_sent=was_sent)
 
 
 class AsyncWire:
-    """Connections to one server, each for one request at a time; the
-    last one that was used is used first.
+    """Connections to one server, each for one request at a time; the last one used is used first.
 
-    A pool of httpcore, or of httpx, looks at all its connections for each request: at 64 of them
+    A pool of httpcore, or of httpx, looks at all its connections for each request: with 64 of them
     that took more processor time than all else (docs/adr/0017-one-connection-a-call.md).
     """
 
@@ -62,21 +59,19 @@ class AsyncWire:
         self._is_closed = False
 
     async def exchange(self, request: Request) -> bytes:
-        """Send a request; return the body of its answer, which may
-        take as long as a wait after its head.
+        """Send a request; return the body of its answer.
 
-        At most 64 are under way, others wait for their turn. Raises ClientError.
+        Once the head has come, the whole body may take as long as a single wait. At most 64
+        requests are under way, others wait for their turn. Raises ClientError.
         """
         async with self._turns:
             answer = await self.open(request)
             return await answer.read(self._timeout)
 
     async def open(self, request: Request) -> AsyncAnswer:
-        """Send a request; return its answer, with its body still to
-        be read, to be closed by who asks.
+        """Send a request; return its answer, whose body is not read yet. The caller closes it.
 
-        Raises ClientError: for a status other than those of success, too. RuntimeError after
-        `close`.
+        Raises ClientError, also for a status other than success; RuntimeError after `close`.
         """
         if self._is_closed:
             raise RuntimeError("expected a client that is open, found one that was closed")
@@ -116,9 +111,7 @@ class AsyncWire:
         raise refusal_of(answer.status, answer.headers, body)
 
     async def release(self, connection: httpcore.AsyncHTTPConnection) -> None:
-        """Keep a connection for the next request, if it can have
-        one; drop one that was idle for long.
-        """
+        """Keep a connection for the next request, if possible; close those idle for too long."""
         now = time.monotonic()
         if connection.is_idle() and not self._is_closed:
             self._idle.append((connection, now))
@@ -136,7 +129,7 @@ class AsyncWire:
     async def _taken(self) -> httpcore.AsyncHTTPConnection:
         while self._idle:
             connection, _ = self._idle.pop()
-            if not connection.has_expired():  # closed by the server
+            if not connection.has_expired():  # the server has not closed it
                 return connection
             await connection.aclose()
         return httpcore.AsyncHTTPConnection(
@@ -145,7 +138,7 @@ class AsyncWire:
 
 
 class AsyncAnswer:
-    """The status and headers of an answer, with names in lower case, and a body to be read once."""
+    """The status and headers of an answer, names in lower case, and a body to read once."""
 
     def __init__(
         self, wire: AsyncWire, connection: httpcore.AsyncHTTPConnection, response: httpcore.Response
@@ -167,7 +160,7 @@ class AsyncAnswer:
         await self.close()
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the body. Raises ConnectionFailed."""
+        """Yield the body in parts. Raises ConnectionFailed."""
         try:
             async for part in self._response.aiter_stream():
                 yield part
@@ -176,12 +169,12 @@ class AsyncAnswer:
 
     async def read(self, seconds_max: float) -> bytes:
         """Return the body, and close the answer. Raises ConnectionFailed and BadAnswer."""
-        found: list[bytes] = []
+        parts: list[bytes] = []
         n_bytes = 0
         deadline = time.monotonic() + seconds_max
         try:
             async for part in self._response.aiter_stream():
-                found.append(part)
+                parts.append(part)
                 n_bytes += len(part)
                 if n_bytes > ANSWER_BYTES_MAX:
                     raise BadAnswer(
@@ -190,14 +183,14 @@ class AsyncAnswer:
                 if time.monotonic() > deadline:
                     expected = f"the whole answer within {seconds_max:g} seconds"
                     raise ConnectionFailed(f"expected {expected}, found part of it")
-            return b"".join(found)
+            return b"".join(parts)
         except _FAULTS as error:
             raise _failure(error) from None
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of the answer: its connection is used again if all of it was read."""
+        """Release the connection; it is used again if the whole body was read."""
         if not self._is_closed:
             self._is_closed = True
             await self._response.aclose()
@@ -210,7 +203,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class AsyncBase:
-    """Sends requests, again where that is safe and may help."""
+    """Sends requests, repeatedly if that is safe and may help."""
 
     def __init__(
         self,
@@ -241,7 +234,7 @@ class AsyncBase:
         await self._wire.close()
 
     async def _send(self, request: Request) -> bytes:
-        """Return the body of the answer to a request, which may be sent again.
+        """Send a request, repeatedly if it may be; return the body of its answer.
 
         Raises ClientError.
         """
@@ -253,20 +246,22 @@ class AsyncBase:
                 await async_sleep(wait_after(error, attempts, repeatable=request.repeatable))
 
     async def _read(self, kind: type[T], request: Request) -> T:
-        """Return what the answer to a request says. Raises ClientError."""
+        """Return the answer to a request as a value of type `kind`. Raises ClientError."""
         return read_as(kind, await self._send(request))
 
     async def call(self, method: str, path: str, **fields: Any) -> JsonObject:
-        """Return the object that answers a request of any path, such as
-        /v1/admin/keys. Raises ClientError.
+        """Return the JSON object that answers a request of any path, such as /v1/admin/keys.
 
-        fields  of its query, of PUT and POST of its body; those that are None are left out
+        fields  the query, or for PUT and POST the body; those that are None are left out
+
+        Raises ClientError.
         """
         return read_object(await self._send(request_of(method, path, fields)))
 
     async def _events(self, path: str) -> AsyncGenerator[ServerEvent]:
-        """Yield the events of a path until the server ends them;
-        after a failure go on after the last.
+        """Yield the events of a path until the server ends them.
+
+        After a failure it goes on behind the last event.
         """
         parser = EventParser()
         attempts = Attempts(self._retries)
@@ -287,9 +282,10 @@ class AsyncBase:
             parser.restart()
 
     async def _download(self, path: str, to: Path) -> int:
-        """Write what a path has to a file, after a failure from its beginning; return its bytes.
+        """Write the content of a path to a file; return its bytes.
 
-        It is written to `to`.part, and renamed once it is whole. Raises ClientError.
+        After a failure the download begins again. It is written to `to`.part, which is renamed when
+        it is complete. Raises ClientError.
         """
         part = to.with_name(f"{to.name}.part")
         attempts = Attempts(self._retries)

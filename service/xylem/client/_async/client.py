@@ -33,11 +33,11 @@ from xylem.client.results import (
     Scores,
     Thresholds,
 )
-from xylem.client.runtime import AsyncSource, async_each, async_sleep
+from xylem.client.runtime import AsyncSource, async_iterate, async_sleep
 from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
 
 UNDER_WAY = 2
-"""Requests of a batch that are sent before the answer to the first is read."""
+"""Requests of a batch that are sent before the first answer is read."""
 
 
 @dataclass
@@ -51,11 +51,11 @@ class _Sent:
 
 
 async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of instances in blocks, each as many as a request has."""
+    """Yield the lines of instances in blocks, each as long as a request may be."""
     block: list[bytes] = []
     n_bytes = 0
     try:
-        async for instance in async_each(instances):
+        async for instance in async_iterate(instances):
             block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
             if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
@@ -76,11 +76,11 @@ class AsyncClient(AsyncAdmin):
     used.
 
     url      as http://HOST:PORT, or https://HOST/PREFIX
-    key      sent with each request, and shown nowhere
+    key      sent with each request, and never shown
     timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer
              after its head
-    retries  how often a call that may safely be repeated is: a number, or `xylem.Retries`
-    tls      which certificates are trusted; by default those that the system trusts
+    retries  how often a call is repeated if that is safe: a number, or `xylem.Retries`
+    tls      the certificates that are trusted; by default those of the system
     """
 
     async def predict(
@@ -91,8 +91,9 @@ class AsyncClient(AsyncAdmin):
         alias: str | None = None,
         **options: Unpack[PredictOptions],
     ) -> Predictions:
-        """Predict the labels of instances, by what `latest` names
-        unless a version or an alias is given.
+        """Predict the labels of instances.
+
+        The version is the one that `latest` names, unless a version or an alias is given.
         """
         return await self._read(
             Predictions, calls.predict(model, instances, version, alias, options)
@@ -108,11 +109,11 @@ class AsyncClient(AsyncAdmin):
         labels: Sequence[str] | None = None,
         sequence: bool = False,
     ) -> Scores:
-        """Return the exact scores of labels that are named, or of a
-        model of next words those of texts.
+        """Return the exact scores of labels, or, for a model of next words, those of texts.
 
-        An instance names its own `labels`, or says `"sequence": True`. `labels` and `sequence` here
-        are for those that say neither. A label that the model does not know is refused.
+        An instance has its own `labels`, or `"sequence": True`. The arguments `labels` and
+        `sequence` are for instances that have neither. A label that the model does not know is
+        refused.
         """
         request = calls.score(model, instances, version, alias, labels, sequence=sequence)
         return await self._read(Scores, request)
@@ -124,22 +125,21 @@ class AsyncClient(AsyncAdmin):
         version: int | None = None,
         alias: str | None = None,
     ) -> Feedback:
-        """Send true labels: events with `labels` and an `instance` or a
-        `prediction_id` (docs/feedback.md).
+        """Send true labels: events with `labels` and an `instance` or a `prediction_id`.
 
-        An event without an `event_id` is given one. Each id counts once. So repeat a failed call
-        only if your events have ids.
+        An event without an `event_id` gets one. Each id counts once. So repeat a failed call only
+        if your events have ids. See docs/feedback.md.
         """
-        done: Feedback | None = None
+        last_answer: Feedback | None = None
         results: list[FeedbackVerdict] = []
         for request, n_events in calls.feedback_requests(model, events, version, alias):
-            done = await self._read(Feedback, request)
-            if len(done.results) != n_events:
-                raise BadAnswer(f"expected {n_events} results, found {len(done.results)}")
-            results += done.results
-        if done is None:
+            last_answer = await self._read(Feedback, request)
+            if len(last_answer.results) != n_events:
+                raise BadAnswer(f"expected {n_events} results, found {len(last_answer.results)}")
+            results += last_answer.results
+        if last_answer is None:
             raise ValueError("events: expected at least one, found none")
-        return replace(done, results=results)
+        return replace(last_answer, results=results)
 
     async def models(self) -> list[ModelInfo]:
         """List the models."""
@@ -159,8 +159,9 @@ class AsyncClient(AsyncAdmin):
         limit: int = 100,
         marks_below: int | None = None,
     ) -> Thresholds:
-        """Return a page of the thresholds of a version; `next_offset` is where the
-        next one begins.
+        """Return a page of the thresholds of a version.
+
+        `next_offset` is the offset of the next page.
         """
         path = f"{model_path(model, version, alias)}/thresholds"
         request = calls.get(path, offset=offset, limit=limit, marks_below=marks_below)
@@ -174,11 +175,11 @@ class AsyncClient(AsyncAdmin):
         alias: str | None = None,
         **options: Unpack[BatchOptions],
     ) -> AsyncGenerator[Prediction | LineError]:
-        """Yield a prediction, or an error, for each instance, in their
-        order: a request a thousand of them.
+        """Yield a prediction, or an error, for each instance, in their order.
 
-        Memory does not grow with their number. Instances that take long to come should be
-        asynchronous: others are asked in the event loop. See docs/batch.md.
+        A request has up to a thousand instances. Memory does not grow with their number.
+        Instances that take long to come should be asynchronous:
+        others are asked in the event loop. See docs/batch.md.
         """
         answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
         async with aclosing(answers):
@@ -194,15 +195,15 @@ class AsyncClient(AsyncAdmin):
         alias: str | None = None,
         **options: Unpack[BatchOptions],
     ) -> AsyncGenerator[list[bytes]]:
-        """Yield the answers to blocks of lines of JSON, as they came; lines have no line feed.
+        """Yield the answers to blocks of lines of JSON, unparsed; lines have no line feed.
 
-        A block is a request, or several where it is long. What comes a few lines at a time is
-        answered before more is asked for.
+        A block is a request, or several if it is long. Lines that come a few at a time are answered
+        before more are read.
         """
         sent: deque[_Sent] = deque()
         n_lines = 0
         fault = None
-        source = async_each(blocks)
+        source = async_iterate(blocks)
         try:
             while fault is None:
                 try:
@@ -217,15 +218,15 @@ class AsyncClient(AsyncAdmin):
                 for part in parts_of(block, n_lines):
                     n_lines += part.n_lines
                     request = batch_request(model, version, alias, part.body, options)
-                    asked = _Sent(part, request, Attempts(self._retries))
-                    sent.append(asked)
-                    asked.answer = await self._opened(asked)
-                    told = asked.answer.headers.get("xylem-version", "")
-                    # from now on all answers are of one version
-                    if version is None and told.isdigit():
-                        version = int(told)
+                    exchange = _Sent(part, request, Attempts(self._retries))
+                    sent.append(exchange)
+                    exchange.answer = await self._opened(exchange)
+                    version_header = exchange.answer.headers.get("xylem-version", "")
+                    # all further answers must come from the version of the first one
+                    if version is None and version_header.isdigit():
+                        version = int(version_header)
                         alias = None
-                        asked.request = batch_request(model, version, None, part.body, options)
+                        exchange.request = batch_request(model, version, None, part.body, options)
                     while len(sent) >= (UNDER_WAY if part.is_long else 1):
                         yield await self._answers(sent.popleft())
             while sent:
@@ -233,24 +234,24 @@ class AsyncClient(AsyncAdmin):
             if fault is not None:
                 raise fault
         finally:
-            for asked in sent:
-                if asked.answer is not None:
-                    await asked.answer.close()
+            for exchange in sent:
+                if exchange.answer is not None:
+                    await exchange.answer.close()
 
-    async def _opened(self, asked: _Sent) -> AsyncAnswer:
-        """Send a request, again where that may help; return its answer. Raises ClientError."""
+    async def _opened(self, exchange: _Sent) -> AsyncAnswer:
+        """Send a request, several times if that may help; return its answer. Raises ClientError."""
         while True:
             try:
-                return await self._wire.open(asked.request)
+                return await self._wire.open(exchange.request)
             except ClientError as error:
-                await async_sleep(wait_after(error, asked.attempts, repeatable=True))
+                await async_sleep(wait_after(error, exchange.attempts, repeatable=True))
 
-    async def _answers(self, asked: _Sent) -> list[bytes]:
-        """Return the answers to the lines of a request, sent again where they are cut off."""
+    async def _answers(self, exchange: _Sent) -> list[bytes]:
+        """Return the answers to the lines of a request, which is sent again if they are cut off."""
         while True:
             try:
-                assert asked.answer is not None
-                return asked.part.answers_in(await asked.answer.read(math.inf))
+                assert exchange.answer is not None
+                return exchange.part.answers_in(await exchange.answer.read(math.inf))
             except ClientError as error:
-                await async_sleep(wait_after(error, asked.attempts, repeatable=True))
-            asked.answer = await self._opened(asked)
+                await async_sleep(wait_after(error, exchange.attempts, repeatable=True))
+            exchange.answer = await self._opened(exchange)

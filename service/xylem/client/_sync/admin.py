@@ -1,4 +1,4 @@
-"""What admins ask for: jobs, files, aliases. `call` asks for all else."""
+"""Calls for admins: jobs, files, aliases. For everything else there is `call`."""
 
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -35,7 +35,7 @@ _TAR = (("content-type", "application/x-tar"),)
 
 
 class Admin(Base):
-    """The calls that need a key of the scope `admin`."""
+    """The calls that need a key with the scope `admin`."""
 
     def train(
         self,
@@ -44,42 +44,49 @@ class Admin(Base):
         data: str | Sequence[str | Mapping[str, Any]],
         **fields: Unpack[TrainingFields],
     ) -> Job:
-        """Submit a training of a new version; `data` and `valid` name
-        files of the server's data directory.
+        """Submit a training of a new version.
 
-        Or `data` is a list of files and of `{"feedback": {"model": ..., "days": ...}}`, and `valid`
-        is `{"feedback": 0.2}`, the newest part of that.
+        `data` and `valid` name files of the server's data directory. Or `data` is a list of files
+        and of `{"feedback": {"model": ..., "days": ...}}`, and `valid` is `{"feedback": 0.2}`, the
+        newest part of these rows.
 
-        A key for idempotency is made if none is given: a submission that is sent again is the same
-        job.
+        Without an `idempotency_key` one is made: a submission that is sent twice is the same job.
         """
         return self._submit("training", model=model, trainer=trainer, data=data, **fields)
 
     def combine(self, model: str, members: Sequence[str], data: str, **fields: Any) -> Job:
-        """Submit a combination of versions, each NAME or NAME@VERSION; `fields` as `vocabulary`."""
+        """Submit a combination of versions, each NAME or NAME@VERSION.
+
+        `fields` may have `vocabulary`, for example.
+        """
         return self._submit("combine", model=model, members=list(members), data=data, **fields)
 
     def set_vocabulary(self, model: str, vocabulary: str, **fields: Any) -> Job:
-        """Submit another vocabulary for a combined version; `fields`: `version`,
-        `language`, `by`.
+        """Submit another vocabulary for a combined version.
+
+        `fields` may have `version`, `language` and `by`.
         """
         return self._submit("vocabulary", model=model, vocabulary=vocabulary, **fields)
 
     def tune(self, model: str, data: str, **fields: Any) -> Job:
-        """Submit a tuning of thresholds on a file of the data
-        directory; `fields`: `method`, `version`.
+        """Submit a tuning of thresholds on a file of the data directory.
+
+        `fields` may have `method` and `version`.
         """
         return self._submit("threshold-tuning", model=model, data=data, **fields)
 
     def batch_job(self, model: str, data: str, **fields: Any) -> Job:
-        """Submit a batch over a file of the data directory; `fields` as `top_r` and `threshold`."""
+        """Submit a batch over a file of the data directory.
+
+        `fields` are options such as `top_r` and `threshold`.
+        """
         return self._submit("batch", model=model, data=data, **fields)
 
     def _submit(self, kind: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
         return self._read(Job, submission(kind, fields, idempotency_key))
 
     def job(self, job_id: str) -> Job:
-        """Look at a job."""
+        """Return a job."""
         return self._read(Job, get(job_path(job_id)))
 
     def jobs(
@@ -89,25 +96,25 @@ class Admin(Base):
         kind: str | None = None,
         limit: int | None = None,
     ) -> list[Job]:
-        """List jobs, the newest first; of a state, a model or a kind."""
+        """List jobs, the newest first; only those of a state, a model or a kind, if given."""
         return (self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))).jobs
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Look at a job until it has ended, however that is.
+        """Look at a job again and again until it has ended, with success or not; return it.
 
         Raises WaitTimeout after `timeout` seconds.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _POLL_SECONDS
-        while not (found := self.job(job_id)).is_ended:
-            left = pause if deadline is None else deadline - time.monotonic()
-            if left <= 0:
+        while not (job := self.job(job_id)).is_ended:
+            seconds_left = pause if deadline is None else deadline - time.monotonic()
+            if seconds_left <= 0:
                 raise WaitTimeout(
-                    f"expected job {found.id} to end in {timeout:g} s, found it {found.state}"
+                    f"expected job {job.id} to end in {timeout:g} s, found it {job.state}"
                 )
-            sleep(min(pause, left))
+            sleep(min(pause, seconds_left))
             pause = min(pause * 1.5, _POLL_SECONDS_MAX)
-        return found
+        return job
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job."""
@@ -118,42 +125,45 @@ class Admin(Base):
         return self._read(Job, request_of("POST", job_path(job_id, "/retry"), {}))
 
     def log(self, job_id: str) -> str:
-        """Return what a job has logged."""
+        """Return the log of a job."""
         return (self._send(get(job_path(job_id, "/log")))).decode("utf-8", "replace")
 
     def events(self, job_id: str) -> Generator[ServerEvent]:
-        """Yield the events of a job until the server ends them; a
-        connection that breaks is opened again.
+        """Yield the events of a job until the server ends them.
+
+        A connection that breaks is opened again.
         """
         return self._events(job_path(job_id, "/events"))
 
     def download_result(self, job_id: str, to: str | PathLike[str]) -> int:
-        """Write the result of a job to a file; return its bytes. What
-        was cut off goes on where it ended.
+        """Write the result of a job to a file; return its bytes.
+
+        If the download breaks off, it begins again.
         """
         return self._download(job_path(job_id, "/result"), Path(to))
 
     def create_schedule(
         self, kind: str, job: Mapping[str, Any], cron: str | None = None, rows: int | None = None
     ) -> JsonObject:
-        """Have jobs come by themselves: at the times of a cron line, or
-        whenever rows of feedback have come.
+        """Submit jobs automatically: at the times of a cron line, or after every `rows` rows.
 
-        `job` is the body of a job of the kind, as `training`.
+        kind  the kind of the jobs, such as `training`
+        job   the body of such a job
+        rows  the number of new rows of feedback between two jobs
         """
         return self.call("POST", SCHEDULES, kind=kind, job=job, cron=cron, rows=rows)
 
     def schedules(self) -> list[JsonObject]:
         """List the schedules, the oldest first."""
-        found: list[JsonObject] = (self.call("GET", SCHEDULES))["schedules"]
-        return found
+        listed_schedules: list[JsonObject] = (self.call("GET", SCHEDULES))["schedules"]
+        return listed_schedules
 
     def delete_schedule(self, schedule_id: str) -> JsonObject:
-        """Remove a schedule; a job that came of it goes on."""
+        """Remove a schedule; a job that it submitted goes on."""
         return self.call("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
 
     def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
-        """Send a file, named by its path, or bytes, to the server's data directory."""
+        """Send a file, given by its path, or bytes, to the server's data directory."""
         body = data if isinstance(data, bytes) else Path(data)
         request = Request("PUT", f"/v1/admin/data/{segment(name)}", body, _BYTES, repeatable=True)
         return self._read(DataFile, request)
@@ -169,15 +179,13 @@ class Admin(Base):
     def export_feedback_rows(
         self, model: str, to: str | PathLike[str], days: int | None = None
     ) -> int:
-        """Write the rows that are kept of a model's feedback, lines of
-        JSON, to a file; return its bytes.
-        """
+        """Write the stored rows of a model's feedback to a file of JSON lines; return its bytes."""
         return self._download(f"{admin_path(model, '/feedback-rows')}{query(days=days)}", Path(to))
 
     def delete_feedback_rows(
         self, model: str, event_ids: Sequence[str] | None = None, day: str | None = None
     ) -> JsonObject:
-        """Remove rows of feedback: of some events, or of a day, as 2026-11-23."""
+        """Remove rows of feedback: of some events, or of a day, such as 2026-11-23."""
         ids = None if event_ids is None else list(event_ids)
         return self.call("POST", admin_path(model, "/feedback-rows/delete"), event_ids=ids, day=day)
 
@@ -188,7 +196,7 @@ class Admin(Base):
         alias: str = "latest",
         reason: str | None = None,
     ) -> JsonObject:
-        """Make an alias name a version; without one, its canary."""
+        """Move an alias to a version; without one, to its canary."""
         return self.call(
             "POST", admin_path(model, "/promote"), version=version, alias=alias, reason=reason
         )
@@ -196,8 +204,9 @@ class Admin(Base):
     def rollback(
         self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
     ) -> JsonObject:
-        """Make an alias name the version that it named before, or
-        `to`; while it has a canary, end that.
+        """Move an alias back to its previous version, or to the version `to`.
+
+        If it has a canary, only the canary ends.
         """
         return self.call("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
 
@@ -208,8 +217,9 @@ class Admin(Base):
         before: int | None = None,
         limit: int | None = None,
     ) -> JsonObject:
-        """Return what the aliases of a model named, when, and who
-        changed them; pages end `before` an id.
+        """Return the moves of a model's aliases: from where to where, when, and by whom.
+
+        before  only moves with smaller ids than this: the next page
         """
         return self.call(
             "GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit
@@ -218,7 +228,7 @@ class Admin(Base):
     def export_archive(
         self, model: str, to: str | PathLike[str], version: int | None = None
     ) -> int:
-        """Write a version, as an archive, to a file; return its bytes."""
+        """Write a version as an archive to a file; return its bytes."""
         path = f"{admin_path(model, '/archive')}{query(version=version)}"
         return self._download(path, Path(to))
 

@@ -1,1 +1,1 @@
-"""Instances to sparse rows: text (tf-idf or hashing), named features, raw ids and values."""
+"""Featurizers make sparse rows of instances: texts, named features, or raw ids and values."""

@@ -1,12 +1,12 @@
-"""Texts to character n-grams within words, as scikit-learn's analyzer `char_wb` finds them.
+"""Character n-grams within words, as scikit-learn's analyzer `char_wb` finds them.
 
-What stands between two blanks is a word, with a blank before and after it. Its n-grams are of the
-lengths asked for; a word too short for one, blanks and all, counts as a whole. Deviation: control
-characters are blanks.
+A word is what stands between two blanks; one blank before and one after it belong to it. Its
+n-grams have the given lengths; a word that is too short for any of them, blanks included, is one
+n-gram. Deviation: control characters are blanks.
 
-Names of a few bytes are found by one read of memory. A table of names is larger than a processor's
-near caches. To find a name in a NameTable takes three reads that wait for each other: of its slot,
-its offset and its bytes. Here a slot holds the bytes, and the id.
+Short n-grams are looked up with one read of memory. A table of names is larger than a processor's
+near caches, and a look-up in a NameTable takes three reads that wait for each other: of the slot,
+the offset and the bytes. In the table here a slot holds the bytes themselves, and the id.
 """
 
 import numpy as np
@@ -28,9 +28,9 @@ from xylem_store import (
 )
 
 SHORT_BYTES = 8
-"""A name of so many bytes at most is its own key."""
+"""A name of at most so many bytes is its own key."""
 
-SLOTS_A_NAME = 2  # half of the slots are empty, so that most searches end at the first one
+SLOTS_A_NAME = 2  # half of the slots are empty, so that most searches end at the first slot
 _8 = np.uint64(8)
 _32 = np.uint64(32)
 _48 = np.uint64(48)
@@ -42,20 +42,21 @@ _LENGTH_MAX = 0xFF
 
 @inlined
 def key_and_byte(key: np.uint64, n_bytes: int, byte: np.uint8) -> np.uint64:
-    """Return the key of `n_bytes` bytes, whose key this is, and
-    one more: SHORT_BYTES in all at most.
+    """Return the key of a name that is `byte` appended to the name of `key`.
 
-    The key of no bytes is 0. None has it else: no name has a byte of 0.
+    The name of `key` has `n_bytes` bytes, fewer than SHORT_BYTES. The key of the empty name is 0;
+    no other name has this key, because names have no zero bytes.
     """
     return key | np.uint64(byte) << (_8 * np.uint64(n_bytes))
 
 
 @inlined
 def long_key(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
-    """Return the key of a name of more than SHORT_BYTES bytes: its
-    length, up to 255, and bits of its hash.
+    """Return the key of a name of more than SHORT_BYTES bytes: its length, up to 255, and bits of
+    its hash.
 
-    Long names may share one, but no short one has it, as no byte of UTF-8 is 0xFF.
+    Several long names may have the same key, but no short name has it: its first byte is 0xFF,
+    which does not occur in UTF-8.
     """
     length = np.uint64(min(end - start, _LENGTH_MAX))
     return _LONG | length << _48 | seeded_hash(utf8, start, end, seed) & _HASH_BITS
@@ -63,22 +64,21 @@ def long_key(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
 
 @inlined
 def is_long(key: np.uint64) -> bool:
-    """Return whether a key is one of `long_key`."""
+    """Return whether a key is that of a long name."""
     return bool(key >= _LONG)
 
 
 @inlined
 def first_slot(key: np.uint64, n_slots: int, seed: int) -> np.int64:
-    """Return the slot in which the search for a key begins."""
+    """Return the slot at which the search for a key begins."""
     in_both_halves = np.uint64(seed) << _32 | np.uint64(seed)
     return slot_start(hash_end(key ^ in_both_halves) >> _32, n_slots)
 
 
 def short_names(names: NameTable, seed: int) -> U64:
-    """Return the table of these names, uint64[n_slots, 2]: a key, or
-    0 for none, and the id of the name.
+    """Return a hash table of these names, uint64[n_slots, 2]: (key, id of the name); key 0: empty.
 
-    seed  as `new_seed` makes it; searches are given the same
+    seed  as `new_seed` makes it; searches need the same one
 
     It takes 32 bytes a name. Linear: 10 milliseconds for 180,000 names.
     """
@@ -108,7 +108,7 @@ def _fill(offsets: I64, utf8: U8, seed: int) -> U64:
 
 @inlined
 def key_slot(table: U64, slot: np.int64, key: np.uint64) -> np.int64:
-    """Return the first slot from `slot` on that holds a key, or is empty."""
+    """Return the first slot from `slot` on that holds this key or is empty."""
     while table[slot, 0] != key and table[slot, 0] != _NONE:
         slot = slot_next(slot, len(table))
     return slot
@@ -118,10 +118,10 @@ def key_slot(table: U64, slot: np.int64, key: np.uint64) -> np.int64:
 def long_slot(
     table: U64, slot: np.int64, offsets: I64, utf8: U8, query: U8, start: int
 ) -> np.int64:
-    """Return the first slot from `slot` on that holds the name at `start` of `query`, or is empty.
+    """Return the first slot from `slot` on that holds the name at query[start:] or is empty.
 
-    slot           holds the key of that name, which has up to 254 bytes, or is empty
-    offsets, utf8  of the NameTable
+    slot           a slot that holds the key of that name, which has up to 254 bytes, or is empty
+    offsets, utf8  the fields of the NameTable
     """
     key = table[slot, 0]
     while table[slot, 0] != _NONE:
@@ -144,14 +144,16 @@ _DIGITS = 1 << _DIGIT_BITS
 
 @kernel
 def pad_words(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64]:
-    """Return (padded uint8[..], ptr int64[n + 1]): the texts with one
-    blank before, between and after words.
+    """Return texts with exactly one blank before, between and after words.
 
-    A text without words is empty. Parameters: what `encoded` returned, and the classes of
-    characters.
+    The result is (padded uint8[..], ptr int64[n + 1]): text i is padded[ptr[i]:ptr[i + 1]], which
+    is empty if it has no words.
+
+    utf8, text_ptr  the texts, as `encoded` returns them
+    of_classes      the classes of characters
     """
     n_texts = len(text_ptr) - 1
-    at = 0
+    end = 0
     padded = np.empty(len(utf8) + 2 * n_texts, np.uint8)
     ptr = np.zeros(n_texts + 1, np.int64)
     for text in range(n_texts):
@@ -162,23 +164,23 @@ def pad_words(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64]:
             is_space = of_classes[code_at(utf8, i, size)] & SPACE != 0
             if not is_space:
                 if not inside:
-                    padded[at] = _BLANK
-                    at += 1
+                    padded[end] = _BLANK
+                    end += 1
                 for k in range(i, i + size):
-                    padded[at] = utf8[k]
-                    at += 1
+                    padded[end] = utf8[k]
+                    end += 1
             inside = not is_space
             i += size
-        if at > ptr[text]:
-            padded[at] = _BLANK
-            at += 1
-        ptr[text + 1] = at
-    return padded[:at], ptr
+        if end > ptr[text]:
+            padded[end] = _BLANK
+            end += 1
+        ptr[text + 1] = end
+    return padded[:end], ptr
 
 
 @inlined
 def _padded_end(padded: U8, start: int) -> int:
-    """Return the end of the word that begins at `start`, both its blanks counted."""
+    """Return the end of the word that begins with the blank at `start`, behind its second blank."""
     end = start + 1
     while padded[end] != _BLANK:
         end += 1
@@ -186,10 +188,9 @@ def _padded_end(padded: U8, start: int) -> int:
 
 
 def ngrams_a_character(shortest: int, longest: int) -> int:
-    """Return how many n-grams a character begins at most, blanks
-    beside words counted as characters.
+    """Return the most n-grams that can begin at a character or at a blank beside a word.
 
-    The blank between two words is of both, and so counted twice as an n-gram of one character.
+    The blank between two words belongs to both, so as an n-gram of one character it counts twice.
     """
     return longest - shortest + (2 if shortest == 1 else 1)
 
@@ -199,14 +200,14 @@ _ngrams_a_character = inlined(ngrams_a_character)
 
 @inlined
 def _room(n_bytes: int, shortest: int, longest: int) -> int:
-    """Return how many n-grams so many padded bytes have at most."""
+    """Return the most n-grams of n_bytes padded bytes."""
     return n_bytes * _ngrams_a_character(shortest, longest)
 
 
 @kernel
 def char_spans(padded: U8, ptr: I64, shortest: int, longest: int) -> tuple[I64, I64, I64]:
-    """Return (row_ptr, start, end) of the n-grams of `shortest` to
-    `longest` characters, as NgramSpans.
+    """Return the fields of NgramSpans, (row_ptr, start, end), for the n-grams of `shortest` to
+    `longest` characters.
     """
     n_texts = len(ptr) - 1
     n = 0
@@ -239,33 +240,36 @@ def char_spans(padded: U8, ptr: I64, shortest: int, longest: int) -> tuple[I64, 
 def char_counts(
     offsets: I64, names: U8, table: U64, seed: int, padded: U8, ptr: I64, lengths: tuple[int, int]
 ) -> tuple[I64, I32, F32]:
-    """Return rows of counts of the n-grams that are names: (indptr
-    int64[n + 1], ids ascending, counts).
+    """Return rows of counts of the n-grams that are in a vocabulary.
 
-    offsets, names  of the vocabulary (NameTable), of which `short_names` made the table with the
-                    seed
-
+    The result is (indptr int64[n + 1], ids int32[..] ascending in each row, counts float32[..]).
     The n-grams are those of `char_spans`, of lengths[0] to lengths[1] characters. Linear.
+
+    offsets, names  the fields of the vocabulary, a NameTable
+    table, seed     the table that `short_names` made of the vocabulary, and its seed
+    padded, ptr     the texts, as `pad_words` returns them
     """
     n_texts = len(ptr) - 1
-    most = 0
+    longest = 0
     for text in range(n_texts):
-        most = max(most, ptr[text + 1] - ptr[text])
-    room = _room(most, lengths[0], lengths[1])
+        longest = max(longest, ptr[text + 1] - ptr[text])
+    room = _room(longest, lengths[0], lengths[1])
     keys = np.empty(room, np.uint64)
     slots = np.empty(room, np.int64)
     starts = np.empty(room, np.int64)
-    found = np.empty(room, np.int32)
+    name_ids = np.empty(room, np.int32)
     spare = np.empty(room, np.int32)
-    held = np.empty(room, np.uint64)
+    first_keys = np.empty(room, np.uint64)
     indptr = np.zeros(n_texts + 1, np.int64)
     ids = np.empty(_room(len(padded), lengths[0], lengths[1]), np.int32)
     counts = np.empty(len(ids), np.float32)
     out = 0
     for text in range(n_texts):
         n = _write_keys(padded, ptr[text], ptr[text + 1], lengths, seed, keys, starts)
-        n = _look_up(offsets, names, table, seed, padded, keys, starts, n, (slots, held), found)
-        ordered = _sort(found, spare, n, len(offsets) - 1)
+        n = _look_up(
+            offsets, names, table, seed, padded, keys, starts, n, (slots, first_keys), name_ids
+        )
+        ordered = _sort(name_ids, spare, n, len(offsets) - 1)
         for i in range(n):
             if i and ordered[i] == ordered[i - 1]:
                 counts[out - 1] += np.float32(1)
@@ -286,7 +290,7 @@ def _write_keys(
     keys_out: U64,
     starts_out: I64,
 ) -> int:
-    """Write key and start of each n-gram of padded[start:stop]; return how many."""
+    """Write the key and the start of each n-gram of padded[start:stop]; return how many."""
     shortest, longest = lengths
     n = 0
     while start + 1 < stop:
@@ -324,18 +328,19 @@ def _look_up(
     spare: tuple[I64, U64],
     ids_out: I32,
 ) -> int:
-    """Write the ids of the first n n-grams that are names; return how many.
+    """Write the ids of those of the first n n-grams that are names; return how many.
 
-    First slots are read in a loop of its own, where no read waits for another or for a comparison.
+    The first slots are read in a loop of their own, in which no read waits for another read or for
+    a comparison.
     """
-    slots, held = spare
+    slots, first_keys = spare
     for k in range(n):
         slots[k] = first_slot(keys[k], len(table), seed)
-        held[k] = table[slots[k], 0]
+        first_keys[k] = table[slots[k], 0]
     n_found = 0
     for k in range(n):
         slot = slots[k]
-        if held[k] != keys[k]:
+        if first_keys[k] != keys[k]:
             slot = key_slot(table, slot, keys[k])
         if is_long(keys[k]):
             slot = long_slot(table, slot, offsets, names, padded, starts[k])
@@ -346,8 +351,9 @@ def _look_up(
 
 @inlined
 def _sort(ids: I32, spare: I32, n: int, n_ids: int) -> I32:
-    """Return ids[:n], all below n_ids, sorted by counting digit
-    after digit: in `ids` or in `spare`.
+    """Sort ids[:n], all below n_ids, by a radix sort; return the array that holds the result.
+
+    It is `ids` or `spare`; both are overwritten.
     """
     places = np.empty(_DIGITS, np.int64)
     shift = 0

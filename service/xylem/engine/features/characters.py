@@ -1,5 +1,5 @@
-"""Texts to bytes, and what each character is to a word: letters,
-marks, blanks, scripts without blanks.
+"""Encode texts for kernels, and classify characters: parts of words, marks, blanks, and letters of
+scripts that are written without blanks.
 """
 
 import functools
@@ -18,8 +18,10 @@ WORD = 1
 MARK = 2
 UNSPACED = 4
 SPACE = 8
-"""Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes
-with the letter before it, a letter of a script that is written without blanks, a blank or control
+"""The bits of a character's class.
+
+WORD: a part of a word (a letter, digit or underscore); MARK: a mark that belongs to the letter
+before it; UNSPACED: a letter of a script that is written without blanks; SPACE: a blank or control
 character.
 """
 
@@ -46,27 +48,28 @@ _UNSPACED = (
 )
 """First and last code points of the blocks of scripts that are written without blanks."""
 
-# characters from here on, rare Han among them, are left to Python; emoji are not
+# kernels handle characters below this code point, emoji included; rare Han and others go to Python
 _READY_CODES = 0x1FB00
-_JAMO = 0x1100, 0x11FF  # parts of Korean syllables: two that stand together may be one character
+_JAMO = 0x1100, 0x11FF  # parts of Korean syllables, which NFC may join into one character
 _ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTER SIGMA}"
-"""In lower case the first is two characters, and the second another one at the end of a word."""
+"""In lower case the first one is two characters; the second one differs at the end of a word."""
 
-_MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))  # where all combining marks stand
+_MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))  # all combining marks lie in these ranges
 _SOFT_HYPHEN = "\N{SOFT HYPHEN}"
 _HYPHENS = f"-\N{HYPHEN}{_SOFT_HYPHEN}"
-_LIGATURES = [*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)]  # latin and Armenian ones
+_LIGATURES = [*range(0xFB00, 0xFB07), *range(0xFB13, 0xFB18)]  # Latin and Armenian ones
 _DIVIDED = re.compile(rf"[{_HYPHENS}][^\S\r\n]*+[\r\n]\s*+")
 _LIGATURE = re.compile(f"[{''.join(map(chr, _LIGATURES))}]")
 
 
 class TextReading(NamedTuple):
-    """How the characters of texts are read.
+    """How the characters of texts are normalised.
 
-    lowercase  in lower case
-    unicode    in normalisation form C, so that a letter is the same however its marks were typed
-    clean      without soft hyphens; words divided at the end of a line are joined, ligatures are
-               letters
+    lowercase  convert to lower case
+    unicode    convert to normalisation form C, so that a letter is the same however its marks were
+               typed
+    clean      remove soft hyphens, join words divided at the end of a line, and split ligatures
+               into letters
     """
 
     lowercase: bool
@@ -78,62 +81,62 @@ class TextReading(NamedTuple):
 def classes(unicode: bool) -> U8:
     r"""Return the class of every code point, uint8[0x110000].
 
-    WORD is `\w`, SPACE is `\s` and the control characters. Without `unicode` there is no MARK and
-    no UNSPACED. The first call takes about 15 milliseconds.
+    WORD is `\w`; SPACE is `\s` and the control characters. Without `unicode` no character is MARK
+    or UNSPACED. The first call takes about 15 milliseconds.
     """
-    found = np.zeros(_N_CODES, np.uint8)
-    every = np.arange(_WORDS_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    class_of = np.zeros(_N_CODES, np.uint8)
+    characters = np.arange(_WORDS_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     for pattern, kind in ((r"\w+", WORD), (r"\s+", SPACE)):
-        for run in re.finditer(pattern, every):
-            found[run.start() : run.end()] |= kind
-    found[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
+        for run in re.finditer(pattern, characters):
+            class_of[run.start() : run.end()] |= kind
+    class_of[[*range(0x20), *range(0x7F, 0xA0)]] |= SPACE  # control characters
     if unicode:
         for first, last in _MARKS:
-            # no mark is part of a word
-            others = first + np.flatnonzero(found[first : last + 1] == 0)
-            found[
-                [code for code in others.tolist() if unicodedata.category(chr(code))[0] == "M"]
+            # characters that `\w` matches are not marks
+            unclassed = first + np.flatnonzero(class_of[first : last + 1] == 0)
+            class_of[
+                [code for code in unclassed.tolist() if unicodedata.category(chr(code))[0] == "M"]
             ] |= MARK
         for first, last in _UNSPACED:
-            block = found[first : last + 1]
+            block = class_of[first : last + 1]
             block[block & WORD != 0] |= UNSPACED
-    return found  # not read-only: kernels would be compiled once more
+    return class_of  # not read-only, for which kernels would be compiled once more
 
 
 @functools.cache
 def ready_codes(reading: TextReading) -> I32:
-    """Return what each character becomes where a text is made ready,
-    int32[..]; about 5 ms at the first call.
+    """Return the code point that each code point becomes in a normalised text, int32[..].
 
-    -1: that depends on what stands beside it, or it becomes several: such texts are for `encoded`.
-    A combining mark is one where `unicode` asks for normalisation form C, as are the parts of
-    Korean syllables. With `clean` the ends of lines are LINE_END: after a hyphen they are for
-    `encoded`.
+    -1 stands for a character that becomes several ones, or whose normalisation depends on the
+    characters beside it: kernels leave such texts to `encoded`. With `unicode`, combining marks and
+    the parts of Korean syllables are among them. With `clean`, the ends of lines are LINE_END:
+    kernels leave a text to `encoded` if one follows a hyphen. The first call takes about 5
+    milliseconds.
     """
     codes = np.arange(_READY_CODES, dtype="<u4")
-    every = codes.tobytes().decode("utf-32-le", "surrogatepass")
-    left = [*range(0xD800, 0xE000)]  # the surrogates
+    characters = codes.tobytes().decode("utf-32-le", "surrogatepass")
+    unready = [*range(0xD800, 0xE000)]  # the surrogates
     if reading.lowercase:
-        plain = every
+        plain = characters
         for capital in _ODD_CAPITALS:
-            left.append(ord(capital))
+            unready.append(ord(capital))
             plain = plain.replace(capital, "-")
         codes = np.frombuffer(plain.lower().encode("utf-32-le", "surrogatepass"), "<u4")
-    found = codes.astype(np.int32)
-    found[left] = -1
+    ready = codes.astype(np.int32)
+    ready[unready] = -1
     if reading.clean:
-        found[[ord("\r"), ord("\n")]] = LINE_END
-        found[[ord(_SOFT_HYPHEN), ord("\N{HYPHEN}"), *_LIGATURES]] = -1
+        ready[[ord("\r"), ord("\n")]] = LINE_END
+        ready[[ord(_SOFT_HYPHEN), ord("\N{HYPHEN}"), *_LIGATURES]] = -1
     if reading.unicode:
-        found[classes(reading.unicode)[:_READY_CODES] & MARK != 0] = -1
-        found[_JAMO[0] : _JAMO[1] + 1] = -1
-        found[[not unicodedata.is_normalized("NFC", character) for character in every]] = -1
-    found.flags.writeable = False
-    return found
+        ready[classes(reading.unicode)[:_READY_CODES] & MARK != 0] = -1
+        ready[_JAMO[0] : _JAMO[1] + 1] = -1
+        ready[[not unicodedata.is_normalized("NFC", character) for character in characters]] = -1
+    ready.flags.writeable = False
+    return ready
 
 
 def encoded(texts: Sequence[str], reading: TextReading) -> tuple[U8, I64]:
-    """Return (utf8, text_ptr): text i, made ready, is utf8[text_ptr[i]:text_ptr[i + 1]].
+    """Return (utf8, text_ptr): text i, normalised, is utf8[text_ptr[i]:text_ptr[i + 1]].
 
     A lone surrogate, which is no character, becomes a question mark.
     """
@@ -152,38 +155,38 @@ def _ready(text: str, reading: TextReading) -> bytes:
 
 
 def cleaned(text: str) -> str:
-    """Return a text as it was before it was set in lines: see `TextReading.clean`.
+    """Return a text without soft hyphens, ligatures and divided words: see `TextReading.clean`.
 
     A word is divided where a letter, a hyphen, the end of a line and a letter follow each other,
-    with blanks or further ends of lines beside that end. A capital letter begins another word:
-    "Nord-", "Ostsee". Linear.
+    possibly with blanks or more ends of lines around that end. Before a capital letter nothing is
+    joined, because it begins another word: "Nord-", "Ostsee". Linear.
     """
     if "\n" in text or "\r" in text:
         text = _DIVIDED.sub(_joined, text)
     if text.isascii():
         return text
     text = text.replace(_SOFT_HYPHEN, "")
-    return _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), text)
+    return _LIGATURE.sub(lambda ligature: unicodedata.normalize("NFKC", ligature[0]), text)
 
 
-def _joined(found: re.Match[str]) -> str:
-    """Return what stays of the end of a line with a hyphen: nothing within a word."""
-    text = found.string
-    start = found.start()
-    end = found.end()
-    before = text[max(0, start - 1) : start]
-    after = text[end : end + 1]
-    ends_word = before.isalpha() or (before != "" and unicodedata.category(before)[0] == "M")
+def _joined(line_end: re.Match[str]) -> str:
+    """Return the replacement of a hyphen and the end of a line: an empty string within a word."""
+    text = line_end.string
+    start = line_end.start()
+    end = line_end.end()
+    previous = text[max(0, start - 1) : start]
+    following = text[end : end + 1]
+    ends_word = previous.isalpha() or (previous != "" and unicodedata.category(previous)[0] == "M")
     return (
         ""
-        if ends_word and after.isalpha() and not (after.isupper() or after.istitle())
-        else found[0]
+        if ends_word and following.isalpha() and not (following.isupper() or following.istitle())
+        else line_end[0]
     )
 
 
 @inlined
 def size_at(utf8: U8, i: int) -> int:
-    """Return how many bytes the character at i has; `utf8` is well formed."""
+    """Return the number of bytes of the character at i; `utf8` is well formed."""
     byte = utf8[i]
     return 1 if byte < 0x80 else (2 if byte < 0xE0 else (3 if byte < 0xF0 else 4))
 
@@ -200,15 +203,15 @@ def code_at(utf8: U8, i: int, size: int) -> int:
 
 
 BLOCK_TEXTS = 4096
-"""So many texts at most are held as words at once."""
+"""The most texts of a block, whose words are in memory at the same time."""
 
-BLOCK_CHARACTERS = 1 << 22  # so many characters at most, unless one text has more
+BLOCK_CHARACTERS = 1 << 22  # the most characters of a block, unless a single text has more
 
 
 def in_blocks(
     texts: Sequence[str], characters_max: int = BLOCK_CHARACTERS
 ) -> Iterator[Sequence[str]]:
-    """Yield the texts in blocks of bounded size; one block, though empty, when there are none."""
+    """Yield the texts in blocks of bounded size; without texts, yield one empty block."""
     first = 0
     n_characters = 0
     for i, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""Text to tf-idf rows of character n-grams, alone or beside words."""
+"""Tf-idf rows of the character n-grams of texts, alone or together with words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -41,20 +41,20 @@ from xylem_store import (
     struct_at,
 )
 
-CHAR_IDF = "features/char_idf"  # the array of the weights of n-grams of characters
+CHAR_IDF = "features/char_idf"  # the name of the array of weights of n-grams of characters
 FIT_CHARACTERS = 1 << 18
-"""Characters whose n-grams are held at once while they are counted; one text may have more."""
+"""The most characters of a block whose n-grams are counted at once; one text may have more."""
 
 
 @handle
 class CharTable(NamedTuple):
-    """What a kernel needs to make weighted rows of n-grams of characters.
+    """The fields that a kernel needs to make weighted rows of n-grams of characters.
 
     offsets, utf8      of the vocabulary, a NameTable
-    short, seed        what `short_names` made of it, with which seed
-    idf                its weights, or none
+    short, seed        the table that `short_names` made of it, and the seed
+    idf                the weights of the vocabulary, or [0]
     of_classes         the classes of characters
-    shortest, longest  characters of a feature
+    shortest, longest  the least and the most characters of a feature
     sublinear_tf       0 or 1
     norm               one of NORM_CODES
     """
@@ -73,11 +73,11 @@ class CharTable(NamedTuple):
 
 @handle
 class TextTable(NamedTuple):
-    """What a kernel needs to make rows of words and of n-grams of characters, side by side.
+    """The fields that a kernel needs to make rows of words, then n-grams of characters.
 
     words, chars  handles of a WordTable and of a CharTable
-    scales        float32[2]  what the words and the characters are multiplied by
-    n_words       features of words
+    scales        float32[2]  the factors of the values of words and of characters
+    n_words       the number of features that are words
     norm          one of NORM_CODES
     """
 
@@ -89,17 +89,17 @@ class TextTable(NamedTuple):
 
 
 class WeightedNames(NamedTuple):
-    """A vocabulary, and the weight of each of its names; no weights stand for ones."""
+    """A vocabulary, and the weight of each of its names; empty weights stand for ones."""
 
     names: NameTable
     idf: F32
 
 
 class CharsFeaturizer(TextFeaturizer):
-    """Character n-grams of a fitted vocabulary, weighted; before them
-    words, where the parameters have them.
+    """Makes weighted rows of the character n-grams of a fitted vocabulary, and maybe of words.
 
-    Feature ids follow the words sorted by bytes, then the n-grams sorted by bytes.
+    Feature ids number first the words, if there are any, then the n-grams, each in the order of
+    their bytes.
     """
 
     takes = "text or ids and values"
@@ -137,25 +137,23 @@ class CharsFeaturizer(TextFeaturizer):
                 "l2": np.sqrt((1.0 - share, share)),
             }
             scales = np.array(by_norm[norm], np.float32)
-            both = TextTable(
+            text_table = TextTable(
                 self._words.table, self._chars.table, scales, n_words, NORM_CODES[norm]
             )
-            self.text_rows = TextRows(text_rows, both, features + per_character)
+            self.text_rows = TextRows(text_rows, text_table, features + per_character)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
-        found = group_of(CHARS, self.chars.names)
+        stored = group_of(CHARS, self.chars.names)
         weights = {CHAR_IDF: self.chars.idf}
         if self.words is not None:
-            found |= group_of(NAMES, self.words.names)
+            stored |= group_of(NAMES, self.words.names)
             weights[IDF] = self.words.idf
-        found |= super().arrays()
-        return found | weights if self.parameters.use_idf else found
+        stored |= super().arrays()
+        return stored | weights if self.parameters.use_idf else stored
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
-        """Return the rows of texts with these words, and with the n-grams of their
-        own characters.
-        """
+        """Return rows of these words, and of the n-grams of the texts' own characters."""
         utf8, text_ptr = encoded(texts, self.parameters.reading)
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
@@ -166,13 +164,13 @@ class CharsFeaturizer(TextFeaturizer):
 
 @kernel
 def text_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
-    """Return texts as weighted rows of words, then characters: (indptr, indices, values).
+    """Return texts as weighted rows of words, then of n-grams: (indptr, indices, values).
 
-    utf8, text_ptr  what `encoded` returned
-    table_at        of a TextTable: each part is scaled alone, then multiplied by its scale, then
-                    the row
+    Words and characters are each normalised alone and multiplied by their factor in `scales`; then
+    the whole row is normalised. Linear in the bytes of the texts.
 
-    Linear in the bytes of the texts.
+    utf8, text_ptr  the texts, as `encoded` returns them
+    table_at        the handle of a TextTable
     """
     table = struct_at(TextTable, table_at)
     char_part = char_rows(utf8, text_ptr, table.chars)
@@ -184,8 +182,8 @@ def text_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
 def char_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     """Return the n-grams of characters of texts as weighted rows: (indptr, indices, values).
 
-    utf8, text_ptr  what `encoded` returned
-    table_at        of a CharTable
+    utf8, text_ptr  the texts, as `encoded` returns them
+    table_at        the handle of a CharTable
     """
     table = struct_at(CharTable, table_at)
     padded, ptr = pad_words(utf8, text_ptr, table.of_classes)
@@ -196,7 +194,10 @@ def char_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
 
 @kernel
 def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArrays:
-    """Return the rows of both parts, as `text_rows` does with the TextTable at the handle."""
+    """Return rows joined of rows of words and rows of characters, scaled as `text_rows` says.
+
+    table_at  the handle of a TextTable
+    """
     table = struct_at(TextTable, table_at)
     word_ptr, word_ids, word_values = words
     char_ptr, char_ids, char_values = chars
@@ -206,16 +207,16 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
     indptr = word_ptr + char_ptr
     indices = np.empty(len(word_ids) + len(char_ids), np.int32)
     values = np.empty(len(indices), np.float32)
-    at = 0
+    n_values = 0
     for row in range(len(indptr) - 1):
         for i in range(word_ptr[row], word_ptr[row + 1]):
-            indices[at] = word_ids[i]
-            values[at] = word_values[i] * of_words
-            at += 1
+            indices[n_values] = word_ids[i]
+            values[n_values] = word_values[i] * of_words
+            n_values += 1
         for i in range(char_ptr[row], char_ptr[row + 1]):
-            indices[at] = n_words + char_ids[i]
-            values[at] = char_values[i] * of_chars
-            at += 1
+            indices[n_values] = n_words + char_ids[i]
+            values[n_values] = char_values[i] * of_chars
+            n_values += 1
     normalise_rows(indptr, values, table.norm)
     return indptr, indices, values
 
@@ -234,15 +235,15 @@ def fit_chars(
     parameters: CharsParameters | WordsCharsParameters,
     crew: Crew | None = None,
 ) -> CharsFeaturizer:
-    """Return the featurizer of these texts.
+    """Return a featurizer that is fitted to these texts.
 
-    crew  who counts n-grams, block by block; else this thread does
+    crew  the workers that count n-grams, block by block; None: this thread does it
 
-    Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); words as `fit_tfidf`. Deviations:
-    those of `fit_tfidf` and of `char_ngrams`. Raises BadData when no text has a word, BadParameter
-    when the bounds leave none, or no n-gram of characters. Cost: one pass over the texts, two with
-    words, and a sort of the vocabulary. Memory: every distinct n-gram of the texts, also those that
-    do not stay. Deterministic.
+    Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); for words see `fit_tfidf`.
+    Deviations: those of `fit_tfidf` and of `char_ngrams`. Raises BadData if no text has a word,
+    BadParameter if the bounds leave no word or no n-gram of characters. Cost: one pass over the
+    texts, two with words, and a sort of the vocabulary. Memory: all distinct n-grams of the texts,
+    also those that are not chosen. Deterministic.
     """
     words = None
     forms = None
@@ -257,14 +258,14 @@ def fit_chars(
     if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")
     least = rows_meant(parameters.char_min_df, len(texts))
-    kept = sums.frequency >= least
-    if not kept.any():
+    is_frequent = sums.frequency >= least
+    if not is_frequent.any():
         raise BadParameter(
             f"features.char_min_df: expected a bound with an n-gram in {least:g} of the "
             f"{len(texts)} texts "
             "or more, found none"
         )
-    names, idf, _ = sums.choose(kept, parameters.char_max_features, len(texts), parameters)
+    names, idf, _ = sums.choose(is_frequent, parameters.char_max_features, len(texts), parameters)
     return CharsFeaturizer(parameters, WeightedNames(names, idf), words, forms)
 
 
@@ -273,17 +274,17 @@ def load_chars(
     arrays: Mapping[str, NDArray[Any]],
     n_features: int,
 ) -> CharsFeaturizer:
-    """Return the featurizer whose arrays these are. Raises Corrupt."""
+    """Return the featurizer of a version's arrays. Raises Corrupt."""
     chars = take_names(arrays, CHARS)
     words = None
     forms = None
-    found = chars.n_names
+    n_names = chars.n_names
     if isinstance(parameters, WordsCharsParameters):
         names = take_names(arrays)
         forms = load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
-        found += names.n_names
-    if found != n_features:
-        raise Corrupt(CHARS, f"{n_features} names in all", str(found))
+        n_names += names.n_names
+    if n_names != n_features:
+        raise Corrupt(CHARS, f"{n_features} names in all", str(n_names))
     idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
     return CharsFeaturizer(parameters, WeightedNames(chars, idf), words, forms)

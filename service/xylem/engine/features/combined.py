@@ -1,5 +1,4 @@
-"""The rows of combined versions: of each text the members' rows
-side by side, and features of names.
+"""The rows of combined versions: the members' rows of a text side by side, then features of names.
 
 Rows of members with softmax nodes are dense: the member's embedding makes them of its sparse rows.
 """
@@ -31,11 +30,11 @@ from xylem_store import (
     read_only,
 )
 
-_SUMS = read_only(np.zeros(1, np.int32))  # in place of `mean`: sums stay as they are
+_SUMS = read_only(np.zeros(1, np.int32))  # the embedding's `mean` for sums instead of means
 
 
 class CombinedParameters(RawParameters):
-    """Rows as the members' features and the names make them."""
+    """The parameters of a combined version, whose features are those of its members and names."""
 
     kind: ClassVar[str] = COMBINED
 
@@ -43,7 +42,10 @@ class CombinedParameters(RawParameters):
 
 
 class RowEmbedding:
-    """Makes dense rows of the rows that a model takes. Immutable."""
+    """Makes dense rows of sparse rows by a model's embedding. Immutable.
+
+    dim  the dimensions of a dense row
+    """
 
     def __init__(self, embedding: Embedding) -> None:
         self._u = embedding.u.view(f"u{embedding.u.itemsize}")
@@ -54,30 +56,34 @@ class RowEmbedding:
         self._one_row = np.array([0, self.dim])
 
     def rows(self, rows: SparseRows) -> SparseRows:
-        """Return each row with `dim` features, all of them there, also where they are 0."""
+        """Return the dense rows: each has all `dim` features, also those that are 0."""
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         dense = embed_rows(*arrays, self._u, self._r, self._mean)
         n_rows = len(dense)
-        if n_rows == 1:  # as of most requests
+        if n_rows == 1:  # most requests have one row: it needs no new arrays
             return SparseRows(self._one_row, self._dims, dense[0], self.dim)
         indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
         return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
 
     def shares(self, indices: I32, values: F32) -> F64:
-        """Return what each feature of one row adds to its dense row, float64[features, dim]."""
-        alone = np.arange(len(indices) + 1), writeable(indices), np.ones(len(indices), np.float32)
-        turned = embed_rows(*alone, self._u, self._r, _SUMS).astype(np.float64)
+        """Return what each feature of a row adds to its dense row, float64[features, dim]."""
+        unit_rows = (
+            np.arange(len(indices) + 1),
+            writeable(indices),
+            np.ones(len(indices), np.float32),
+        )
+        embedded = embed_rows(*unit_rows, self._u, self._r, _SUMS).astype(np.float64)
         total = float(np.abs(values.astype(np.float64)).sum()) if self._mean[0] else 0.0
-        found: F64 = turned * (values.astype(np.float64) / (total or 1.0))[:, None]
-        return found
+        contributions: F64 = embedded * (values.astype(np.float64) / (total or 1.0))[:, None]
+        return contributions
 
 
 class ColumnBlock(NamedTuple):
-    """Columns first .. end - 1 of a combined row: the features of a
-    member, or of several that have the same.
+    """The columns first .. end - 1 of a combined row: the features of one member, or of several
+    members that have the same features.
 
-    makes      makes the rows of texts
-    embedding  makes them dense, of a member that takes such rows; None: they stay as they are
+    makes      the featurizer that makes the rows of texts
+    embedding  makes the rows dense, if the member takes dense rows; else None
     """
 
     first: int
@@ -86,36 +92,42 @@ class ColumnBlock(NamedTuple):
     embedding: RowEmbedding | None
 
     def rows(self, texts: Sequence[str], words: Words | None = None) -> SparseRows:
-        """Return the rows of texts; words: the forms of theirs, if they are known."""
+        """Return the rows of texts.
+
+        words  the words of the texts in their forms, if they have been made already
+        """
         if words is not None and isinstance(self.makes, TextFeaturizer):
             rows = self.makes.rows_of_words(texts, words)
         else:
             rows = self.makes.transform_texts(texts)
         return rows if self.embedding is None else self.embedding.rows(rows)
 
-    def has_words(self, of: WordParameters) -> bool:
-        """Return whether words have the forms of these parameters, and not those of the texts."""
+    def has_words(self, parameters: WordParameters) -> bool:
+        """Return whether this block uses forms of words, and makes them as these parameters say."""
         if not isinstance(self.makes, TextFeaturizer) or self.makes.forms is None:
             return False
-        mine = self.makes.parameters
-        names = WordParameters.model_fields.keys() - {"norm"}
-        return all(getattr(mine, name, None) == getattr(of, name) for name in names)
+        block_parameters = self.makes.parameters
+        option_names = WordParameters.model_fields.keys() - {"norm"}
+        return all(
+            getattr(block_parameters, name, None) == getattr(parameters, name)
+            for name in option_names
+        )
 
 
 def members_of(model: Model) -> list[Model]:
-    """Return the members of a combined version as the versions that they are."""
-    found = []
+    """Return the members of a combined version as models of their own."""
+    members = []
     for number, manifest in enumerate(model.manifest.members):
         arrays = member_arrays(number, model.arrays)
-        found.append(Model(manifest, *assemble(manifest, arrays), arrays))
-    return found
+        members.append(Model(manifest, *assemble(manifest, arrays), arrays))
+    return members
 
 
 class NameRows(Protocol):
-    """What finds names of concepts in texts (`xylem.vocabulary.matching`).
+    """An object that finds names of concepts in texts (`xylem.vocabulary.matching`).
 
     n_features  the number of columns
-    forms       what makes stems or lemmas of words, as a featurizer has it
+    forms       makes stems or lemmas of words, as in a featurizer; None: words are not changed
     """
 
     n_features: int
@@ -123,7 +135,7 @@ class NameRows(Protocol):
 
     @property
     def parameters(self) -> WordParameters:
-        """Return how texts become words."""
+        """Return the parameters by which texts are split into words."""
 
     def words(self, texts: Sequence[str]) -> Words:
         """Return the words of texts."""
@@ -133,17 +145,18 @@ class NameRows(Protocol):
 
 
 class CombinedFeaturizer(Featurizer):
-    """Makes the rows of a combined version of texts.
+    """Makes the rows of texts for a combined version.
 
-    blocks     the columns of the members, ascending; of_member: of each member its block's number
-    names      makes the features of names, whose columns are the last; None: there are none
-    alone      the member's own featurizer, where rows are those of one and nothing else
+    blocks     the columns of the members, ascending
+    of_member  for each member the number of its block
+    names      makes the features of names, whose columns are the last ones; None: there are none
+    alone      the featurizer of the only block, if the rows are exactly its rows; else None
     """
 
     takes = "text or ids and values"
 
     def __init__(self, members: Sequence[Model], names: NameRows | None = None) -> None:
-        """Take the members' versions, and what finds names. Raises Corrupt."""
+        """Make the featurizer of the members' versions and of names. Raises Corrupt."""
         self.blocks, self.of_member = _blocks(members)
         self.names = names
         end = self.blocks[-1].end
@@ -168,20 +181,23 @@ class CombinedFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         words = None if self.names is None else self.names.words(texts)
-        shared = zip(self.blocks, self._shares, strict=True)
-        parts = [block.rows(texts, words if shares else None) for block, shares in shared]
+        block_sharing = zip(self.blocks, self._shares, strict=True)
+        parts = [block.rows(texts, words if shares else None) for block, shares in block_sharing]
         if self.names is not None and words is not None:
             parts.append(self.names.rows_of_words(words))
         return side_by_side(parts)
 
     def of_member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
-        """Return a member's part of one row, as the only one."""
+        """Return a member's part of one row of `rows`, as the only row."""
         block = self.blocks[self.of_member[member]]
         return part_of(rows, row, block.first, block.end)
 
 
 def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
-    """Return rows of the columns of all parts, one at least, which have as many rows each."""
+    """Return rows that have the columns of all parts, one part after the other.
+
+    There is at least one part, and all have the same number of rows.
+    """
     if len(parts) == 1:
         return parts[0]
     firsts = offsets([part.n_features for part in parts])
@@ -191,7 +207,7 @@ def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
     indices = np.concatenate(columns)
     values = np.concatenate([part.values for part in parts])
     n_rows = parts[0].n_rows
-    if n_rows == 1:  # as of most requests
+    if n_rows == 1:  # most requests have one row: it needs no sorting
         return SparseRows(np.array((0, len(indices))), indices, values, int(firsts[-1]))
     sizes = np.stack([np.diff(part.indptr) for part in parts])
     row = np.concatenate([np.repeat(np.arange(n_rows), counts) for counts in sizes])
@@ -200,7 +216,7 @@ def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
 
 
 def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
-    """Return the columns first .. end - 1 of one row, numbered from 0."""
+    """Return the columns first .. end - 1 of one row, numbered from 0, as the only row."""
     low, high = rows.indptr[row : row + 2].tolist()
     low, high = (low + np.searchsorted(rows.indices[low:high], (first, end))).tolist()
     indices = rows.indices[low:high] - np.int32(first)
@@ -208,7 +224,7 @@ def part_of(rows: SparseRows, row: int, first: int, end: int) -> SparseRows:
 
 
 def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
-    """Return the blocks of the members, and the number of each member's."""
+    """Return the members' blocks of columns, and for each member the number of its block."""
     blocks: list[ColumnBlock] = []
     owners: list[Model] = []
     of_member = []
@@ -229,18 +245,21 @@ def _blocks(members: Sequence[Model]) -> tuple[list[ColumnBlock], list[int]]:
     return blocks, of_member
 
 
-def _have_same_features(one: Model, other: Model) -> bool:
-    """Return whether rows of one version are those of another."""
-    mine = one.manifest
-    others = other.manifest
-    if "softmax" in (mine.link, others.link) or mine.n_features != others.n_features:
-        return False
-    names = {
-        name for name in one.arrays.keys() | other.arrays.keys() if name.startswith("features/")
-    }
+def _have_same_features(model: Model, other: Model) -> bool:
+    """Return whether two versions make the same sparse rows, so that they can share columns."""
+    manifest = model.manifest
+    other_manifest = other.manifest
     if (
-        dict(mine.features) != dict(others.features)
-        or not names <= one.arrays.keys() & other.arrays.keys()
+        "softmax" in (manifest.link, other_manifest.link)
+        or manifest.n_features != other_manifest.n_features
     ):
         return False
-    return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in names)
+    names = {
+        name for name in model.arrays.keys() | other.arrays.keys() if name.startswith("features/")
+    }
+    if (
+        dict(manifest.features) != dict(other_manifest.features)
+        or not names <= model.arrays.keys() & other.arrays.keys()
+    ):
+        return False
+    return all(np.array_equal(model.arrays[name], other.arrays[name]) for name in names)

@@ -1,4 +1,4 @@
-"""Texts as windows of words: what comes next is predicted from the words before it.
+"""Windows of words: the features from which the next word of a text is predicted.
 
 Source: Jernite, Choromanska and Sontag 2017, section 6, after Mnih and Hinton 2009: a word is
 conditioned on the `window` words before it. Features are words at places: id = place * words +
@@ -32,18 +32,16 @@ from xylem_store import (
 START = "<s>"
 END = "</s>"
 UNKNOWN = "<unk>"
-"""Before a text, after it, and any word that the vocabulary lacks."""
+"""The words that stand for the start of a text, its end, and any word not in the vocabulary."""
 
 _SPECIAL = (START, END, UNKNOWN)
 
 _find_tokens = re.compile(r"\w+(?:'\w+)?|[^\w\s]").findall
-"""Words, with what follows an apostrophe; each other character
-that is no space is a word of its own.
-"""
+"""A token is a word, with what follows an apostrophe, or any other character that is no space."""
 
 
 class ContextFeaturizer(Featurizer):
-    """Makes windows of words of a fitted vocabulary; labels have the same ids as words."""
+    """Makes rows of windows of words of a fitted vocabulary; labels have the same ids as words."""
 
     takes = "text or ids and values"
     parameters: ContextParameters
@@ -59,7 +57,7 @@ class ContextFeaturizer(Featurizer):
         return group_of(NAMES, self.words)
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text: its last words, from which the next one is predicted."""
+        """Return a row for each text: its last words, from which the next word is predicted."""
         window = self.parameters.window
         rows = []
         for text in texts:
@@ -68,8 +66,10 @@ class ContextFeaturizer(Featurizer):
         return self._rows_of(np.array(rows, np.int32).reshape(len(texts), window))
 
     def windows_of(self, texts: Sequence[str]) -> tuple[SparseRows, LabelRows]:
-        """Return a row for each word of each text, and one for its end:
-        what stands before, and that word.
+        """Return rows and labels for training: one row for each word of each text, and one for its
+        end.
+
+        A row has the words before the word, its label is the word.
         """
         window = self.parameters.window
         coded = [self._encode(text) for text in texts]
@@ -78,38 +78,40 @@ class ContextFeaturizer(Featurizer):
             np.int32,
         )
         sizes = np.array([len(ids) + 1 for ids in coded])
-        first = np.cumsum(sizes + window) - sizes  # of each text, after its padding
-        at = ranges(first, sizes)
-        before = padded[at[:, None] - np.arange(1, window + 1)]
-        indptr = np.arange(len(at) + 1, dtype=np.int64)
-        return self._rows_of(before), LabelRows(indptr, padded[at], self.words.n_names)
+        first = np.cumsum(sizes + window) - sizes  # the first place of each text, after its padding
+        positions = ranges(first, sizes)
+        contexts = padded[positions[:, None] - np.arange(1, window + 1)]
+        indptr = np.arange(len(positions) + 1, dtype=np.int64)
+        return self._rows_of(contexts), LabelRows(indptr, padded[positions], self.words.n_names)
 
     def id_of(self, word: str) -> int:
-        """Return the id of a word; that of <unk> for one that the vocabulary lacks."""
+        """Return the id of a word, or that of <unk> if it is not in the vocabulary."""
         return self._ids.get(word, self.unknown)
 
     def _encode(self, text: str) -> list[int]:
         return [self.id_of(token) for token in tokens_of(text)]
 
-    def _rows_of(self, before: I32) -> SparseRows:
-        """Return rows of words before, int32[n, window], the last one first."""
-        n_rows, window = before.shape
+    def _rows_of(self, contexts: I32) -> SparseRows:
+        """Return the rows of windows whose words are `contexts`, int32[n, window], last first."""
+        n_rows, window = contexts.shape
         places = np.arange(window, dtype=np.int32) * self.words.n_names
-        indices = (before + places).reshape(-1)
+        indices = (contexts + places).reshape(-1)
         indptr = np.arange(n_rows + 1, dtype=np.int64) * window
         return SparseRows(indptr, indices, np.ones(len(indices), np.float32), self.n_features)
 
 
 def tokens_of(text: str) -> list[str]:
-    """Return the words of a text, lower-cased."""
+    """Return the tokens of a text, lower-cased."""
     return _find_tokens(text.lower())
 
 
 def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> ContextFeaturizer:
-    """Return the featurizer of texts that have these words so often: the most frequent come first.
+    """Return a featurizer whose vocabulary has the most frequent words first.
 
-    Words that occur less than `min_count` times are left out. Raises BadData when there are none.
-    Deterministic.
+    counts  how often each word occurs in the texts; words that occur less than `min_count` times
+            are left out
+
+    Raises BadData if there are no words, or too many. Deterministic.
     """
     if not counts:
         raise BadData("expected texts with words, found none")
@@ -124,7 +126,7 @@ def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> Cont
         raise BadData(
             f"expected at most {N_NAMES_MAX // parameters.window} words, found {len(frequent)}"
         )
-    frequent.sort(key=lambda item: (-item[1], item[0]))
+    frequent.sort(key=lambda pair: (-pair[1], pair[0]))
     return ContextFeaturizer(parameters, build_names([*_SPECIAL, *(word for word, _ in frequent)]))
 
 

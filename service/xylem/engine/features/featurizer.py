@@ -1,4 +1,4 @@
-"""What every kind of features offers: instances in, sparse rows out."""
+"""The base class of featurizers, which turn instances into sparse rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,17 +14,18 @@ from xylem.engine.features.word_forms import WordForms
 class Featurizer:
     """Turns instances into rows of one model; immutable, so any number of threads may share it.
 
-    Every kind takes ids and values (`transform_csr`); texts and named features only where the kind
-    has a meaning for them, else BadInstance says which instances the model takes. All rows are
-    normalised as `parameters.norm` says. Rows may be empty: a text without known words is a row of
-    none.
+    Every kind takes ids and values (`transform_csr`). Only some take texts or named features; the
+    others raise BadInstance, which says which instances the model takes. All rows are normalised as
+    `parameters.norm` says. Rows may be empty, for example that of a text without known words.
 
-    items_a_character  how often a character of a text counts where work is bounded by items, as
-                       `SHORT_ITEMS`
+    This class itself is the kind raw, which fits nothing.
+
+    items_a_character  how many items a character of a text counts as, where work is bounded by a
+                       number of items
     """
 
     takes: str = "ids and values"
-    """What it takes; the kind raw, which fits nothing, is the class itself."""
+    """The instances that it takes, for messages."""
 
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None
@@ -36,60 +37,60 @@ class Featurizer:
 
     @property
     def kind(self) -> str:
-        """Return the kind: raw, named, tfidf or hashing."""
+        """Return the kind of features, a key of PARAMETERS."""
         return self.parameters.kind
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the fitted state, all of it, under the names that
-        a version stores it by; here none.
+        """Return the whole fitted state, by the names under which a version stores the arrays.
+
+        Here there is none.
         """
         return {}
 
     def config(self) -> dict[str, Scalar]:
-        """Return what a manifest keeps: the kind and its parameters."""
+        """Return the features' configuration in a manifest: the kind and its parameters."""
         return as_config(self.parameters)
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text. Raises BadInstance when the kind takes none."""
+        """Return a row for each text. Raises BadInstance if the kind does not take texts."""
         raise self._refuse("text")
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each dict of values by feature name; unknown names are left out.
 
-        Raises BadInstance when the kind takes none, or for a value that is no number or not finite.
+        Raises BadInstance if the kind does not take named features, or a value is no finite number.
         """
         raise self._refuse("named features")
 
     def transform_csr(
         self, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any]
     ) -> SparseRows:
-        """Return rows for compressed sparse rows of feature ids in any order, checked and copied.
+        """Return checked copies of compressed sparse rows, whose feature ids may have any order.
 
         Values of a repeated id are summed. Raises BadInstance for arrays that are no such rows, an
-        id out of range, a value that is not finite.
+        id out of range, or a value that is not finite.
         """
         return self.normalised(rows_of_csr(indptr, indices, values, self.n_features))
 
     def transform_dataset(self, dataset: Dataset) -> SparseRows:
-        """Return the rows of a data set. Raises BadInstance when its
-        instances are of a kind not taken.
+        """Return the rows of a data set. Raises BadInstance if its kind of instances is not taken.
 
-        Feature ids of a file are another numbering than that of words or names, so that only models
-        of such files take them.
+        The feature ids of a file are numbered differently from words or names, so only a model that
+        was trained on feature ids takes them.
         """
         if dataset.texts is not None:
             return self.transform_texts(dataset.texts)
-        if dataset.named is not None:
-            return self.transform_named(dataset.named)
+        if dataset.named_rows is not None:
+            return self.transform_named(dataset.named_rows)
         if not isinstance(self.parameters, RawParameters):
             raise self._refuse("a file of feature ids")
         assert dataset.rows is not None
         return self.transform_csr(dataset.rows.indptr, dataset.rows.indices, dataset.rows.values)
 
     def normalised(self, rows: SparseRows) -> SparseRows:
-        """Scale rows as `parameters.norm` says, in place; a row of zeros stays as it is."""
+        """Scale rows in place as `parameters.norm` says, and return them; zeros stay zeros."""
         normalise_rows(rows.indptr, rows.values, NORM_CODES[self.parameters.norm])
         return rows
 
-    def _refuse(self, found: str) -> BadInstance:
-        return BadInstance(f"expected {self.takes}, which this model takes, found {found}")
+    def _refuse(self, instances: str) -> BadInstance:
+        return BadInstance(f"expected {self.takes}, which this model takes, found {instances}")

@@ -1,6 +1,4 @@
-"""Text to rows under the hash of its n-grams, named features to rows under the hash
-of their names.
-"""
+"""Hashed features: rows whose feature ids are hashes of a text's n-grams, or of feature names."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -21,11 +19,11 @@ from xylem_store import F32, I32, I64, U8, U8_1, Handle, handle, hash_bytes, ker
 
 @handle
 class HashTable(NamedTuple):
-    """What a kernel needs to make rows of hashed words.
+    """The fields that a kernel needs to make rows of hashed words.
 
     of_classes            the classes of characters
     ngram_min, ngram_max  the least and the most words of a feature
-    mask                  features less one
+    mask                  the number of features minus 1
     signed                0 or 1
     norm                  one of NORM_CODES
     """
@@ -39,11 +37,11 @@ class HashTable(NamedTuple):
 
 
 class HashingFeaturizer(TextFeaturizer):
-    """Counts of n-grams, or values by name, under the low bits of
-    `hash_bytes`; no vocabulary is fitted.
+    """Makes rows of counts of n-grams, or of values by name; a feature's id is the low bits of
+    `hash_bytes`.
 
-    Source: Weinberger et al. 2009, "Feature hashing for large scale multitask learning", equation
-    1.
+    No vocabulary is fitted. Source: Weinberger et al. 2009, "Feature hashing for large scale
+    multitask learning", equation 1.
     """
 
     takes = "text, named features or ids and values"
@@ -79,10 +77,10 @@ class HashingFeaturizer(TextFeaturizer):
 
 @kernel
 def hashed_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
-    """Return the words of texts as rows of their hashes: (indptr, indices, values).
+    """Return texts as rows of the hashes of their n-grams: (indptr, indices, values).
 
-    utf8, text_ptr  what `encoded` returned
-    table_at        of a HashTable
+    utf8, text_ptr  the texts, as `encoded` returns them
+    table_at        the handle of a HashTable
     """
     words, word_ptr, start, end = split(utf8, text_ptr, struct_at(HashTable, table_at).of_classes)
     return hashed_words(words, word_ptr, start, end, table_at)
@@ -90,7 +88,7 @@ def hashed_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
 
 @kernel
 def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handle) -> RowArrays:
-    """Do as `hashed_rows`, of words as `split` returns them."""
+    """Do as `hashed_rows`, for words as `split` returns them."""
     table = struct_at(HashTable, table_at)
     indptr, starts, ends = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
     indices = np.empty(len(starts), np.int32)
@@ -105,9 +103,9 @@ def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handl
 def _hash(
     utf8: U8, start: I64, end: I64, mask: int, signed: int, indices_out: I32, values_out: F32
 ) -> None:
-    """Write the features of names by the low bits of their hashes, and the signs of their values.
+    """Write the feature id of each name, the low bits of its hash, and the sign of its value.
 
-    mask    features less one
+    mask    the number of features minus 1
     signed  0: all signs are 1
     """
     for i in range(len(start)):

@@ -1,8 +1,7 @@
-"""Languages of stemmers, lemmas and stop words, by their ISO 639-1
-codes; the libraries are imported late.
+"""The languages of stemmers, lemmas and stop words, by their ISO 639-1 codes.
 
-`pip install 'xylem-serve[languages]'`: snowballstemmer stems, simplemma has lemmas, stop-words has
-lists.
+The libraries are imported only when they are used: snowballstemmer for stems, simplemma for lemmas,
+stop-words for lists of stop words. `pip install 'xylem-serve[languages]'` installs them.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,14 +27,14 @@ _NAME_PAIRS = (
     "zh=chinese"
 )
 _NAMES = dict(pair.split("=") for pair in _NAME_PAIRS.split(" "))
-"""What libraries call the languages, by their codes."""
+"""The languages' English names, as the libraries use them, by code."""
 
 _STEMMER_CODES = (
     "ar ca cs da de el en eo es et eu fa fi fr ga hi hu hy id it lt nb ne nl pl "
     "pt ro ru sr st sv ta tr yi"
 )
 STEMMERS = {code: _NAMES[code] for code in _STEMMER_CODES.split(" ")}
-"""What snowballstemmer calls the languages that it stems."""
+"""The languages that snowballstemmer stems: its names, by code."""
 
 _LEMMA_CODES = (
     "ar bg ca cs cy da de el en eo es et fa fi fr ga gd gl gv he hi hu hy id is it ka la lb "
@@ -43,22 +42,22 @@ _LEMMA_CODES = (
     "nb nl nn pl pt ro ru se sk sl sq sv sw tl tr uk"
 )
 LEMMAS = tuple(_LEMMA_CODES.split(" "))
-"""The languages of simplemma that have a code of two letters."""
+"""The codes of the languages of simplemma, but for those without a code of two letters."""
 
 _STOP_LIST_CODES = (
     "ar bg ca cs da de el en es fa fi fr gu he hi hu id it ja ko ms nb nl pl "
     "pt ro ru sk sv tr uk vi zh"
 )
 STOP_LISTS = {code: _NAMES[code] for code in _STOP_LIST_CODES.split(" ")}
-"""What stop-words calls the languages that it has lists of."""
+"""The languages for which stop-words has a list: its names, by code."""
 
 FILE_SUFFIX = ".txt"
-"""What the name of a file of stop words ends with."""
+"""The suffix of a file of stop words."""
 
 STOP_FILE_BYTES_MAX = 1 << 20
 
 _CODES = {name: code for code, name in _NAMES.items()}
-_KNOWN: dict[str, Sequence[str]] = {
+_LANGUAGES: dict[str, Sequence[str]] = {
     "stem": [*STEMMERS],
     "lemmas": LEMMAS,
     "stop_words": [*STOP_LISTS],
@@ -67,20 +66,23 @@ _LIBRARIES = {"stem": "snowballstemmer", "lemmas": "simplemma", "stop_words": "s
 
 
 def check_language(code: str | None, option: str) -> str | None:
-    """Return what an option of words may be: None, a language's code,
-    a file; raise the fault of another.
+    """Return the value of an option of words if it is valid: None, a language's code, or a file.
+
+    Otherwise raise its fault.
+
+    option  stem, lemmas or stop_words; only stop_words may be a file
     """
-    known = _KNOWN[option]
-    if code is None or code in known or not _uses(option, code):
+    codes = _LANGUAGES[option]
+    if code is None or code in codes or not _uses(option, code):
         return code
-    meant = _CODES.get(code.lower())
-    if meant in known:
-        raise fault(f"expected the code of a language, found {code}; did you mean {meant}?")
-    raise fault(unknown(code, known, "language"))
+    suggestion = _CODES.get(code.lower())
+    if suggestion in codes:
+        raise fault(f"expected the code of a language, found {code}; did you mean {suggestion}?")
+    raise fault(unknown(code, codes, "language"))
 
 
 def libraries_of(parameters: object) -> dict[str, str]:
-    """Return the libraries that parameters of features use, and their versions."""
+    """Return the versions of the libraries that parameters of features use, by library."""
     names = [
         name
         for option, name in _LIBRARIES.items()
@@ -94,18 +96,19 @@ def _uses(option: str, value: str | None) -> bool:
 
 
 def _imported(option: str, name: str) -> ModuleType:
-    """Return a module of the extra `languages`. Raises BadParameter where it is not installed."""
+    """Return a module of the extra `languages`. Raises BadParameter if it is not installed."""
     try:
         return import_module(name)
     except ImportError:
         library = _LIBRARIES[option]
-        raise BadParameter(
-            f"features.{option}: expected {library} to be installed, found none: {EXTRA}"
-        ) from None
+        raise BadParameter(f"features.{option} needs {library}: {EXTRA}") from None
 
 
 def stemmer_of(code: str) -> Callable[[str], str]:
-    """Return what stems a word of a language; for one thread at a time. Raises BadParameter."""
+    """Return a function that stems a word of a language. One thread at a time may call it.
+
+    Raises BadParameter if the library is not installed.
+    """
     stem: Callable[[str], str] = (
         _imported("stem", "snowballstemmer").stemmer(STEMMERS[code]).stemWord
     )
@@ -113,13 +116,14 @@ def stemmer_of(code: str) -> Callable[[str], str]:
 
 
 def lemmas_of(code: str) -> Callable[[str], str]:
-    """Return what knows the lemma of a word of a language; for one
-    thread at a time. Raises BadParameter.
+    """Return a function that returns the lemma of a word of a language.
+
+    One thread at a time may call it. Raises BadParameter if the library is not installed.
     """
     library = _imported("lemmas", "simplemma")
     strategies = _imported("lemmas", "simplemma.strategies")
     dictionaries = _imported("lemmas", "simplemma.strategies.dictionaries")
-    # 50 MiB in place of 440, of Finnish, at the same speed
+    # for Finnish it takes 50 MiB, the default dictionary 440 MiB, at the same speed
     strategy = strategies.DefaultStrategy(
         dictionary_factory=dictionaries.LOW_MEMORY_DICTIONARY_FACTORY
     )
@@ -128,8 +132,11 @@ def lemmas_of(code: str) -> Callable[[str], str]:
 
 
 def stop_list(words: str) -> list[str]:
-    """Return the stop words of a language, or in a file: one a
-    line. Raises BadParameter and BadData.
+    """Return the stop words of a language or a file, which has one word a line.
+
+    words  a language's code, or a path with FILE_SUFFIX
+
+    Raises BadParameter if the library is not installed, BadData for a file that cannot be read.
     """
     if not words.endswith(FILE_SUFFIX):
         return list(_imported("stop_words", "stop_words").get_stop_words(words, cache=False))

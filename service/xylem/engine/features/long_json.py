@@ -1,8 +1,8 @@
-"""Long JSON: how much it holds, before any of it is made, and its reading in pieces.
+"""Long JSON texts: count what they contain before they are parsed, and parse them in pieces.
 
-A library that reads JSON holds the interpreter's lock for the whole text: 8 ms for 1 MB of numbers,
-70 ms for 8 MB of names. Here kernels look at the text without the lock, and the library reads it
-piece by piece.
+A JSON library holds the interpreter's lock while it parses a text: 8 ms for 1 MB of numbers, 70 ms
+for 8 MB of names. Here kernels scan the text without the lock, and the library parses it piece by
+piece.
 """
 
 import itertools
@@ -14,9 +14,9 @@ import orjson
 from xylem_store import I64, U8, inlined, kernel
 
 PIECE_BYTES = 1 << 14
-"""A piece has so many bytes, and less than twice as many if it can be cut."""
+"""The least bytes of a piece. It has less than twice as many, if it can be cut."""
 
-_DEPTH_MAX = 1024  # what is deeper is refused by the library that reads JSON
+_DEPTH_MAX = 1024  # the JSON library refuses texts that are deeper
 _QUOTE = 34
 _BACKSLASH = 92
 _COMMA = 44
@@ -29,13 +29,14 @@ _CLOSE = 125
 
 
 class JsonSize(NamedTuple):
-    """What a JSON text holds.
+    """The counts of a JSON text.
 
-    containers    arrays and objects
-    depth         of containers within each other, the most
-    items         the most items of an array, or fields of an object within another; 1 at least
-    outer_fields  the fields of the object that the text is; 0: it is none
-    string_bytes  the most bytes of a string or a key, as UTF-8, at least: each escape counts as one
+    containers    the number of arrays and objects
+    depth         how deep containers are nested
+    items         the most items of an array, or fields of an object within another; at least 1
+    outer_fields  the fields of the outermost object; 0 if the text is no object
+    string_bytes  a lower bound on the most bytes of a string or key as UTF-8: each escape counts as
+                  one byte
     """
 
     containers: int
@@ -46,24 +47,24 @@ class JsonSize(NamedTuple):
 
 
 def size_of(body: bytes) -> JsonSize:
-    """Return what a JSON text holds.
+    """Return the counts of a text, which need not be valid JSON.
 
-    It need not be JSON, and what is deeper than 1,024 is not looked at. Without the interpreter's
-    lock, and without memory; about a nanosecond a byte.
+    The scan ends where containers are nested 1,024 deep. It neither holds the interpreter's lock
+    nor needs memory, and takes about a nanosecond a byte.
     """
     return JsonSize(*map(int, _size_of(np.frombuffer(body, np.uint8))))
 
 
 def load_in_pieces(body: bytes, piece_bytes: int = PIECE_BYTES) -> Any:
-    """Return the JSON value that `body` is, as orjson reads it. Raises orjson.JSONDecodeError.
+    """Return the value of a JSON text, as orjson parses it. Raises orjson.JSONDecodeError.
 
-    Recursion goes as deep as the text: see `size_of` first.
+    It recurses as deep as the text is nested, so check the depth with `size_of` first.
     """
     return _Pieces(body, piece_bytes).load(0, len(body))
 
 
 class _Pieces:
-    """A JSON text that is read in pieces of less than twice `piece_bytes`."""
+    """A JSON text that is parsed in pieces of less than twice `piece_bytes`."""
 
     def __init__(self, body: bytes, piece_bytes: int) -> None:
         self._body = body
@@ -71,7 +72,7 @@ class _Pieces:
         self._piece_bytes = piece_bytes
 
     def load(self, start: int, end: int) -> Any:
-        """Return the value that body[start:end] is."""
+        """Return the value of body[start:end]."""
         start = _past_blanks(self._data, start, end)
         first = self._body[start : start + 1]
         if not self._is_long(start, end) or first not in (b"[", b"{"):
@@ -79,16 +80,18 @@ class _Pieces:
         cuts = _cuts_of(self._data, start, end, self._piece_bytes).tolist()
         is_list = first == b"["
         if not cuts or self._body[cuts[-1] : end].strip(b" \t\r\n") != (b"]" if is_list else b"}"):
-            raise self._fault("an array or an object that does not end as it began", start)
-        found: Any = [] if is_list else {}
+            raise self._fault("an array or an object without its closing bracket", start)
+        container: Any = [] if is_list else {}
         if _past_blanks(self._data, start + 1, end) == cuts[-1]:
-            return found
-        join, read = (found.extend, self._items) if is_list else (found.update, self._fields)
+            return container
+        join, read = (
+            (container.extend, self._items) if is_list else (container.update, self._fields)
+        )
         for begin, stop in itertools.pairwise(cuts):
             if _past_blanks(self._data, begin + 1, stop) == stop:
-                raise self._fault("a comma behind which nothing stands", begin)
+                raise self._fault("a comma, or an opening bracket, that no item follows", begin)
             join(read(begin + 1, stop))
-        return found
+        return container
 
     def _items(self, start: int, end: int) -> Any:
         return (
@@ -106,15 +109,15 @@ class _Pieces:
     def _is_long(self, start: int, end: int) -> bool:
         return end - start > 2 * self._piece_bytes
 
-    def _read(self, start: int, end: int, before: bytes = b"", after: bytes = b"") -> Any:
-        """Return the value that body[start:end] is between some more bytes."""
+    def _read(self, start: int, end: int, prefix: bytes = b"", suffix: bytes = b"") -> Any:
+        """Return the value of `prefix` + body[start:end] + `suffix`, as orjson parses it."""
         try:
-            return orjson.loads(before + self._body[start:end] + after)
+            return orjson.loads(prefix + self._body[start:end] + suffix)
         except orjson.JSONDecodeError as error:
-            raise self._fault(error.msg, start + error.pos - len(before)) from None
+            raise self._fault(error.msg, start + error.pos - len(prefix)) from None
 
-    def _fault(self, what: str, place: int) -> orjson.JSONDecodeError:
-        return orjson.JSONDecodeError(what, self._body[:place].decode("latin-1"), place)
+    def _fault(self, message: str, place: int) -> orjson.JSONDecodeError:
+        return orjson.JSONDecodeError(message, self._body[:place].decode("latin-1"), place)
 
 
 @kernel
@@ -154,11 +157,10 @@ def _size_of(data: U8) -> tuple[int, int, int, int, int]:
 
 @kernel
 def _cuts_of(data: U8, start: int, end: int, piece_bytes: int) -> I64:
-    """Return where the container that data[start:end] is can be cut: its
-    bracket, commas, its other bracket.
+    """Return the places to cut the container data[start:end]: its brackets, and commas between.
 
-    No part between is twice as long as `piece_bytes` if it has more than one item. Empty: it does
-    not end.
+    A part between two places is less than twice as long as `piece_bytes`, unless it has only one
+    item. The result is empty if the container does not end.
     """
     cuts = np.empty(2 * (end - start) // piece_bytes + 3, np.int64)
     cuts[0] = start
@@ -190,7 +192,7 @@ def _cuts_of(data: U8, start: int, end: int, piece_bytes: int) -> I64:
 
 @kernel
 def _past_blanks(data: U8, i: int, end: int) -> int:
-    """Return the first place from data[i] on where no blank stands; `end` at most."""
+    """Return the first place from i on that has no blank, or `end`."""
     while i < end and (data[i] in (9, 10, 13, 32)):
         i += 1
     return i
@@ -198,7 +200,7 @@ def _past_blanks(data: U8, i: int, end: int) -> int:
 
 @kernel
 def _value_at(data: U8, start: int, end: int) -> int:
-    """Return where the value of the field that data[start:end] is begins; `end`: there is none."""
+    """Return where the value of the field data[start:end] begins; `end` if there is none."""
     i = start
     while i < end and data[i] != _QUOTE:
         i += 1
@@ -210,8 +212,9 @@ def _value_at(data: U8, start: int, end: int) -> int:
 
 @inlined
 def _past_string(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place of the quote that ends the string from data[i]
-    on, its bytes, each escape as one).
+    """Return the place of the quote that ends the string whose inside begins at i, and its bytes.
+
+    An escape counts as one byte.
     """
     n_bytes = 0
     while i < len(data) and data[i] != _QUOTE:

@@ -1,4 +1,4 @@
-"""Values by feature name to rows."""
+"""Named features: turn instances that are values by feature name into rows."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -17,7 +17,10 @@ from xylem_store import F32, I32, I64, BadNames, NameTable, build_names, find_al
 
 
 class NamedFeaturizer(Featurizer):
-    """The names of training are the features; ids follow the names sorted by bytes."""
+    """Makes rows whose features are the names that occur in training.
+
+    The ids number the names in the order of their bytes.
+    """
 
     takes = "named features or ids and values"
     parameters: NamedParameters
@@ -31,21 +34,22 @@ class NamedFeaturizer(Featurizer):
         return group_of(NAMES, self.names)
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
-        """Return a row for each instance; names that training did not have are left out."""
+        """Return a row for each instance; names that do not occur in training are left out."""
         values = finite_values(instances)
         indptr = offsets(map(len, instances))
         ids = find_all(self.names, chain.from_iterable(instances))
-        n = _finish_known(NORM_CODES[self.parameters.norm], indptr, ids, values)
-        if n < 0:  # also where the name is unknown: what is refused must not depend on the model
+        n = _finish_known_names(NORM_CODES[self.parameters.norm], indptr, ids, values)
+        if n < 0:  # raises, also for unknown names: what is refused must not depend on the model
             tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
         return SparseRows(indptr, ids[:n], values[:n], self.n_features)
 
 
 @kernel
-def _finish_known(norm: int, indptr: I64, ids: I32, values: F32) -> int:
-    """Leave what is not known, ids < 0, out of rows, sort and normalise them, in place.
+def _finish_known_names(norm: int, indptr: I64, ids: I32, values: F32) -> int:
+    """Remove unknown names, whose ids are < 0, from rows, then sort and normalise them, in place.
 
-    Returns how many values they have now; -1, and all is as it was: a value is not finite.
+    Returns the number of values that are left. If a value is not finite, it returns -1 and changes
+    nothing.
     """
     for value in values:
         if not np.isfinite(value):
@@ -64,9 +68,9 @@ def _finish_known(norm: int, indptr: I64, ids: I32, values: F32) -> int:
 def fit_named(
     instances: Sequence[dict[str, float]], parameters: NamedParameters
 ) -> NamedFeaturizer:
-    """Return the featurizer of these instances.
+    """Return a featurizer that is fitted to these instances.
 
-    Raises BadData when there is no name, or for one that no table can hold.
+    Raises BadData if there is no name, or for a name that a NameTable cannot hold.
     """
     names = sorted(set(chain.from_iterable(instances)))
     if not names:

@@ -1,6 +1,4 @@
-"""The n-grams of a block of texts with their counts, the sums of many
-blocks, and a vocabulary that grows.
-"""
+"""Count the n-grams of blocks of texts, add up the counts, and choose a vocabulary."""
 
 from typing import NamedTuple
 
@@ -28,7 +26,12 @@ from xylem_store import (
 
 
 class Vocabulary:
-    """Distinct byte strings, numbered by first appearance, in arrays that double as they fill."""
+    """Distinct byte strings, numbered in the order of their first appearance.
+
+    n  the number of strings
+
+    They are in arrays that grow to twice the size when they are full.
+    """
 
     def __init__(self) -> None:
         self.n = 0
@@ -38,47 +41,47 @@ class Vocabulary:
         self._seed = new_seed()
 
     def add(self, utf8: U8, start: I64, end: I64) -> I32:
-        """Return the id of every utf8[start[i]:end[i]], new ones added;
-        -1: more than NAME_BYTES_MAX bytes.
+        """Return the id of each string utf8[start[i]:end[i]]; new strings are added.
 
-        Raises BadData when there would be more than N_NAMES_MAX.
+        A string of more than NAME_BYTES_MAX bytes is not added, and has the id -1. Raises BadData
+        if there could be more than N_NAMES_MAX strings.
         """
-        more = len(start)
-        if self.n + more > N_NAMES_MAX:
+        n_spans = len(start)
+        if self.n + n_spans > N_NAMES_MAX:
             raise BadData(f"expected at most {N_NAMES_MAX} distinct n-grams, found more")
-        self._reserve(more, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
-        ids = np.empty(more, np.int32)
+        self._reserve(n_spans, int(np.minimum(end - start, NAME_BYTES_MAX).sum()))
+        ids = np.empty(n_spans, np.int32)
         self.n = _add(
             self._offsets, self._utf8, self._slots, self._seed, self.n, utf8, start, end, ids
         )
         return ids
 
     def names(self, ids: I64) -> list[str]:
-        """Return the strings of some ids."""
+        """Return the strings that have these ids."""
         return texts_between(self._utf8, self._offsets[ids], self._offsets[ids + 1])
 
     def table(self) -> tuple[U8, I64]:
-        """Return all strings, one after the other, and int64[n + 1], where each begins; copies."""
+        """Return copies of (utf8, ptr): string i is utf8[ptr[i]:ptr[i + 1]]."""
         ptr = self._offsets[: self.n + 1].copy()
         return self._utf8[: ptr[-1]].copy(), ptr
 
-    def _reserve(self, more: int, more_bytes: int) -> None:
-        """Make room for so many more strings, each of them new."""
-        n = self.n + more
-        used = int(self._offsets[self.n]) + more_bytes
+    def _reserve(self, n_new: int, new_bytes: int) -> None:
+        """Make room for n_new new strings of new_bytes bytes in all."""
+        n = self.n + n_new
+        used = int(self._offsets[self.n]) + new_bytes
         if n + 1 > len(self._offsets):
             self._offsets.resize(2 * n, refcheck=False)
         if used > len(self._utf8):
             self._utf8.resize(2 * used, refcheck=False)
         if 3 * n > 2 * len(self._slots):
             self._slots = np.full(3 * n, -1, np.int32)
-            old_n = self.n  # all strings are put into the new table, where they already lie
+            old_n = self.n  # adds all strings again: each gets its id, and overwrites itself
             self.n = 0
             self.add(self._utf8, self._offsets[:old_n], self._offsets[1 : old_n + 1])
 
 
 def rows_meant(bound: int | float, n_rows: int) -> float:
-    """Return the number of rows that a bound means: an integer itself, a share of n_rows."""
+    """Return the number of rows of a bound: an integer itself, a float as a share of n_rows."""
     return bound if isinstance(bound, int) else bound * n_rows
 
 
@@ -94,7 +97,7 @@ def _add(
     end: I64,
     ids_out: I32,
 ) -> int:
-    """Find or append every span; return the number of strings after."""
+    """Find or append every span, and write its id; return the new number of strings."""
     for q in range(len(start)):
         length = end[q] - start[q]
         if length > NAME_BYTES_MAX:
@@ -117,8 +120,8 @@ class NgramCounts(NamedTuple):
 
     utf8       uint8[..]
     ptr        int64[n + 1]
-    frequency  int64[n]  texts that have it
-    totals     int64[n]  how often it occurs in them
+    frequency  int64[n]  the number of texts that have the n-gram
+    totals     int64[n]  the number of times that it occurs in all of them
     """
 
     utf8: U8
@@ -128,9 +131,9 @@ class NgramCounts(NamedTuple):
 
 
 def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
-    """Return the counts of the n-grams of texts, and int32[spans], the number of each there.
+    """Return the counts of the n-grams of texts, and for each span the number of its n-gram.
 
-    An n-gram that is longer than a name may be is left out: -1.
+    The numbers are int32[spans], -1 for an n-gram that is longer than a name may be.
     """
     vocabulary = Vocabulary()
     ids = vocabulary.add(utf8, spans.start, spans.end)
@@ -140,7 +143,10 @@ def counts_of(utf8: U8, spans: NgramSpans) -> tuple[NgramCounts, I32]:
 
 @kernel
 def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
-    """Return in how many rows each of n ids is, and how often in all; ids below 0 are none."""
+    """Return (frequency, totals) of n ids: in how many rows each occurs, and how often in all.
+
+    Ids below 0 are ignored.
+    """
     frequency = np.zeros(n, np.int64)
     totals = np.zeros(n, np.int64)
     last_row = np.full(n, -1, np.int64)
@@ -155,50 +161,56 @@ def count_ids(ids: I32, row_ptr: I64, n: int) -> tuple[I64, I64]:
 
 
 class NgramSums:
-    """The n-grams of all texts, numbered by first appearance, and the sums of their counts."""
+    """The n-grams of all texts, numbered in the order of their first appearance, and the sums of
+    their counts.
+    """
 
     def __init__(self) -> None:
         self.vocabulary = Vocabulary()
         self._sums = np.zeros((2, 1 << 16), np.int64)
 
     def add(self, counts: NgramCounts) -> I32:
-        """Add the counts of some texts; return the number of each of their n-grams."""
+        """Add the counts of some texts; return the vocabulary's id of each of their n-grams."""
         ids = self.vocabulary.add(counts.utf8, counts.ptr[:-1], counts.ptr[1:])
         room = self._sums.shape[1]
         if self.vocabulary.n > room:
             self._sums = np.pad(self._sums, ((0, 0), (0, 2 * self.vocabulary.n - room)))
-        self._sums[0, ids] += counts.frequency  # each n-gram is there once
+        # the ids are distinct, so that no addition is lost
+        self._sums[0, ids] += counts.frequency
         self._sums[1, ids] += counts.totals
         return ids
 
     def choose(
         self,
-        kept: Bools,
-        most: int | None,
+        eligible: Bools,
+        n_max: int | None,
         n_texts: int,
         parameters: CharsParameters | TfidfParameters,
     ) -> tuple[NameTable, F32, I64]:
-        """Return the n-grams of n_texts texts that stay, their weights
-        (none: ones), and the old id of each.
+        """Return (names, idf, old): the chosen n-grams sorted by bytes, their weights, and the id
+        that each had so far.
 
-        They are sorted by bytes.
+        idf is empty if all weights are 1.
 
-        kept  bool[n], those that may stay
-        most  only so many stay, the most frequent; of two that are as frequent the one smaller by
-              bytes
+        eligible  bool[n]: the n-grams to choose from
+        n_max     the most to choose, the most frequent ones; of two that are equally frequent the
+                  one that is smaller by bytes; None: all
+        n_texts   the number of texts that were counted
         """
-        old = np.flatnonzero(kept)
-        names = self.vocabulary.names(old)
+        old_ids = np.flatnonzero(eligible)
+        names = self.vocabulary.names(old_ids)
         order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-        if most is not None and len(order) > most:
-            order = order[np.sort(np.argsort(-self._sums[1, old[order]], kind="stable")[:most])]
-        old = old[order]
+        if n_max is not None and len(order) > n_max:
+            order = order[
+                np.sort(np.argsort(-self._sums[1, old_ids[order]], kind="stable")[:n_max])
+            ]
+        old_ids = old_ids[order]
         idf = np.empty(0, np.float32)
         if parameters.use_idf:
-            idf = idf_of(self.frequency[old], n_texts, parameters.smooth_idf)
-        return build_names([names[i] for i in order.tolist()]), idf, old
+            idf = idf_of(self.frequency[old_ids], n_texts, parameters.smooth_idf)
+        return build_names([names[i] for i in order.tolist()]), idf, old_ids
 
     @property
     def frequency(self) -> I64:
-        """Return in how many texts each n-gram is."""
+        """Return in how many texts each n-gram occurs."""
         return self._sums[0, : self.vocabulary.n]

@@ -1,4 +1,4 @@
-"""What can be chosen about features: one class of parameters a kind."""
+"""The parameters of features: one class for each kind of features."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,10 +14,10 @@ from xylem_store import CLEAN, UNICODE, WORD_FORMS
 from xylem_store import NEWER_FEATURE_KINDS as NEWER_KINDS
 
 Norm = Literal["l2", "l1", "none"]
-"""How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not."""
+"""How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not at all."""
 
 PREFIX = "features."
-"""What the name of a parameter of the features begins with; all others are the trainer's."""
+"""The prefix of the names of features' parameters; all other parameters are the trainer's."""
 
 NGRAM_MAX = 8
 CHAR_MAX = 8
@@ -62,11 +62,11 @@ RowsOrShare: TypeAlias = Annotated[
     ),
     Expected("a number of rows from 1, or a share of them from 0.0 to 1.0"),
 ]
-"""Integers count, floats are shares: 1 is one row, 1.0 is all of them."""
+"""A number of rows: an integer is a count, a float a share. 1 is one row, 1.0 is all rows."""
 
 
 class _FeatureParameters(Parameters):
-    """The base of the kinds: `kind` is part of a configuration, not a field."""
+    """The base of the kinds' parameters; `kind` is a key of configurations, but no field."""
 
     prefix: ClassVar[str] = PREFIX
     kind: ClassVar[str]
@@ -74,18 +74,18 @@ class _FeatureParameters(Parameters):
     @model_validator(mode="after")
     def _bounds_fit(self) -> Self:
         """Refuse a longest n-gram that is shorter than the shortest."""
-        for least, most in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
-            low = getattr(self, least, 0)
-            high = getattr(self, most, 0)
+        for low_name, high_name in (("ngram_min", "ngram_max"), ("char_min", "char_max")):
+            low = getattr(self, low_name, 0)
+            high = getattr(self, high_name, 0)
             if low > high:
-                raise fault(f"expected at least {least}, {low}, found {high}", most)
+                raise fault(f"expected at least {low_name}, {low}, found {high}", high_name)
         return self
 
 
 class _TextParameters(_FeatureParameters):
     """Parameters of kinds that read a text.
 
-    Versions made before there were `unicode`, `clean` lack them.
+    Versions that are older than `unicode` or `clean` lack them, which means that they are off.
     """
 
     lowercase: bool = Field(default=True, description="convert the text to lower case first")
@@ -103,12 +103,12 @@ class _TextParameters(_FeatureParameters):
 
     @property
     def reading(self) -> TextReading:
-        """Return how the characters of texts are read."""
+        """Return how the characters of texts are normalised."""
         return TextReading(self.lowercase, self.unicode, self.clean)
 
 
 class WordParameters(_TextParameters):
-    """Parameters of kinds whose features are words: which words count, and by what form."""
+    """Parameters of kinds whose features are words: which words count, and in which form."""
 
     stem: Annotated[str | None, AfterValidator(partial(check_language, option="stem")), _CODE] = (
         Field(default=None, description="count words by their stems (snowballstemmer)")
@@ -137,9 +137,7 @@ class _NgramParameters(WordParameters):
 
 
 class TfidfParameters(_NgramParameters):
-    """Words and word n-grams of a text, counted and weighted as
-    scikit-learn's TfidfVectorizer does.
-    """
+    """Words and word n-grams of a text, weighted as by scikit-learn's TfidfVectorizer."""
 
     kind: ClassVar[str] = "tfidf"
 
@@ -159,8 +157,9 @@ class TfidfParameters(_NgramParameters):
 
 
 class _CharParameters(_FeatureParameters):
-    """Parameters of kinds that count character n-grams within
-    words, a blank at both ends of a word.
+    """Parameters of kinds that count character n-grams within words.
+
+    A word has a blank at both ends.
     """
 
     char_min: int = Field(
@@ -181,8 +180,8 @@ class _CharParameters(_FeatureParameters):
 
 
 class CharsParameters(_CharParameters, _TextParameters):
-    """Character n-grams within words, weighted as scikit-learn's
-    TfidfVectorizer(analyzer="char_wb") does.
+    """Character n-grams within words, weighted as by scikit-learn's
+    TfidfVectorizer(analyzer="char_wb").
     """
 
     kind: ClassVar[str] = "chars"
@@ -194,8 +193,8 @@ class CharsParameters(_CharParameters, _TextParameters):
 
 
 class WordsCharsParameters(_CharParameters, TfidfParameters):
-    """Words and word n-grams, and beside them character n-grams
-    within words; each part is scaled alone.
+    """Words and word n-grams, followed by character n-grams within words; each part is scaled
+    alone.
     """
 
     kind: ClassVar[str] = "words+chars"
@@ -211,7 +210,9 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
 
 
 class AutoParameters(WordParameters):
-    """One of words, words with pairs, characters, and words with characters: what predicts best."""
+    """Chooses the kind that predicts best: words, words and pairs, characters, or words and
+    characters.
+    """
 
     kind: ClassVar[str] = "auto"
 
@@ -225,11 +226,10 @@ class AutoParameters(WordParameters):
 
 
 class HashingParameters(_NgramParameters):
-    """Words and word n-grams of a text, counted under the hash of their
-    bytes: no vocabulary, no limit to it.
+    """Words and word n-grams of a text, counted by the hash of their bytes, without a vocabulary.
 
-    For named features, the values under the hash of their names; then the n-grams' parameters mean
-    nothing.
+    For named features, the ids are hashes of the names; the parameters of n-grams have no effect
+    then.
     """
 
     kind: ClassVar[str] = "hashing"
@@ -269,7 +269,7 @@ class RawParameters(_FeatureParameters):
 
 
 class ContextParameters(_FeatureParameters):
-    """Windows of words, lower-cased: the words before the next one, each at its place."""
+    """Windows of lower-cased words: the words before the next word, each at its place."""
 
     kind: ClassVar[str] = "context"
 
@@ -301,23 +301,22 @@ PARAMETERS: dict[str, type[FeatureParameters]] = {
 
 
 def parameters_of(config: Mapping[str, Any]) -> FeatureParameters:
-    """Return the parameters in a configuration as `as_config` makes it;
-    keys may be missing, but for `kind`.
+    """Return the parameters of a configuration as `as_config` makes it.
 
-    Raises BadParameter for a key or kind that is unknown, a value of another type or out of its
-    range.
+    Only `kind` is required; other missing keys have their defaults. Raises BadParameter for an
+    unknown key or kind, and for a value that has another type or is out of its range.
     """
-    given = dict(config)
-    return _class_of(given.pop("kind", None))(**given)
+    values = dict(config)
+    return _class_of(values.pop("kind", None))(**values)
 
 
-def check_features(given: Mapping[str, Any]) -> None:
-    """Raise BadParameter when no data makes these values right:
-    so much is known before any is read.
+def check_features(arguments: Mapping[str, Any]) -> None:
+    """Raise BadParameter if these arguments are wrong for any data, before data are read.
 
-    given  by name, without PREFIX. Without `kind` they must be right for one kind at least.
+    arguments  values by name, without PREFIX. Without `kind` they must be right for at least one
+               kind.
     """
-    values = dict(given)
+    values = dict(arguments)
     kinds = [_class_of(values.pop("kind"))] if "kind" in values else list(PARAMETERS.values())
     refusals = []
     for kind in kinds:
@@ -331,11 +330,11 @@ def check_features(given: Mapping[str, Any]) -> None:
 
 
 def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
-    """Return the parameters as a manifest keeps them: the kind and every field, but what is off.
+    """Return the parameters as a manifest has them: the kind, and every field that is not off.
 
-    Of `unicode`, `clean` and WORD_FORMS it does not say that they are off: versions made before
-    there were any do not, and older releases do not know them. A file of stop words is known by its
-    base name.
+    A manifest leaves out `unicode`, `clean` and WORD_FORMS where they are off: versions that are
+    older than these parameters do not have them, and older releases do not know them. A file of
+    stop words is given by its base name.
     """
     off = _off(type(parameters))
     chosen = parameters.model_dump().items()
@@ -349,14 +348,12 @@ def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest's configuration with what it leaves out: what is off, as
-    `as_config` says.
-    """
+    """Return a manifest's configuration with the parameters that `as_config` leaves out."""
     return {**_off(_class_of(config.get("kind"))), **config}
 
 
 def _off(cls: type[_FeatureParameters]) -> dict[str, Any]:
-    """Return the values of the parameters of a kind that a manifest leaves out."""
+    """Return the parameters of a kind that a manifest leaves out, with the values that are off."""
     off: dict[str, Any] = {**dict.fromkeys(WORD_FORMS), CLEAN: False}
     if cls.kind not in NEWER_KINDS:
         off[UNICODE] = False
@@ -365,8 +362,8 @@ def _off(cls: type[_FeatureParameters]) -> dict[str, Any]:
 
 def _class_of(kind: object) -> type[FeatureParameters]:
     """Return the parameter class of a kind. Raises BadParameter."""
-    found = PARAMETERS.get(kind) if isinstance(kind, str) else None
-    if found is None:
+    parameter_class = PARAMETERS.get(kind) if isinstance(kind, str) else None
+    if parameter_class is None:
         message = f"expected one of {', '.join(PARAMETERS)}, found {what_is(kind)}"
         raise BadParameter.of([ParameterFault(f"{PREFIX}kind", message)])
-    return found
+    return parameter_class

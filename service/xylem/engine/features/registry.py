@@ -1,4 +1,4 @@
-"""Fit, store and load featurizers of every kind."""
+"""Fit and load featurizers of every kind."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ from xylem_store import U8, Corrupt
 
 
 def default_kind(dataset: Dataset) -> str:
-    """Return the kind of features for a data set: tfidf for texts, named for names, raw for ids."""
+    """Return the default kind of features: tfidf for texts, named for names, raw for ids."""
     if dataset.texts is not None:
         return TfidfParameters.kind
-    return RawParameters.kind if dataset.named is None else NamedParameters.kind
+    return RawParameters.kind if dataset.named_rows is None else NamedParameters.kind
 
 
 def fit_featurizer(
     dataset: Dataset, parameters: FeatureParameters, crew: Crew | None = None
 ) -> tuple[Featurizer, SparseRows]:
-    """Return the featurizer of a training set, and its rows.
+    """Return a featurizer fitted to a training set, and the rows of the set.
 
-    crew  who counts the words of texts and makes their rows, block by block; else this thread does
+    crew  the workers that count the words of texts and make their rows, block by block; None: this
+          thread does it
 
-    Raises BadParameter when the data set has no instances of the kind that the parameters are for,
-    BadData when its instances have no feature. Deterministic.
+    Raises BadParameter if the parameters are for another kind of instances than the data set's,
+    BadData if its instances have no feature. Deterministic.
     """
     if dataset.texts is not None and type(parameters) is TfidfParameters:
         return fit_tfidf(dataset.texts, parameters, crew)
     featurizer = _fitted(dataset, parameters, crew)
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
-    made = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
-    return featurizer, SparseRows.join(list(made))
+    row_blocks = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
+    return featurizer, SparseRows.join(list(row_blocks))
 
 
 def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
@@ -65,21 +66,25 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
         return fit_chars(dataset.texts, parameters, crew)
     if dataset.rows is None and isinstance(parameters, HashingParameters):
         return HashingFeaturizer(parameters, fit_forms(parameters))
-    if dataset.named is not None and isinstance(parameters, NamedParameters):
-        return fit_named(dataset.named, parameters)
+    if dataset.named_rows is not None and isinstance(parameters, NamedParameters):
+        return fit_named(dataset.named_rows, parameters)
     if dataset.rows is not None and isinstance(parameters, RawParameters):
         if dataset.rows.n_features < 1:
             raise BadData("expected instances with a feature, found none")
         return Featurizer(parameters, dataset.rows.n_features)
     kind = default_kind(dataset)
     raise BadParameter(
-        f"features.kind: expected one for such data, as {kind}, found {parameters.kind}"
+        f"features.kind: expected a kind for this data, for example {kind}, found {parameters.kind}"
     )
 
 
 @dataclass(frozen=True)
 class MakeRows:
-    """A step that makes the rows of a block of texts; its fields are those of `load_featurizer`."""
+    """A step of a crew that makes the rows of blocks of texts.
+
+    Its fields are the parameters of `load_featurizer`, because the featurizer itself cannot go to
+    another process.
+    """
 
     config: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
@@ -87,45 +92,48 @@ class MakeRows:
 
     @classmethod
     def by(cls, featurizer: Featurizer) -> MakeRows:
-        """Return the step that makes the rows of a featurizer."""
+        """Return the step that makes rows as a featurizer does."""
         return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 
     def workspace(self) -> Featurizer:
-        """Return the featurizer."""
+        """Return the featurizer, which each worker makes once."""
         return load_featurizer(self.config, self.arrays, self.n_features)
 
     def run(self, texts: Sequence[str], featurizer: Featurizer, stop: U8) -> SparseRows:
-        """Return the result of an item."""
+        """Return the rows of a block of texts."""
         return featurizer.transform_texts(texts)
 
 
-def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features: int) -> Featurizer:
-    """Return the featurizer of instances that are never all at hand: texts or names hashed, or ids.
+def streaming_featurizer(
+    dataset: Dataset, values: Mapping[str, Any], n_features: int
+) -> Featurizer:
+    """Return the featurizer of instances that are streamed: texts or names are hashed, ids kept.
 
-    dataset     some of the instances, all are of their kind
-    given       values of parameters by name, `kind` among them or not
-    n_features  of instances with ids: the largest id, and 1
+    dataset     some of the instances; all of them are of the same kind
+    values      values of parameters by name, with or without `kind`
+    n_features  for instances with ids, the largest id plus 1
 
     Raises BadParameter for a kind that must see all instances first: tfidf and named.
     """
     kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
-    parameters = parameters_of({"kind": kind, **given})
+    parameters = parameters_of({"kind": kind, **values})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
         return HashingFeaturizer(parameters, fit_forms(parameters))
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return Featurizer(parameters, n_features)
     raise BadParameter(
-        f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}"
+        f"features.kind: expected {kind}, because this data is streamed, found {parameters.kind}"
     )
 
 
 def load_featurizer(
     config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
 ) -> Featurizer:
-    """Return the featurizer of a model version: its manifest's features,
-    its arrays, its number of features.
+    """Return the featurizer of a model version.
 
-    Raises Corrupt when a parameter or array is missing, unknown, out of range or damaged.
+    config  the features of its manifest
+
+    Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
     try:
         config = completed(config)
@@ -157,9 +165,9 @@ def load_featurizer(
 def feature_names(
     config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> FeatureNames | None:
-    """Return the names of a model version's features; None when its kind has none. Raises Corrupt.
+    """Return the names of a model version's features, None if its kind has none. Raises Corrupt.
 
-    Of windows of words: the words; feature f is word f modulo their number.
+    For windows of words they are the words: feature f is word f modulo their number.
     """
     kind = config.get("kind")
     if kind in (TfidfParameters.kind, NamedParameters.kind, ContextParameters.kind):

@@ -1,8 +1,8 @@
-"""Bodies of predict requests: instances of one kind, and the usual options, no more.
+"""Kernels that read simple bodies of predict requests: instances of one kind, and common options.
 
-Such a body becomes rows of the model by kernels: to parse it, check each number and bring the rows
-into their form costs more than to predict them. What is more, or not right, is left to the models
-of requests, which say what is wrong with it.
+In Python, to parse a body, check each number and make the rows costs more than to predict them.
+Bodies with other fields, and wrong ones, are left to the pydantic models of requests, which say
+what is wrong.
 """
 
 from typing import NamedTuple
@@ -67,11 +67,11 @@ COUNT_LIMIT = 1 << 31
 
 
 class BodyForms(NamedTuple):
-    """What bodies are read, and what they mean.
+    """The limits and the defaults of bodies that kernels read.
 
     rows_max, values_max            the most instances of a body, and features of all of them
-    characters_max, text_bytes_max  the most characters of all its texts, and bytes of one
-    top_r, beam_width               what a body means that does not say them
+    characters_max, text_bytes_max  the most characters of all its texts, and bytes of one text
+    top_r, beam_width               the options of a body that does not have them
     """
 
     rows_max: int
@@ -83,11 +83,12 @@ class BodyForms(NamedTuple):
 
 
 class BodyQuery(NamedTuple):
-    """What a body asks for; n_rows is 0: it is not for kernels, and the rest says nothing.
+    """The query of a body. If n_rows is 0, the body is not for kernels, and no field is valid.
 
-    n_values   TEXTS: the instances are texts, whose rows are yet to be made
+    n_rows     the number of instances
+    n_values   the number of their features; TEXTS if they are texts whose rows are not made yet
     threshold  NO_THRESHOLD, TUNED or NUMBER
-    is_exact   0 or 1: whether the answer must surely be right
+    is_exact   0 or 1: whether the answer must be proved to be right
     """
 
     n_rows: int
@@ -99,15 +100,18 @@ class BodyQuery(NamedTuple):
 
 
 class RequestBodies(Uncopyable):
-    """Reads bodies for a model's featurizer into buffers of its own: one thread at a time.
+    """Reads bodies for a model's featurizer into its own buffers. One thread at a time.
 
-    arrays    where the rows are until the next body is read: the first fields of SparseRows, which
-              bound them, and float32[2], the number that labels must reach, and room for others
-    texts     what texts are read by, and into; texts_at: its handle
+    constants  (features of the model, code of the norm, default top_r, default beam_width)
+    arrays     (indptr, indices, values, number): the rows of the last body, whose size the arrays
+               bound, and float32[2], whose first element is a numeric threshold; the second one is
+               for kernels
+    texts      the buffers of texts
+    texts_at   the handle of `texts`
     """
 
     def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
-        self._held = featurizer  # whose tables the handles lead to
+        self._held = featurizer  # keeps alive the tables that the handles refer to
         norm = NORM_CODES[featurizer.parameters.norm]
         self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
         self.arrays = (
@@ -117,50 +121,52 @@ class RequestBodies(Uncopyable):
             np.zeros(2, np.float32),
         )
         self.texts = body_texts(featurizer, 0, 0, 0)
-        # as many characters as there is room for their features
+        # no more characters than there is room for their features
         if isinstance(featurizer, TextFeaturizer):
-            by = featurizer.text_rows
-            characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
+            text_rows = featurizer.text_rows
+            characters_max = min(
+                forms.characters_max, forms.values_max // text_rows.features_a_character
+            )
             texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
-            sample = np.frombuffer(b"", np.uint8)  # as `encoded` returns it
-            rows_by = address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table)
+            sample = np.frombuffer(b"", np.uint8)  # read-only, as `encoded` returns it
+            rows_by = address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
             self.texts = texts._replace(rows_by=rows_by)
         self.texts_at = handle_of(self.texts)
 
     def read(self, message: bytes, start: int) -> BodyQuery:
-        """Return the query that message[start:] is, its rows,
-        checked and in their form, in `arrays`.
+        """Read the body message[start:]; return its query, and write its rows to `arrays`.
 
-        The counts that it asks for are not checked against the limits. About a nanosecond a byte.
+        The rows are checked, sorted and normalised. The counts that the query asks for are not
+        checked against the limits. Cost: about a nanosecond a byte.
         """
         out = self.arrays[:3], self.arrays[3], self.texts_at
         return BodyQuery(*read_body(data_of(message), start, self.constants, *out))
 
-    def rows_read(self, asked: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
-        """Return the rows in `arrays`, what was asked for them and
-        the number that labels must reach.
+    def rows_read(self, query: BodyQuery) -> tuple[SparseRows, BodyQuery, float] | None:
+        """Return (rows, query, number): the rows in `arrays`, their query, and a numeric threshold.
 
-        Those of texts are made first.
+        Rows of texts are made first. Return None if the query is not for kernels, if there is no
+        room for the rows, or if a text has no features.
         """
-        if asked.n_rows == 0:
+        if query.n_rows == 0:
             return None
         indptr, indices, values, number = self.arrays
-        if asked.n_values == TEXTS:
-            asked = asked._replace(
-                n_values=write_rows(self.texts_at, asked.n_rows, self.arrays[:3])
+        if query.n_values == TEXTS:
+            query = query._replace(
+                n_values=write_rows(self.texts_at, query.n_rows, self.arrays[:3])
             )
-            if asked.n_values == 0:
+            if query.n_values == 0:
                 return None
-        n_rows = asked.n_rows
-        n_values = asked.n_values
+        n_rows = query.n_rows
+        n_values = query.n_values
         rows = SparseRows(
             indptr[: n_rows + 1], indices[:n_values], values[:n_values], self.constants[0]
         )
-        return rows, asked, number.item(0)
+        return rows, query, number.item(0)
 
 
 def data_of(message: bytes) -> U8:
-    """Return a message as `read_body` takes it."""
+    """Return a message as the data that `read_body` takes."""
     return np.frombuffer(message + b"\n\0", np.uint8)
 
 
@@ -175,12 +181,11 @@ def read_body(
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of BodyQuery.
 
-    constants   features of the model, code of the norm, top_r and beam_width if the body does not
-                say them
-    rows_out    indptr, indices, values, which bound the rows
-    number_out  where a number as threshold goes; it is between 0 and 1: how these two round is for
-                others
-    texts_at    of BodyTexts, where the instances are read to if they are texts
+    constants   features of the model, code of the norm, default top_r and beam_width
+    rows_out    indptr, indices, values, whose lengths bound the rows
+    number_out  receives a numeric threshold, which must lie strictly between 0 and 1; a threshold
+                of 0 or 1, or one that rounds to them, is not read here
+    texts_at    the handle of BodyTexts, into which instances are read if they are texts
     """
     n_features, norm, top_r, beam_width = constants
     i = after(data, start, OPEN)
@@ -211,8 +216,9 @@ def read_body(
 
 @inlined
 def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
-    """Sort, sum and normalise rows in place; return how many values
-    they have now, -1: one is not finite.
+    """Sort, sum and normalise rows in place; return their number of values.
+
+    Return -1 if a value is not finite.
     """
     n_values, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
@@ -225,10 +231,9 @@ def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
 def read_option(
     data: U8, i: int, options: tuple[int, int, int, int], number_out: F32
 ) -> tuple[int, tuple[int, int, int, int]]:
-    """Read the key at data[i] and what follows it; return (the place
-    after it, the options as they are now).
+    """Read the key at data[i] and its value; return (the place after them, the new options).
 
-    options  the last four fields of BodyQuery; a number as threshold goes to `number_out`
+    options  the last four fields of BodyQuery; a numeric threshold is written to `number_out`
     """
     top_r, beam_width, threshold, is_exact = options
     letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
@@ -249,7 +254,10 @@ def read_option(
 def _read_instances(
     data: U8, i: int, are_texts: bool, n_features: int, rows_out: RowArrays, texts_at: Handle
 ) -> tuple[int, int]:
-    """Read instances from after the bracket to after its fellow; return (that place, how many)."""
+    """Read the instances of a list, from after its opening bracket on.
+
+    Return (the place after the closing bracket, the number of instances).
+    """
     indptr, indices, values = rows_out
     texts = struct_at(BodyTexts, texts_at)
     if are_texts and len(texts.ready) == 0:
@@ -275,9 +283,7 @@ def _read_instances(
 
 @inlined
 def _read_count(data: U8, i: int) -> tuple[int, int]:
-    """Read the integer, 1 at least, that follows a key; return (the place after it,
-    the integer).
-    """
+    """Read the integer >= 1 that follows a key; return (the place after it, the integer)."""
     i = skip_blanks(data, after(data, i, COLON))
     number, end = parse_id(data, i, COUNT_LIMIT)
     if not is_digit(data[i]) or data[i] == _ZERO:

@@ -1,6 +1,4 @@
-"""Feature ids and values, from anywhere, to checked rows; counts to weighted and
-normalised ones.
-"""
+"""Check rows of feature ids and values from outside, and weight and normalise rows of counts."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -19,9 +17,9 @@ _NUMBER = frozenset({int, float})
 
 
 def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
-    """Return the values of all instances as float32; one that is infinite there becomes so.
+    """Return the values of all instances as float32; too large ones become infinite.
 
-    Raises BadInstance, its path naming the instance, for something that is no number.
+    Raises BadInstance, whose path is the instance's, for a value that is no number.
     """
     values = [list(instance.values()) for instance in instances]
     for i, numbers in enumerate(values):
@@ -41,9 +39,12 @@ def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
 def rows_of_csr(
     indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_features: int
 ) -> SparseRows:
-    """Return checked copies of compressed sparse rows: integers, integers and numbers of any width.
+    """Return checked copies of compressed sparse rows.
 
-    Raises BadInstance.
+    indptr, indices  integers of any width
+    values           numbers of any width
+
+    Raises BadInstance for arrays that are no such rows.
     """
     if any(array.ndim != 1 for array in (indptr, indices, values)):
         raise BadInstance("expected indptr, indices and values in one dimension, found more")
@@ -52,9 +53,9 @@ def rows_of_csr(
         or indices.dtype.kind not in "iu"
         or values.dtype.kind not in "iuf"
     ):
-        found = ", ".join(str(array.dtype) for array in (indptr, indices, values))
+        dtypes = ", ".join(str(array.dtype) for array in (indptr, indices, values))
         raise BadInstance(
-            f"expected integers, integers and numbers as indptr, indices and values, found {found}"
+            f"expected integers, integers and numbers as indptr, indices and values, found {dtypes}"
         )
     if len(indices) != len(values):
         raise BadInstance(
@@ -62,23 +63,24 @@ def rows_of_csr(
         )
     starts = np.array(indptr, np.int64)
     features = np.empty(len(indices), np.int32)
-    wide = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
-    ascends, least, greatest = narrow_features(starts, wide, features)
+    wide_indices = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
+    ascends, least, greatest = narrow_features(starts, wide_indices, features)
     if not ascends:
         raise BadInstance(
             f"expected indptr to ascend from 0 to the {len(indices)} indices, found another"
         )
     if len(indices) and (least < 0 or greatest >= n_features):
-        found = f"{least} to {greatest}"
-        raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {found}")
-    with np.errstate(over="ignore"):  # a number beyond 32 bits is infinite, and refused as such
-        narrow = values.astype(np.float32)
-    return tidied(starts, features, narrow, n_features)
+        id_range = f"{least} to {greatest}"
+        raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {id_range}")
+    with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
+        narrow_values = values.astype(np.float32)
+    return tidied(starts, features, narrow_values, n_features)
 
 
 def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRows:
-    """Return rows sorted and summed; the arrays are used up. Raises BadInstance for
-    one not finite.
+    """Return the rows sorted by feature, with repeated features summed; the arrays are overwritten.
+
+    Raises BadInstance for a value or sum that is not finite.
     """
     n, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
@@ -90,15 +92,18 @@ def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRow
 
 
 NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
-"""Norms as kernels take them."""
+"""The numbers of the norms, as kernels take them."""
 
 _L2, _L1, _NONE = range(3)
 
 
 def idf_of(frequency: I64, n_texts: int, smooth: bool) -> F32:
-    """Return the inverse document frequencies of features that so many of n_texts texts have.
+    """Return the inverse document frequency of each feature, float32[n].
 
-    smooth  as if one more text had every feature. Source: scikit-learn, TfidfTransformer.
+    frequency  int64[n]: how many of the n_texts texts have the feature
+    smooth     count as if one more text had every feature
+
+    Source: scikit-learn, TfidfTransformer.
     """
     extra = int(smooth)
     return (np.log((n_texts + extra) / (frequency + extra)) + 1.0).astype(np.float32)
@@ -139,8 +144,7 @@ def normalise_rows(indptr: I64, values: F32, code: int) -> None:
 def weighted_rows(
     counts: tuple[I64, I32, F32], idf: F32, sublinear_tf: int, norm: int
 ) -> tuple[I64, I32, F32]:
-    """Return rows of counts (indptr, indices, values) as rows of
-    weights, scaled; the arrays are used up.
+    """Return rows of counts, (indptr, indices, values), weighted and scaled, in the same arrays.
 
     idf, sublinear_tf  as `weigh_counts` takes them
     norm               one of NORM_CODES

@@ -1,4 +1,4 @@
-"""Names of features among a model's arrays."""
+"""Read the names of features, and their weights, from a model's arrays."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,22 +9,26 @@ from numpy.typing import NDArray
 from xylem_store import Corrupt, NameTable, name_of, names_in, take
 
 NAMES = "features/names"
-"""The group that holds the table of feature names: of the words, if
-n-grams of characters are beside them.
+"""The group of arrays that holds the table of feature names, or of words if there are also n-grams
+of characters.
 """
 
 CHARS = "features/chars"
-"""The group that holds the table of n-grams of characters."""
+"""The group of arrays that holds the table of n-grams of characters."""
 
 
 class FeatureNames(NamedTuple):
-    """The names of a version's features, those of n-grams of characters after the others."""
+    """The names of a version's features.
+
+    names  words, or names of features; None if there are none
+    chars  n-grams of characters, whose ids follow those of `names`; None if there are none
+    """
 
     names: NameTable | None
     chars: NameTable | None
 
     def name(self, feature: int) -> str:
-        """Return the name of a feature: a word, a name, or the n-gram itself, blanks and all."""
+        """Return the name of a feature: a word, a name, or an n-gram with its blanks."""
         n_names = 0 if self.names is None else self.names.n_names
         if self.chars is not None and feature >= n_names:
             return name_of(self.chars, feature - n_names)
@@ -37,15 +41,16 @@ class FeatureNames(NamedTuple):
 
 
 def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTable:
-    """Return the table of the names; raise Corrupt when it is missing or damaged."""
+    """Return the table of names of a group. Raises Corrupt if it is missing or damaged."""
     return names_in(arrays, group)
 
 
 def take_idf(
     arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_used: bool
 ) -> NDArray[Any]:
-    """Return the weights of features, float32[n_features], or none
-    if they are not used; raise Corrupt.
+    """Return the weights of features, float32[n_features], or [0] if they are not used.
+
+    Raises Corrupt if they are missing or not finite and above 0.
     """
     if not is_used:
         return np.empty(0, np.float32)
@@ -56,7 +61,7 @@ def take_idf(
 
 
 def take_feature_names(arrays: Mapping[str, NDArray[Any]], n_features: int) -> NameTable:
-    """Return the table of the names; raise Corrupt also when there are not n_features of them."""
+    """Return the table of feature names. Raises Corrupt, also if they are not n_features."""
     table = take_names(arrays)
     if table.n_names != n_features:
         raise Corrupt(NAMES, f"{n_features} names", str(table.n_names))

@@ -1,6 +1,4 @@
-"""What features of texts have in common: a kernel makes the rows,
-for data sets and for requests alike.
-"""
+"""The base class of featurizers of texts: a kernel makes the rows, for data sets and requests."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -24,12 +22,12 @@ from xylem_store import Uncopyable, handle_of
 
 
 class TextRows(Uncopyable):
-    """How the rows of texts are made.
+    """A kernel that makes the rows of texts, and its arguments.
 
-    kernel                (utf8, text_ptr, table) -> (indptr, indices, values): of what `encoded`
-                          returned
-    table                 the handle that it is given, of a struct, which must stay where it is
-    features_a_character  how many features a character makes at most
+    kernel                (utf8, text_ptr, table) -> (indptr, indices, values), for texts as
+                          `encoded` returns them
+    table                 the handle of the kernel's struct, which this object keeps alive
+    features_a_character  the most features that a character can make
     """
 
     def __init__(
@@ -44,9 +42,11 @@ class TextRows(Uncopyable):
 def body_texts(
     featurizer: Featurizer, n_texts: int, characters_max: int, bytes_max: int
 ) -> BodyTexts:
-    """Return what texts are read by, and room for so many texts and characters of all of them.
+    """Return the buffers into which kernels read texts.
 
-    bytes_max  of a text. None are read where the model takes none, or Python looks for their words.
+    They are for n_texts texts, of at most characters_max characters in all and bytes_max bytes
+    each. If the model takes no texts, or changes words in Python (stems, stop words), they have no
+    room, and kernels read no texts.
     """
     if not isinstance(featurizer, TextFeaturizer) or featurizer.forms is not None:
         empty = np.empty(0, np.int64)
@@ -72,22 +72,23 @@ def body_texts(
 
 
 class TextFeaturizer(Featurizer, ABC):
-    """Features of texts: words, n-grams, their hashes; immutable, as every Featurizer.
+    """The base of kinds that take texts: words, n-grams, their hashes. Immutable.
 
-    text_rows  how rows of texts are made whose words stay as they are; set by each kind
+    text_rows  makes the rows of texts whose words are not changed; set by each kind
     """
 
     parameters: TfidfParameters | CharsParameters | WordsCharsParameters | HashingParameters
     text_rows: TextRows
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the stop words; of kinds with a vocabulary also
-        that, and its weights if they are used.
+        """Return the stop words.
+
+        Kinds with a vocabulary add it, and its weights if they are used.
         """
         return self.forms.arrays() if self.forms else {}
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text; what the features do not have is left out."""
+        """Return a row for each text; words that are no features are left out."""
         return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
@@ -102,12 +103,15 @@ class TextFeaturizer(Featurizer, ABC):
 
     @abstractmethod
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
-        """Return the rows of texts whose words, those that are left, have these forms."""
+        """Return the rows of texts.
+
+        words  the texts' words in their forms, without stop words
+        """
 
     def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
         """Return the rows of the first n texts that a kernel has read."""
         text_ptr = texts.text_ptr[: n + 1]
         utf8 = texts.utf8[: text_ptr[n]]
-        # as `encoded` returns it: else the kernel would be compiled once more
+        # read-only, as `encoded` returns it; otherwise the kernel would be compiled once more
         utf8.flags.writeable = False
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, texts.table), self.n_features)

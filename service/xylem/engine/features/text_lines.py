@@ -1,9 +1,8 @@
-"""Lines of NDJSON that are sparse rows, or texts, and nothing else,
-read without the interpreter's lock.
+"""Read lines of NDJSON that are only sparse rows, or only texts, without the interpreter's lock.
 
-Reading a line by a JSON library and checking each number costs more than to predict it. Other lines
-are left to that way, which says what is wrong with them: the kernels take a part of what JSON
-allows, read as JSON is.
+To read a line by a JSON library and to check each number costs more than to predict it. The kernels
+here accept a subset of JSON. All other lines are left to the library, whose checks say what is
+wrong with them.
 """
 
 from collections.abc import Sequence
@@ -19,13 +18,15 @@ from xylem_store import F32, I64, U8, handle_of, kernel
 
 
 def read_sparse_lines(lines: Sequence[bytes], features_max: int) -> tuple[I64, I64, F32] | None:
-    """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}`
-    as compressed rows, not checked yet.
+    """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}` as compressed rows.
 
-    Parameters: lines without their ends; features_max the most features of one. Returns indptr
-    int64[n + 1], indices int64[nnz] in [0, 2^31) and values float32[nnz], float32(float(text)) each
-    and finite. None when a line has other keys or another order, more features, an id or a number
-    that needs more care, or is wrong. Cost: about a nanosecond a byte.
+    lines         without line ends
+    features_max  the most features of a line
+
+    Returns indptr int64[n + 1], indices int64[nnz] in [0, 2^31) and values float32[nnz], each
+    float32(float(text)) and finite. The rows are not checked any further. Returns None if a line
+    has other keys or another order, too many features, an id or a number that a kernel cannot read
+    exactly, or is wrong. Cost: about a nanosecond a byte.
     """
     data = np.frombuffer(b"\n".join([*lines, b"\0"]), np.uint8)
     indptr = np.zeros(len(lines) + 1, np.int64)
@@ -39,9 +40,9 @@ def read_sparse_lines(lines: Sequence[bytes], features_max: int) -> tuple[I64, I
 
 @kernel
 def _read(data: U8, features_max: int, indptr_out: I64, indices_out: I64, values_out: F32) -> bool:
-    """Read all lines; return whether all were sparse.
+    """Read all lines; return whether all are sparse rows.
 
-    Every line ends with END, which nothing within a line is.
+    Every line ends with END, a byte that does not occur within a line.
     """
     i = 0
     start = 0
@@ -55,7 +56,7 @@ def _read(data: U8, features_max: int, indptr_out: I64, indices_out: I64, values
     return True
 
 
-_BYTES_MAX = 1 << 24  # of all lines together: they take four times as much while they are read
+_BYTES_MAX = 1 << 24  # of all lines together, because reading them takes four times as much
 
 
 def text_rows_of_lines(
@@ -63,9 +64,9 @@ def text_rows_of_lines(
 ) -> SparseRows | None:
     """Return the rows of lines such as `{"text": "a text"}`, as the featurizer makes them.
 
-    None when it takes no texts or Python looks for their words; when a line has more, a longer
-    text, a character that is for Python (`ready_codes`), or is wrong; or when all are more than 16
-    MB. Thread-safe.
+    Return None if the featurizer takes no texts or changes words in Python (stems, stop words); if
+    a line has other keys, a longer text than text_bytes_max, a character that only Python handles
+    (`ready_codes`), or is wrong; or if all lines are more than 16 MB. Thread-safe.
     """
     data = np.frombuffer(b"\n".join([*lines, b"\0"]), np.uint8)
     if not isinstance(featurizer, TextFeaturizer) or len(data) > _BYTES_MAX:

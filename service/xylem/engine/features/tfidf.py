@@ -1,4 +1,4 @@
-"""Text to tf-idf rows, with scikit-learn's semantics and the fitted state in arrays."""
+"""Tf-idf rows of the words of texts, as scikit-learn makes them; the fitted state is arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,14 +36,15 @@ from xylem_store import (
 )
 
 IDF = "features/idf"
-"""The array of the words' weights."""
+"""The name of the array of the words' weights."""
 
 
 @handle
 class WordTable(NamedTuple):
-    """What a kernel needs to make weighted rows of words.
+    """The fields that a kernel needs to make weighted rows of words.
 
-    offsets, utf8, slots  of the vocabulary, a NameTable; idf: its weights, or none
+    offsets, utf8, slots  of the vocabulary, a NameTable
+    idf                   the weights of the vocabulary, or [0]
     of_classes            the classes of characters
     ngram_min, ngram_max  the least and the most words of a feature
     sublinear_tf          0 or 1
@@ -62,7 +63,7 @@ class WordTable(NamedTuple):
 
 
 def word_table(names: NameTable, idf: F32, parameters: TfidfParameters) -> WordTable:
-    """Return what kernels need to make rows of these words."""
+    """Return the WordTable of a vocabulary and its weights."""
     chosen = parameters
     ngrams = (chosen.ngram_min, chosen.ngram_max)
     norm = NORM_CODES[chosen.norm]
@@ -70,8 +71,9 @@ def word_table(names: NameTable, idf: F32, parameters: TfidfParameters) -> WordT
 
 
 class TfidfFeaturizer(TextFeaturizer):
-    """Words and n-grams of a fitted vocabulary, weighted; feature ids
-    follow the n-grams sorted by bytes.
+    """Makes weighted rows of the words and n-grams of a fitted vocabulary.
+
+    Feature ids number the n-grams in the order of their bytes.
     """
 
     takes = "text or ids and values"
@@ -104,8 +106,8 @@ class TfidfFeaturizer(TextFeaturizer):
 def word_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     """Return the words of texts as weighted rows: (indptr, indices, values).
 
-    utf8, text_ptr  what `encoded` returned
-    table_at        of a WordTable
+    utf8, text_ptr  the texts, as `encoded` returns them
+    table_at        the handle of a WordTable
     """
     words, word_ptr, start, end = split(utf8, text_ptr, struct_at(WordTable, table_at).of_classes)
     return rows_of_words(words, word_ptr, start, end, table_at)
@@ -113,7 +115,7 @@ def word_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
 
 @kernel
 def rows_of_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handle) -> RowArrays:
-    """Do as `word_rows`, of words as `split` returns them."""
+    """Do as `word_rows`, for words as `split` returns them."""
     table = struct_at(WordTable, table_at)
     spans = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
     indptr, indices = _look_up(
@@ -130,7 +132,7 @@ def rows_of_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Hand
 def _look_up(
     offsets: I64, names: U8, slots: I32, utf8: U8, row_ptr: I64, start: I64, end: I64
 ) -> tuple[I64, I32]:
-    """Return (indptr, ids) of the spans that are names."""
+    """Return (indptr, ids) of the spans that are names of the vocabulary."""
     indptr = np.zeros(len(row_ptr), np.int64)
     ids = np.empty(len(start), np.int32)
     n = 0
@@ -145,8 +147,9 @@ def _look_up(
 
 
 class _WordCounts(NamedTuple):
-    """The n-grams of some texts, and these texts as rows of counts,
-    by the numbers of the n-grams there.
+    """The n-grams of some texts, and the texts as rows of counts.
+
+    The feature ids of the rows are the numbers of the n-grams in `ngrams`.
     """
 
     ngrams: NgramCounts
@@ -155,40 +158,41 @@ class _WordCounts(NamedTuple):
 
 @dataclass(frozen=True)
 class _CountWords:
-    """Counts the n-grams of a block of texts; `stops` are the stop words, as a
-    version stores them.
+    """A step of a crew that counts the n-grams of blocks of texts.
+
+    stops  the arrays of the stop words, as a version stores them
     """
 
     parameters: TfidfParameters
     stops: dict[str, NDArray[Any]]
 
     def workspace(self) -> WordForms | None:
-        """Return what becomes of words."""
+        """Return the forms of words, None if words are not changed."""
         return load_forms(self.parameters, self.stops)
 
     def run(self, texts: Sequence[str], forms: WordForms | None, stop: U8) -> _WordCounts:
-        """Return the result of an item."""
+        """Return the counts of a block of texts."""
         chosen = self.parameters
         words = words_of(texts, chosen, forms)
         spans = NgramSpans(*ngram_spans(*words[1:], chosen.ngram_min, chosen.ngram_max))
         ngrams, ids = counts_of(words.utf8, spans)
-        kept = ids >= 0
-        ones = np.ones(np.count_nonzero(kept), np.float32)
+        has_id = ids >= 0
+        ones = np.ones(np.count_nonzero(has_id), np.float32)
         return _WordCounts(
-            ngrams, tidied(offsets(kept)[spans.row_ptr], ids[kept], ones, len(ngrams.totals))
+            ngrams, tidied(offsets(has_id)[spans.row_ptr], ids[has_id], ones, len(ngrams.totals))
         )
 
 
 def fit_tfidf(
     texts: Sequence[str], parameters: TfidfParameters, crew: Crew | None = None
 ) -> tuple[TfidfFeaturizer, SparseRows]:
-    """Return the featurizer of these texts, and their rows.
+    """Return a featurizer that is fitted to these texts, and their rows.
 
-    crew  who counts words, block by block; else this thread does
+    crew  the workers that count words, block by block; None: this thread does it
 
     Source: scikit-learn's TfidfVectorizer. Deviations: an n-gram longer than NAME_BYTES_MAX bytes
     is no feature; of two n-grams that are equally frequent, max_features keeps the one that is
-    smaller by bytes; weights are float32. Raises BadData when no text has a word, BadParameter when
+    smaller by bytes; weights are float32. Raises BadData if no text has a word, BadParameter if
     min_df and max_df leave no n-gram. Cost: one pass over the texts and a sort of the vocabulary;
     memory: the counts and the vocabulary. Deterministic.
     """
@@ -202,20 +206,22 @@ def fit_tfidf(
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     low, high = (rows_meant(bound, len(texts)) for bound in (parameters.min_df, parameters.max_df))
-    kept = (sums.frequency >= low) & (sums.frequency <= high)
-    if not kept.any():
+    is_common = (sums.frequency >= low) & (sums.frequency <= high)
+    if not is_common.any():
         raise BadParameter(
             f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to "
             f"{high:g} of the "
             f"{len(texts)} texts, found none"
         )
-    names, idf, old = sums.choose(kept, parameters.max_features, len(texts), parameters)
+    names, idf, old_ids = sums.choose(is_common, parameters.max_features, len(texts), parameters)
     featurizer = TfidfFeaturizer(parameters, names, idf, forms)
     counted = SparseRows.join(parts)
-    # feature i was old[i]; -1: it does not stay
-    ids = inverse(old, sums.vocabulary.n)[counted.indices]
-    kept = ids >= 0
-    rows = tidied(offsets(kept)[counted.indptr], ids[kept], counted.values[kept], len(old))
+    # old_ids[i] is the id that feature i had in `sums`; -1 stands for n-grams that are not chosen
+    ids = inverse(old_ids, sums.vocabulary.n)[counted.indices]
+    has_id = ids >= 0
+    rows = tidied(
+        offsets(has_id)[counted.indptr], ids[has_id], counted.values[has_id], len(old_ids)
+    )
     weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
     return featurizer, featurizer.normalised(rows)
 
@@ -223,7 +229,7 @@ def fit_tfidf(
 def load_tfidf(
     parameters: TfidfParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
 ) -> TfidfFeaturizer:
-    """Return the featurizer whose arrays these are. Raises Corrupt."""
+    """Return the featurizer of a version's arrays. Raises Corrupt."""
     names = take_feature_names(arrays, n_features)
     idf = take_idf(arrays, IDF, n_features, parameters.use_idf)
     return TfidfFeaturizer(parameters, names, idf, load_forms(parameters, arrays))

@@ -1,4 +1,4 @@
-"""Words as they count: without stop words, and each by its stem or lemma."""
+"""The forms of words: stop words are removed, the others replaced by their stems or lemmas."""
 
 import functools
 import threading
@@ -18,28 +18,30 @@ from xylem_store import I64, U8, NameTable, all_names, build_names, group_of, ke
 _SPACE = 32
 
 STOPS = "features/stops"
-"""The group that holds the table of stop words."""
+"""The group of arrays that holds the table of stop words."""
 
-FORMS_MAX = 1 << 16  # so many words are remembered with their forms, those met last
+FORMS_MAX = 1 << 16  # the most words whose forms are cached; the least recently used are dropped
 WORD_BYTES_MAX = 100
-"""A longer word is its own form: stemmers take time that grows with its square."""
+"""A longer word is its own form, because the time of stemmers grows with the square of its length.
+"""
 
 STEM_ITEMS = 16
 LEMMA_ITEMS = 64
-"""How often a character counts whose word may have to be stemmed, or its
-lemma found, against a feature id.
+"""How many items (feature ids) a character counts as, if its word may have to be stemmed, or
+its lemma looked up.
 
-A word that nobody has met takes up to 15 us a character (Arabic, of two letters), its lemma up to
-40 (Finnish and Russian, of twenty letters); in most languages 2 to 8.
+To stem a word that is not cached takes up to 15 us a character (Arabic, words of two letters), to
+find its lemma up to 40 us (Finnish and Russian, words of twenty letters); in most languages 2 to 8.
 """
 
 
 class WordForms:
-    """What becomes of words; any number of threads may share it. Nothing becomes of stop words.
+    """Replaces words by their forms, and removes stop words. Any number of threads may share it.
 
-    stops    the stop words, as texts have them after `encoded`
-    reform   returns the stem or lemma of a word; None: words stay as they are
-    items_a_character  how often a character of a text counts where work is bounded by items
+    stops              the stop words, normalised as `encoded` normalises texts
+    reform             returns the stem or lemma of a word; None: words are not changed
+    items_a_character  how many items a character of a text counts as, where work is bounded by a
+                       number of items
     """
 
     def __init__(
@@ -50,24 +52,24 @@ class WordForms:
         self._stops = frozenset(name.encode() for name in all_names(stops))
         self._reform = reform
         self._lock = threading.Lock()
-        self._known = functools.lru_cache(FORMS_MAX)(self._form)
+        self._cached_form = functools.lru_cache(FORMS_MAX)(self._form)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the stop words as a version stores them; no arrays where there are none."""
+        """Return the arrays of the stop words as a version stores them, none without stop words."""
         return group_of(STOPS, self.stops) if self._stops else {}
 
     def of(self, words: Words) -> Words:
-        """Return the forms of words; two that touched and both stay touch still."""
+        """Return the forms of words; two words that touch still touch, if neither is removed."""
         data = words.utf8.tobytes()
-        known = self._known
-        each = data.split(b" ")  # faster than slices, where a space stands between all words
-        if len(each) != len(words.start):
+        form_of = self._cached_form
+        spellings = data.split(b" ")  # faster than slices, if there is a space between all words
+        if len(spellings) != len(words.start):
             spans = zip(words.start.tolist(), words.end.tolist(), strict=True)
-            each = [data[start:end] for start, end in spans]
-        forms = [known(word) if len(word) <= WORD_BYTES_MAX else word for word in each]
+            spellings = [data[start:end] for start, end in spans]
+        forms = [form_of(word) if len(word) <= WORD_BYTES_MAX else word for word in spellings]
         sizes = np.fromiter(map(len, forms), np.int64, len(forms))
         joined = np.frombuffer(b"".join(forms), np.uint8)
-        return Words(*_replaced(words.word_ptr, words.start, words.end, joined, sizes))
+        return Words(*_replace_words(words.word_ptr, words.start, words.end, joined, sizes))
 
     def _form(self, word: bytes) -> bytes:
         if word in self._stops:
@@ -79,18 +81,19 @@ class WordForms:
 
 
 @kernel
-def _replaced(
+def _replace_words(
     word_ptr: I64, start: I64, end: I64, joined: U8, sizes: I64
 ) -> tuple[U8, I64, I64, I64]:
-    """Return the fields of Words of the forms, in place of words whose start and end are given.
+    """Return the fields of Words for the forms of words.
 
-    joined  uint8[..], the forms one after the other; sizes int64[m], their lengths: 0 of a word
-            that goes
+    word_ptr, start, end  the fields of the words that the forms replace
+    joined                uint8[..]: the forms, one after the other
+    sizes                 int64[m]: their lengths, 0 for a word that is removed
     """
     m = len(sizes)
     n = 0
-    at = 0
-    before = 0
+    position = 0
+    offset = 0
     utf8 = np.empty(len(joined) + m, np.uint8)
     ptr = np.zeros(len(word_ptr), np.int64)
     starts = np.empty(m, np.int64)
@@ -101,68 +104,69 @@ def _replaced(
                 continue
             touches = i > word_ptr[text] and sizes[i - 1] > 0 and start[i] == end[i - 1]
             if n > ptr[text] and not touches:
-                utf8[at] = _SPACE
-                at += 1
-            starts[n] = at
+                utf8[position] = _SPACE
+                position += 1
+            starts[n] = position
             for k in range(sizes[i]):
-                utf8[at + k] = joined[before + k]
-            at += sizes[i]
-            before += sizes[i]
-            ends[n] = at
+                utf8[position + k] = joined[offset + k]
+            position += sizes[i]
+            offset += sizes[i]
+            ends[n] = position
             n += 1
         ptr[text + 1] = n
-    return utf8[:at], ptr, starts[:n], ends[:n]
+    return utf8[:position], ptr, starts[:n], ends[:n]
 
 
 def words_of(texts: Sequence[str], parameters: WordParameters, forms: WordForms | None) -> Words:
-    """Return the words of texts, with their forms where there are any."""
+    """Return the words of texts, in their forms unless `forms` is None."""
     words = split_words(texts, parameters.reading)
     return words if forms is None else forms.of(words)
 
 
 def fit_forms(parameters: WordParameters) -> WordForms | None:
-    """Return what the parameters make of words, None where words stay as they are.
+    """Return the forms of words that the parameters ask for, None if words are not changed.
 
-    Raises BadParameter where a library is not installed, BadData for a file that is no list of
-    words.
+    Raises BadParameter if a library is not installed, BadData for a file that is no list of words.
     """
-    if not _are_asked(parameters):
+    if not _change_words(parameters):
         return None
     words: list[str] = []
     if parameters.stop_words is not None:
         listed = split_words(stop_list(parameters.stop_words), parameters.reading)
-        short = listed.end - listed.start <= WORD_BYTES_MAX
-        words = sorted(set(texts_between(listed.utf8, listed.start[short], listed.end[short])))
+        is_short = listed.end - listed.start <= WORD_BYTES_MAX
+        words = sorted(
+            set(texts_between(listed.utf8, listed.start[is_short], listed.end[is_short]))
+        )
         if not words:
             raise BadData(f"{parameters.stop_words}: expected stop words, one a line, found none")
     return forms_of_list(parameters, words)
 
 
 def forms_of_list(parameters: WordParameters, words: Sequence[str]) -> WordForms:
-    """Return the forms of words without just these, as they are."""
+    """Return the forms of words, with exactly these stop words, which are normalised already."""
     return WordForms(build_names(words), *_reform_of(parameters))
 
 
 def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -> WordForms | None:
-    """Return what a version's parameters and arrays make of words.
+    """Return the forms of words of a version's parameters and arrays, None if words do not change.
 
-    Raises Corrupt, and BadParameter where a library is not installed that the version needs.
+    Raises Corrupt, and BadParameter if a library that the version needs is not installed.
     """
-    if not _are_asked(parameters):
+    if not _change_words(parameters):
         return None
     stops = build_names([]) if parameters.stop_words is None else take_names(arrays, STOPS)
     return WordForms(stops, *_reform_of(parameters))
 
 
-def _are_asked(parameters: WordParameters) -> bool:
+def _change_words(parameters: WordParameters) -> bool:
     return (parameters.stem, parameters.lemmas, parameters.stop_words) != (None, None, None)
 
 
 def _reform_of(parameters: WordParameters) -> tuple[Callable[[str], str] | None, int]:
-    """Return what makes a stem or a lemma of a word, in lower case where
-    texts are, and `items_a_character`.
+    """Return (the function that makes the stem or lemma of a word, `items_a_character`).
 
-    That is 1 where Python only looks words up among stop words.
+    Lemmas are in lower case if texts are. If there are only stop words, the function is None, and a
+    character counts as 1 item.
     """
     if parameters.stem is not None:
         return stemmer_of(parameters.stem), STEM_ITEMS

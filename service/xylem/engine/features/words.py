@@ -1,4 +1,4 @@
-"""Texts to words, and words to the spans of their n-grams."""
+"""Split texts into words, and find the spans of word n-grams."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,14 +18,16 @@ from xylem.engine.features.characters import (
 from xylem_store import I64, U8, inlined, kernel
 
 _SPACE = 32
-_SHORTEST = 2  # characters of a word, at least; one of a script without blanks is a word by itself
+# the least characters of a word, except that a character of a script without blanks is a word
+_SHORTEST = 2
 
 
 class Words(NamedTuple):
-    """The words of texts: word j is utf8[start[j]:end[j]], of text i
-    from word_ptr[i] to word_ptr[i + 1].
+    """The words of texts: text i has the words word_ptr[i] .. word_ptr[i + 1] - 1, and word j is
+    utf8[start[j]:end[j]].
 
-    A space stands between two words; nothing between two that touch, in a script without blanks.
+    There is a space between two words of a text. Two words that touch in a script without blanks
+    have nothing between them.
 
     utf8      uint8[..]
     word_ptr  int64[n + 1]
@@ -40,8 +42,7 @@ class Words(NamedTuple):
 
 
 class NgramSpans(NamedTuple):
-    """The n-grams of texts: those of text i are
-    utf8[start[j]:end[j]], row_ptr[i] <= j < row_ptr[i + 1].
+    """The n-grams of texts: text i has utf8[start[j]:end[j]] for row_ptr[i] <= j < row_ptr[i + 1].
 
     row_ptr  int64[n + 1]
     start    int64[m]
@@ -62,49 +63,55 @@ def texts_between(utf8: U8, start: I64, end: I64) -> list[str]:
 def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
 
-    With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it
-    stands in, and each character of a script without blanks (with its marks) is a word. A text may
-    hold anything.
+    With `unicode` texts are brought into normalisation form C, a combining mark belongs to the word
+    around it, and each character of a script without blanks (with its marks) is a word. A text may
+    have any characters.
     """
     return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
 
 
 def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
-    """Return how many n-grams begin with a word at most."""
+    """Return the most n-grams that can begin with the same word."""
     return max(2, ngram_max) - ngram_min + 1
 
 
 @inlined
 def _word_end(utf8: U8, i: int, stop: int, of_classes: U8) -> tuple[int, bool, bool]:
-    """Return (end, whether it is a word, whether of a script without blanks) of what
-    begins at i.
+    """Return (end, is_word, unspaced) of the run of characters that begins at i.
+
+    is_word   whether it is a word
+    unspaced  whether it is a character of a script without blanks
     """
     size = size_at(utf8, i)
     kind = of_classes[code_at(utf8, i, size)]
     unspaced = kind & UNSPACED != 0
-    more = MARK if unspaced else (WORD | MARK if kind & WORD else 0)
+    continuing = MARK if unspaced else (WORD | MARK if kind & WORD else 0)
     n = 1
     i = i + size
-    while more and i < stop:
+    while continuing and i < stop:
         size = size_at(utf8, i)
         kind = of_classes[code_at(utf8, i, size)]
-        if kind & more == 0 or kind & UNSPACED:
+        if kind & continuing == 0 or kind & UNSPACED:
             break
         n = n + 1
         i = i + size
-    return i, unspaced or (more != 0 and n >= _SHORTEST), unspaced
+    return i, unspaced or (continuing != 0 and n >= _SHORTEST), unspaced
 
 
 @kernel
 def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
-    """Return the fields of Words, of what `encoded` returned and the classes of characters."""
+    """Return the fields of Words.
+
+    utf8, text_ptr  the texts, as `encoded` returns them
+    of_classes      the classes of characters, as `classes` returns them
+    """
     room = len(utf8) // 2 + 1  # a word has two bytes or more
     out = np.empty(len(utf8) + room, np.uint8)
     word_ptr = np.zeros(len(text_ptr), np.int64)
     starts = np.empty(room, np.int64)
     ends = np.empty(room, np.int64)
     n = 0
-    at = 0
+    position = 0
     for text in range(len(text_ptr) - 1):
         i = text_ptr[text]
         stop = text_ptr[text + 1]
@@ -113,23 +120,26 @@ def split(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64, I64, I64]:
             end, is_word, unspaced = _word_end(utf8, i, stop, of_classes)
             if is_word:
                 if n > word_ptr[text] and not (touches and unspaced):
-                    out[at] = _SPACE
-                    at += 1
-                starts[n] = at
+                    out[position] = _SPACE
+                    position += 1
+                starts[n] = position
                 for k in range(i, end):
-                    out[at] = utf8[k]
-                    at += 1
-                ends[n] = at
+                    out[position] = utf8[k]
+                    position += 1
+                ends[n] = position
                 n += 1
             i = end
             touches = unspaced
         word_ptr[text + 1] = n
-    return out[:at], word_ptr, starts[:n], ends[:n]
+    return out[:position], word_ptr, starts[:n], ends[:n]
 
 
 @inlined
 def _longest(start: I64, end: I64, first: int, last: int, ngram_max: int) -> int:
-    """Return how many words an n-gram from `first` has at most; the text's words end at `last`."""
+    """Return the most words of an n-gram that begins at word `first`.
+
+    The text's words end before `last`. Two words that touch form a pair whatever ngram_max says.
+    """
     if ngram_max < 2 and first + 1 < last and start[first + 1] == end[first]:
         return 2
     return min(ngram_max, last - first)
@@ -139,10 +149,10 @@ def _longest(start: I64, end: I64, first: int, last: int, ngram_max: int) -> int
 def ngram_spans(
     word_ptr: I64, start: I64, end: I64, ngram_min: int, ngram_max: int
 ) -> tuple[I64, I64, I64]:
-    """Return the fields of NgramSpans, of n-grams of ngram_min to
-    ngram_max words, by first word and length.
+    """Return the fields of NgramSpans, for n-grams of ngram_min to ngram_max words.
 
-    Of two words that touch there is always the pair, unless ngram_min is more.
+    Those of a text are ordered by first word, then by length. Two words that touch always form a
+    pair as well, unless ngram_min is more than 2.
     """
     n = 0
     n_texts = len(word_ptr) - 1

@@ -1,1 +1,1 @@
-"""Compiled traversals and solvers: numpy and numba only, plain arrays in and out."""
+"""Compiled kernels of numpy and numba, which take and return plain arrays."""

@@ -1,4 +1,4 @@
-"""The files of a foreign model: read whole, counted into one digest, and named in every refusal."""
+"""Read the files of a foreign model, with one digest for all, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -13,37 +13,36 @@ from xylem.base import BadModel, what_is
 
 
 class ModelFile:
-    """A file of a foreign model, in memory, and how to refuse it."""
+    """A file of a foreign model in memory, with methods that check and refuse what it contains."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path = path
         self.data = data
 
-    def fault(self, expected: str, found: object) -> BadModel:
-        """Return the error that names the file, what it should hold and what it holds."""
-        return BadModel(f"{self.path}: expected {expected}, found {found!s:.200}")
+    def fault(self, expected: str, actual: object) -> BadModel:
+        """Return an error that names the file, what was expected in it and what is in it."""
+        return BadModel(f"{self.path}: expected {expected}, found {actual!s:.200}")
 
-    def expect(self, holds: bool, expected: str, found: object) -> None:
-        """Raise the fault unless `holds`."""
+    def expect(self, holds: bool, expected: str, actual: object) -> None:
+        """Raise the error of `fault` unless `holds` is true."""
         if not holds:
-            raise self.fault(expected, found)
+            raise self.fault(expected, actual)
 
     def json_object(self, text: bytes, place: str = "") -> dict[str, Any]:
-        """Return the JSON object that a text of the file is;
-        `place` says which text. Raises BadModel.
-        """
+        """Parse a JSON object; `place` tells, in errors, where its text is. Raises BadModel."""
         try:
-            found = orjson.loads(text)
+            value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             raise self.fault(f"JSON{place}", f"other text: {error}") from error
-        self.expect(type(found) is dict, f"a JSON object{place}", what_is(found))
-        return dict(found)
+        self.expect(type(value) is dict, f"a JSON object{place}", what_is(value))
+        return dict(value)
 
 
 class ModelFiles:
-    """What a user names as a model: a directory, or a file.
+    """The path that a user names as a model: a directory or a file.
 
-    Every file read is counted into `sha256` and `n_bytes`.
+    sha256   the digest of all files that were read
+    n_bytes  their size together
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,15 +56,15 @@ class ModelFiles:
         return self._digest.hexdigest()
 
     def read(self, name: str, bytes_max: int | None = None) -> ModelFile:
-        """Return the file `name` of the directory; "" is the path itself.
+        """Read the file `name` of the directory, or the path itself if the name is "".
 
-        Raises BadModel for one that is missing, no regular file, unreadable, or of more than
+        Raises BadModel for a file that is missing, no regular file, unreadable, or of more than
         `bytes_max` bytes. Takes memory of the file's size.
         """
         path = self.path / name if name else self.path
         try:
             status = path.stat()
-            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would block
                 raise BadModel(f"{path}: expected a regular file, found another kind")
             if bytes_max is not None and status.st_size > bytes_max:
                 raise BadModel(
@@ -86,34 +85,34 @@ class ModelFiles:
 
 
 class SavedSettings:
-    """The JSON object in a file, its fields checked as they are taken."""
+    """The JSON object in a file; each method returns a field after a check."""
 
     def __init__(self, file: ModelFile, fields: dict[str, Any]) -> None:
         self.file = file
         self.fields = fields
 
     def integer(self, name: str, low: int, high: int) -> int:
-        """Return an integer field; raise BadModel unless it is there and within the range."""
-        found = self.fields.get(name)
-        fits = type(found) is int and low <= found <= high
-        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", found)
+        """Return a field that is an integer from `low` to `high`; raise BadModel otherwise."""
+        value = self.fields.get(name)
+        fits = type(value) is int and low <= value <= high
+        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", value)
         return int(self.fields[name])
 
     def number(self, name: str) -> float:
-        """Return a number; raise BadModel for another value."""
-        found = self.fields.get(name)
-        is_number = type(found) in (int, float)
-        self.file.expect(is_number, f"{name} to be a finite number", found)
+        """Return a field that is a number; raise BadModel otherwise."""
+        value = self.fields.get(name)
+        is_number = type(value) in (int, float)
+        self.file.expect(is_number, f"{name} to be a finite number", value)
         return float(self.fields[name])
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return a text field; raise BadModel unless it is one of `choices`."""
-        found = self.fields.get(name)
-        self.file.expect(found in choices, f"{name} to be one of {', '.join(choices)}", found)
-        return str(found)
+        """Return a field that is one of the texts `choices`; raise BadModel otherwise."""
+        value = self.fields.get(name)
+        self.file.expect(value in choices, f"{name} to be one of {', '.join(choices)}", value)
+        return str(value)
 
     def inner(self, name: str) -> SavedSettings:
-        """Return the object that is a field. Raises BadModel for another value."""
-        found = self.fields.get(name)
-        self.file.expect(type(found) is dict, f"{name} to be an object", found)
+        """Return a field that is a JSON object; raise BadModel otherwise."""
+        value = self.fields.get(name)
+        self.file.expect(type(value) is dict, f"{name} to be an object", value)
         return SavedSettings(self.file, self.fields[name])

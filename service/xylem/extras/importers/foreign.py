@@ -1,4 +1,4 @@
-"""From trees as other libraries number and store them to trees as this store has them."""
+"""Convert trees from the numbering and storage of other libraries to those of our store."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,19 +15,19 @@ DEPTH_MAX = 1000
 """The most levels of a tree."""
 
 IDS_MAX = (1 << 31) - 2
-"""The most labels, features or nodes."""
+"""The most labels, features or nodes of an imported model."""
 
 Setting = bool | int | float | str | None
 
 
 class Imported(NamedTuple):
-    """What was read of a foreign model.
+    """A model that was read from the files of another library.
 
-    n_labels    the labels that the files know of
-    all_labels  whether those are all labels; else labels that no tree has may follow
-    n_features  the features that the files know of, without the bias
+    n_labels    the number of labels according to the files
+    all_labels  whether there are no others; if False, labels that are in no tree may follow
+    n_features  the number of features according to the files, without the bias
     norm        how the library scales a row before it predicts
-    settings    what the files say of the training
+    settings    settings of the training that the files contain
     """
 
     trees: list[Tree]
@@ -40,7 +40,7 @@ class Imported(NamedTuple):
 
 
 class Branches(NamedTuple):
-    """The shape of a tree, its n nodes numbered anyhow.
+    """The shape of a tree; its n nodes are numbered in any order.
 
     child_ptr  int64[n + 1]  ascending from 0
     child      int64[..]     the children of node i are child[child_ptr[i]:child_ptr[i + 1]]
@@ -55,8 +55,7 @@ class Branches(NamedTuple):
 
 
 class ForeignColumns(NamedTuple):
-    """Linear scorers as the columns of a sparse matrix (features x
-    scorers), and their constant terms.
+    """Linear scorers: the columns of a sparse matrix (features x scorers), and constant terms.
 
     indptr   int64[n + 1]
     indices  int64[..]     features, in any order within a column
@@ -73,19 +72,19 @@ class ForeignColumns(NamedTuple):
 def check_columns(
     file: ModelFile, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_rows: int
 ) -> None:
-    """Raise BadModel unless these are the arrays of a sparse matrix by columns, of
-    `n_rows` rows.
-    """
-    ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
-    file.expect(ascending, "offsets of columns that ascend from 0", "others")
-    same = int(indptr[-1]) == len(indices) == len(values)
-    file.expect(same, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}")
-    within = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
-    file.expect(within, f"row ids from 0 to {n_rows - 1}", "others")
+    """Raise BadModel unless the arrays are a sparse matrix by columns, of `n_rows` rows."""
+    is_ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
+    file.expect(is_ascending, "offsets of columns that ascend from 0", "others")
+    has_same_lengths = int(indptr[-1]) == len(indices) == len(values)
+    file.expect(
+        has_same_lengths, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}"
+    )
+    is_in_range = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
+    file.expect(is_in_range, f"row ids from 0 to {n_rows - 1}", "others")
 
 
 def finite_weights(file: ModelFile, values: NDArray[Any]) -> F32:
-    """Return weights as float32; raise BadModel for one that is not finite there."""
+    """Return weights as float32; raise BadModel if one is not finite in that type."""
     with np.errstate(over="ignore", invalid="ignore"):
         weights = values.astype(np.float32)
     file.expect(bool(np.isfinite(weights).all()), "weights that are finite in 32 bits", "others")
@@ -99,23 +98,26 @@ def split_bias(
     bias: float,
     factor: float = 1.0,
 ) -> ForeignColumns:
-    """Return the scorers in a checked matrix by columns; its row n_features, if any, is the bias's.
+    """Split a matrix by columns into weights and constant terms.
 
-    matrix  (indptr, indices, values)
-    bias    the value of the bias feature, by which the library multiplies that row
-    factor  by which all margins are multiplied
+    matrix      (indptr, indices, values), checked by `check_columns`
+    n_features  the row of the bias feature, if the matrix has one
+    bias        the value of the bias feature, by which the library multiplies that row
+    factor      the factor by which all margins are multiplied
+
+    Raises BadModel for a weight or a constant term that is not finite in 32 bits.
     """
     indptr, indices, values = matrix
-    column = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    column_ids = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     is_bias = indices == n_features
     constant = np.zeros(len(indptr) - 1)
-    kept = offsets(~is_bias)
+    weight_offsets = offsets(~is_bias)
     with np.errstate(over="ignore", invalid="ignore"):
-        np.add.at(constant, column[is_bias], values[is_bias].astype(np.float64) * bias)
+        np.add.at(constant, column_ids[is_bias], values[is_bias].astype(np.float64) * bias)
         weights = values[~is_bias].astype(np.float64) * factor
         constant = constant * factor
     return ForeignColumns(
-        kept[indptr],
+        weight_offsets[indptr],
         indices[~is_bias].astype(np.int64),
         finite_weights(file, weights),
         finite_weights(file, constant),
@@ -123,33 +125,33 @@ def split_bias(
 
 
 def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Chunk]) -> Tree:
-    """Return the tree with these branches, its nodes numbered
-    breadth-first, those above no label left out.
+    """Return the tree with its nodes numbered breadth-first; nodes above no label are left out.
 
-    chunk_of  called with an inner node and those of its children that are kept, both as `branches`
-              numbers them: returns the children's scorers
+    chunk_of  a function that is called with an inner node and with its children that are in the
+              tree, numbered as in `branches`, and returns the scorers of these children
+
     Raises BadModel for a node that is missing or reached twice, a label that two leaves or an inner
-    node have, a tree without labels, or of more than DEPTH_MAX levels. Cost: O(nodes), and the
-    chunks'.
+    node have, a tree without labels, or one of more than DEPTH_MAX levels. Cost: O(nodes), and that
+    of the chunks.
     """
     order, parent = _breadth_first(file, branches)
     n_nodes = len(branches.label)
-    keep = branches.label >= 0
+    is_needed = branches.label >= 0
     for nodes in reversed(order[1:]):
-        above = parent[nodes[keep[nodes]]]
+        parents = parent[nodes[is_needed[nodes]]]
         file.expect(
-            not bool((branches.label[above] >= 0).any()), "labels at leaves only", "an inner one"
+            not bool((branches.label[parents] >= 0).any()), "labels at leaves only", "an inner one"
         )
-        keep[above] = True
-    root_is_inner = len(order) > 1 and bool(keep[branches.root])
+        is_needed[parents] = True
+    root_is_inner = len(order) > 1 and bool(is_needed[branches.root])
     file.expect(root_is_inner, "a tree of at least one label below its root", "none")
-    nodes = np.concatenate([level[keep[level]] for level in order])
+    nodes = np.concatenate([level[is_needed[level]] for level in order])
     n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
     child_ptr = 1 + offsets(n_children)
     labels = branches.label[nodes]
-    used = labels[labels >= 0]
-    file.expect(len(np.unique(used)) == len(used), "at most one leaf a label", "more")
-    file.expect(int(used.max()) < IDS_MAX, f"labels below {IDS_MAX}", int(used.max()))
+    leaf_labels = labels[labels >= 0]
+    file.expect(len(np.unique(leaf_labels)) == len(leaf_labels), "at most one leaf a label", "more")
+    file.expect(int(leaf_labels.max()) < IDS_MAX, f"labels below {IDS_MAX}", int(leaf_labels.max()))
     chunks: list[Chunk | None] = [None] * len(nodes)
     for i in np.flatnonzero(n_children).tolist():
         chunks[i] = chunk_of(int(nodes[i]), nodes[child_ptr[i] : child_ptr[i + 1]])
@@ -157,13 +159,16 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, I64], Ch
 
 
 def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]:
-    """Return the nodes level by level from the root, and the parent of each that is reached."""
+    """Return the nodes of each level from the root, and the parent of each node.
+
+    The parent is -1 for the root and for nodes that are not reached. Raises BadModel.
+    """
     child_ptr, child, label, root = branches
     n_nodes = len(label)
     file.expect(0 < n_nodes < IDS_MAX, f"1 to {IDS_MAX} nodes", n_nodes)
     file.expect(0 <= root < n_nodes, f"a root below {n_nodes}", root)
-    within = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
-    file.expect(within, f"children below {n_nodes}", "others")
+    is_in_range = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
+    file.expect(is_in_range, f"children below {n_nodes}", "others")
     parent = np.full(n_nodes, -1)
     reached = np.zeros(n_nodes, np.bool_)
     level = np.array([root])
@@ -177,37 +182,41 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[I64], I64]
         reached[level] = True
         order.append(level)
         counts = child_ptr[level + 1] - child_ptr[level]
-        below = child[ranges(child_ptr[level], counts)]
-        parent[below] = np.repeat(level, counts)
-        level = below
+        children = child[ranges(child_ptr[level], counts)]
+        parent[children] = np.repeat(level, counts)
+        level = children
     return order, parent
 
 
-def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: I64) -> Chunk:
-    """Return the chunk whose children's scorers are the columns `which`, in that order.
+def chunk_of_columns(file: ModelFile, columns: ForeignColumns, column_ids: I64) -> Chunk:
+    """Return the chunk of the children whose scorers are the columns `column_ids`, in that order.
 
-    Weights of zero are left out. Raises BadModel for a feature that stands twice in a column.
+    Weights of zero are left out. Raises BadModel for a feature that is in a column twice.
     """
-    lengths = columns.indptr[which + 1] - columns.indptr[which]
-    places = ranges(columns.indptr[which], lengths)
-    child = np.repeat(np.arange(len(which), dtype=np.int32), lengths)
+    lengths = columns.indptr[column_ids + 1] - columns.indptr[column_ids]
+    places = ranges(columns.indptr[column_ids], lengths)
+    child = np.repeat(np.arange(len(column_ids), dtype=np.int32), lengths)
     features = columns.indices[places]
     weights = columns.weights[places]
-    used = weights != 0
-    features = features[used]
-    weights = weights[used]
-    child = child[used]
+    is_nonzero = weights != 0
+    features = features[is_nonzero]
+    weights = weights[is_nonzero]
+    child = child[is_nonzero]
     order = np.argsort(features, kind="stable")
     features = features[order]
     weights = weights[order]
     child = child[order]
-    twice = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
-    file.expect(not bool(twice.any()), "a feature once in a column", "one twice")
-    return Chunk.of(features, child, weights, columns.bias[which])
+    is_repeated = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
+    file.expect(not bool(is_repeated.any()), "a feature once in a column", "one twice")
+    return Chunk.of(features, child, weights, columns.bias[column_ids])
 
 
 class Nested:
-    """The nodes of a nested tree, numbered as they are added: the root first."""
+    """The nodes of a tree that is read recursively, numbered in the order of `new`: root first.
+
+    children  the children of each node
+    labels    the label of each node, -1 if it is no leaf
+    """
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
@@ -215,7 +224,7 @@ class Nested:
         self.labels: list[int] = []
 
     def new(self, label: int) -> int:
-        """Add a node, of label -1 where it is no leaf; return its number."""
+        """Add a node with a label, -1 if it is no leaf; return its number."""
         self.children.append([])
         self.labels.append(label)
         return len(self.labels) - 1

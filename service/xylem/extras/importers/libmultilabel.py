@@ -1,8 +1,8 @@
-"""libmultilabel: the pickle that linear.utils.save_pipeline writes of a
-tree model or an ensemble of them.
+"""Import models of libmultilabel: the pickle that linear.utils.save_pipeline writes.
 
-Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The pickle is read as
-data by `xylem.extras.importers.pickled`: no name in it is ever imported.
+It has a tree model or an ensemble of tree models. Source: files of libmultilabel 0.10, and its
+libmultilabel/linear/tree.py. The pickle is read as data by `xylem.extras.importers.pickled`: no
+name in it is ever imported.
 """
 
 import re
@@ -23,7 +23,7 @@ from xylem.extras.importers.foreign import (
     plant,
     split_bias,
 )
-from xylem.extras.importers.pickled import Noted, read_pickle, shown
+from xylem.extras.importers.pickled import Stub, describe, read_pickle
 from xylem_store import I64, Tree
 
 # libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`
@@ -38,8 +38,8 @@ _DTYPES = {"i4": "<i4", "i8": "<i8", "f4": "<f4", "f8": "<f8"}
 def read_libmultilabel(files: ModelFiles) -> Imported:
     """Return the model in a pickle of libmultilabel. Raises BadModel.
 
-    Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its
-    features of texts are not imported: rows are ids and values, as its vectorizer gives them.
+    Rows are not scaled; libmultilabel averages the probabilities of an ensemble's trees. Its
+    vectorizer is not imported: rows are the feature ids and values that the vectorizer returns.
     """
     file = files.read("linear_pipeline.pickle" if files.path.is_dir() else "")
     pipeline = read_pickle(file)
@@ -47,24 +47,25 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
     file.expect(is_pipeline, "a dict of preprocessor and model", type(pipeline).__name__)
     model = pipeline["model"]
     models = [model]
-    if type(model) is Noted and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
+    if type(model) is Stub and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
         models = _state(file, model, model.name, ("tree_models",))["tree_models"]
         fits = type(models) is list and 0 < len(models) <= TREES_MAX
         file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
-    found = []
+    tree_facts = []
     n_bytes = 0
     for item in models:
         tree_model = _state(
             file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr")
         )
-        columns, n_known = _read_weights(file, tree_model["flat_model"])
+        columns, n_tree_features = _read_weights(file, tree_model["flat_model"])
         n_bytes += columns.weights.nbytes + columns.bias.nbytes
-        # no library writes trees that share their arrays: a small file could hold any number
+        # libmultilabel never writes trees that share arrays; with shared ones, a small file could
+        # have any number of trees, and fill the memory
         file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
-        found.append(_read_tree(file, tree_model, columns, n_known))
-    trees, n_features, n_labels = zip(*found, strict=True)
-    alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
-    file.expect(alike, "trees of the same features and labels", "others")
+        tree_facts.append(_read_tree(file, tree_model, columns, n_tree_features))
+    trees, n_features, n_labels = zip(*tree_facts, strict=True)
+    are_alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
+    file.expect(are_alike, "trees of the same features and labels", "others")
     settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
     return Imported(
         trees=list(trees),
@@ -78,9 +79,12 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
 
 
 def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the attributes of an instance of a class; all of `keys` are among them."""
-    fits = type(item) is Noted and item.made and item.name == name and type(item.state) is dict
-    file.expect(fits, f"an instance of {name}", shown(item))
+    """Return the attributes of an instance of the class `name`.
+
+    Raises BadModel for another object, and for an instance without one of the attributes `keys`.
+    """
+    fits = type(item) is Stub and item.is_call and item.name == name and type(item.state) is dict
+    file.expect(fits, f"an instance of {name}", describe(item))
     missing = [key for key in keys if key not in item.state]
     file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
     state: dict[str, Any] = item.state
@@ -90,11 +94,19 @@ def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) ->
 def _read_tree(
     file: ModelFile, model: dict[str, Any], columns: ForeignColumns, n_features: int
 ) -> tuple[Tree, int, int]:
-    """Return the tree of these scorers, its number of features and its number of labels."""
+    """Return the tree of a model, its number of features and its number of labels.
+
+    model    the attributes of the tree model
+    columns  the scorers of its nodes
+
+    Raises BadModel.
+    """
     starts = _array(file, model["node_ptr"], "i").astype(np.int64)
-    ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
+    is_ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
     n_columns = len(columns.bias)
-    file.expect(ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others")
+    file.expect(
+        is_ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others"
+    )
     collector = _Collector(file, starts)
     n_labels = collector.add_all(model["root"])
     branches = collector.branches
@@ -102,13 +114,16 @@ def _read_tree(
     tree = plant(
         file, branches, lambda _, children: chunk_of_columns(file, columns, column[children])
     )
-    most = int(branches.label.max())
-    file.expect(most < n_labels, f"labels below {n_labels}", most)
+    label_max = int(branches.label.max())
+    file.expect(label_max < n_labels, f"labels below {n_labels}", label_max)
     return tree, n_features, n_labels
 
 
 class _Collector(Nested):
-    """Numbers nodes and labels, each before what is below it, with the column of its scorer."""
+    """Number the nodes and labels of a tree, each before its descendants.
+
+    columns  for each node, the column of its scorer; -1 for the root
+    """
 
     def __init__(self, file: ModelFile, starts: I64) -> None:
         super().__init__(file)
@@ -117,39 +132,44 @@ class _Collector(Nested):
         self._seen: set[int] = set()
 
     def add_all(self, root: Any) -> int:
-        """Add the root and all below it; return the root's number of labels."""
-        waiting = [(root, self.new(-1))]
+        """Add the root and all its descendants; return the number of labels of the tree."""
+        unvisited = [(root, self.new(-1))]
         n_labels = len(self._labels_of(root))
-        while waiting:
-            item, node = waiting.pop()
+        while unvisited:
+            item, node = unvisited.pop()
             self.file.expect(
                 id(item) not in self._seen, "every node below one node", "one below two"
             )
             self._seen.add(id(item))
-            waiting += self._add_below(item, node)
+            unvisited += self._add_below(item, node)
         return n_labels
 
     def _add_below(self, item: Any, node: int) -> list[tuple[Any, int]]:
-        """Add the labels, or the nodes, right below a node; return those nodes."""
+        """Add the children of a node: labels or inner nodes.
+
+        Returns (inner node in the pickle, its number) for each inner node.
+        """
         state = self._node(item)
         index = state["index"]
         children = state["children"]
-        known = type(index) is int and 0 <= index < len(self._starts) - 1
-        self.file.expect(known and type(children) is list, "an index and children", shown(index))
+        is_valid_index = type(index) is int and 0 <= index < len(self._starts) - 1
+        self.file.expect(
+            is_valid_index and type(children) is list, "an index and children", describe(index)
+        )
         first = int(self._starts[index])
         last = int(self._starts[index + 1])
         labels = [-1] * len(children) if children else self._labels_of(item).tolist()
         self.file.expect(
             len(labels) == last - first, f"{len(labels)} columns of a node", last - first
         )
-        self.children[node] = below = [self.new(label) for label in labels]
+        self.children[node] = child_nodes = [self.new(label) for label in labels]
         self.columns += range(first, last)
-        return list(zip(children, below, strict=True)) if children else []
+        return list(zip(children, child_nodes, strict=True)) if children else []
 
     def _labels_of(self, item: Any) -> NDArray[Any]:
         labels = _array(self.file, self._node(item)["label_map"], "i")
-        within = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
-        self.file.expect(within, f"labels from 0 to {IDS_MAX}", "others")
+        is_in_range = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
+        self.file.expect(is_in_range, f"labels from 0 to {IDS_MAX}", "others")
         return labels
 
     def _node(self, item: Any) -> dict[str, Any]:
@@ -157,16 +177,25 @@ class _Collector(Nested):
 
 
 def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
-    """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
-    flat = _state(file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds"))
-    bias = flat["bias"]
-    moderate = type(bias) in (int, float) and abs(bias) <= BIAS_MAX
-    file.expect(moderate, f"a bias from {-BIAS_MAX} to {BIAS_MAX}", shown(bias))
-    thresholds = flat["thresholds"]
-    file.expect(type(thresholds) is int and thresholds == 0, "thresholds of 0", shown(thresholds))
-    weights = flat["weights"]
-    named = type(weights) is Noted and re.fullmatch(r"scipy\.sparse\..*\.csc_matrix", weights.name)
-    name = weights.name if named else "scipy.sparse.csc_matrix"
+    """Return the scorers of all nodes and the number of features; margins are times SLOPE.
+
+    Raises BadModel.
+    """
+    flat_model = _state(
+        file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds")
+    )
+    bias = flat_model["bias"]
+    is_bias = type(bias) in (int, float) and abs(bias) <= BIAS_MAX
+    file.expect(is_bias, f"a bias from {-BIAS_MAX} to {BIAS_MAX}", describe(bias))
+    thresholds = flat_model["thresholds"]
+    file.expect(
+        type(thresholds) is int and thresholds == 0, "thresholds of 0", describe(thresholds)
+    )
+    weights = flat_model["weights"]
+    is_matrix = type(weights) is Stub and re.fullmatch(
+        r"scipy\.sparse\..*\.csc_matrix", weights.name
+    )
+    name = weights.name if is_matrix else "scipy.sparse.csc_matrix"
     matrix = _state(file, weights, name, ("_shape", "indptr", "indices", "data"))
     shape = matrix["_shape"]
     fits = type(shape) is tuple and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
@@ -185,24 +214,31 @@ def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
 
 
 def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
-    """Return an array in one dimension, of integers or floats, as numpy pickles it by
-    protocol 5.
+    """Return an array in one dimension that numpy pickled with protocol 5.
+
+    kind  "i" for integers, "f" for floats
+
+    Raises BadModel.
     """
-    made = type(item) is Noted and item.made and item.name.endswith(".numeric._frombuffer")
+    is_array = type(item) is Stub and item.is_call and item.name.endswith(".numeric._frombuffer")
     file.expect(
-        made and type(item.args) is tuple and len(item.args) == 4, "an array of numpy", shown(item)
+        is_array and type(item.args) is tuple and len(item.args) == 4,
+        "an array of numpy",
+        describe(item),
     )
     data, dtype, shape, order = item.args
-    typed = type(dtype) is Noted and dtype.made and dtype.name == "numpy.dtype"
+    is_dtype = type(dtype) is Stub and dtype.is_call and dtype.name == "numpy.dtype"
     file.expect(
-        typed and type(dtype.args) is tuple and len(dtype.args) > 0, "a type of numpy", shown(dtype)
+        is_dtype and type(dtype.args) is tuple and len(dtype.args) > 0,
+        "a type of numpy",
+        describe(dtype),
     )
     code = dtype.args[0]
     state = dtype.state
-    little = type(state) is tuple and len(state) > 1 and state[1] == "<"
-    known = type(code) is str and code in _DTYPES and code[0] == kind and little
-    file.expect(known, f"numbers of type {kind}4 or {kind}8, little-endian", shown(code))
-    whole = type(data) in (bytes, bytearray) and len(data) % int(code[1]) == 0
-    fits = whole and order in ("C", "F") and shape == (len(data) // int(code[1]),)
+    is_little_endian = type(state) is tuple and len(state) > 1 and state[1] == "<"
+    is_known_type = type(code) is str and code in _DTYPES and code[0] == kind and is_little_endian
+    file.expect(is_known_type, f"numbers of type {kind}4 or {kind}8, little-endian", describe(code))
+    is_divisible = type(data) in (bytes, bytearray) and len(data) % int(code[1]) == 0
+    fits = is_divisible and order in ("C", "F") and shape == (len(data) // int(code[1]),)
     file.expect(fits, "an array in one dimension", "another")
     return np.frombuffer(data, _DTYPES[code])

@@ -1,14 +1,16 @@
-"""napkinXC: the directory that PLT writes: args.bin, tree.bin and
-weights.bin, little-endian and unaligned.
+"""Import models of napkinXC: the directory that its PLT writes.
+
+The files are little-endian and unaligned:
 
 args.bin     version (text), bias f32, norm u8, hash i32, features threshold f32, model type i32,
              its name (text), ensemble i32; a text is its length u64 and its bytes
-tree.bin     labels i32, nodes i32, (number, label or -1) i32 a node, root i32, the parent or -1 i32
-             a node
-weights.bin  nodes i32, and for each: classes i32, first class i32, loss i32; with two classes also
-             (size, non-zeros) u64 twice, sparse u8, f32[size] or (index i32, weight f32) a
-             non-zero, gradients u8
-Index 1 is the bias's; feature f has index f + 2. Source: files of napkinxc 0.7.2, and its
+tree.bin     number of labels i32, number of nodes i32, for each node (number, label or -1) i32,
+             root i32, for each node its parent or -1 i32
+weights.bin  number of nodes i32, and for each node: number of classes i32, first class i32, loss
+             i32; with two classes also (size, number of non-zeros) u64 twice, sparse u8, f32[size]
+             or for each non-zero (index i32, weight f32), gradients u8
+
+Index 1 is that of the bias; feature f has index f + 2. Source: files of napkinxc 0.7.2, and its
 src/base.cpp, src/vector.cpp, src/args.cpp and src/models/label_tree.cpp.
 """
 
@@ -36,11 +38,11 @@ from xylem_store import F32, I64, Link
 
 VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
 LINKS: tuple[Link, ...] = ("logistic", "hinge2")
-"""By the number of the loss; napkinXC has further ones, of which it predicts no
-probability alike.
+"""The link of each loss, by its number in the files; the other losses of napkinXC are refused,
+because it computes their probabilities in another way.
 """
 
-CONSTANT = 10.0  # the margin, up or down, of a node whose training rows were all of one class
+CONSTANT = 10.0  # the margin, or minus it, of a node whose training rows were all of one class
 _BIAS_INDEX = 1
 _FIRST_INDEX = 2
 _PAIR = np.dtype([("index", "<i4"), ("weight", "<f4")])
@@ -49,10 +51,10 @@ _PAIR = np.dtype([("index", "<i4"), ("weight", "<f4")])
 def read_napkinxc(files: ModelFiles) -> Imported:
     """Return the probabilistic label tree in a directory of napkinXC. Raises BadModel.
 
-    napkinXC multiplies by the root's own probability: it is the scorer of a node above the root
-    here, left out where it is the constant that it is when every training row has a label
-    (0.99995). Labels without any training row may be in no tree: the files do not say how many
-    labels there are.
+    napkinXC multiplies by the probability of the root too. Here the root's scorer becomes that of
+    the only child of a new root. The new root is left out if the root's probability is constant
+    (0.99995), as it is when every training row has a label. Labels without any training row may be
+    in no tree: the files do not say how many labels there are.
     """
     version, bias, has_norm = _read_settings(files.read("args.bin"))
     tree_file = files.read("tree.bin")
@@ -82,49 +84,59 @@ def read_napkinxc(files: ModelFiles) -> Imported:
 
 
 class _Reader:
-    """Takes values from the front of a file to its back."""
+    """A reader of values from the front of a file to its end; `offset` is where the next begins.
+
+    Each method raises BadModel where the file ends too early.
+    """
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
-        self.at = 0
+        self.offset = 0
 
     def take(self, form: str) -> tuple[int | float, ...]:
-        """Return values of a struct format."""
+        """Return the next values, of a format of `struct`."""
         self._check_left(struct.calcsize(form))
-        found = struct.unpack_from(form, self.file.data, self.at)
-        self.at += struct.calcsize(form)
-        return found
+        values = struct.unpack_from(form, self.file.data, self.offset)
+        self.offset += struct.calcsize(form)
+        return values
 
-    def integer(self, low: int, high: int, what: str) -> int:
-        """Return an int32, checked."""
-        (found,) = self.take("<i")
-        self.file.expect(low <= found <= high, f"{what} from {low} to {high}", found)
-        return int(found)
+    def integer(self, low: int, high: int, quantity: str) -> int:
+        """Return the next int32; raise BadModel unless it is from `low` to `high`.
+
+        quantity  what the number is, for the error
+        """
+        (value,) = self.take("<i")
+        self.file.expect(low <= value <= high, f"{quantity} from {low} to {high}", value)
+        return int(value)
 
     def text(self) -> str:
-        """Return a text; bytes that are not ASCII become others."""
+        """Return the next text; bytes that are not ASCII become U+FFFD."""
         (size,) = self.take("<Q")
         return self.array("u1", int(size)).tobytes().decode("ascii", "replace")
 
     def array(self, dtype: np.dtype[Any] | str, count: int) -> NDArray[Any]:
-        """Return an array, a view of the file's bytes."""
+        """Return the next array, a view of the file's bytes."""
         self._check_left(count * np.dtype(dtype).itemsize)
-        found = np.frombuffer(self.file.data, dtype, count, self.at)
-        self.at += found.nbytes
-        return found
+        values = np.frombuffer(self.file.data, dtype, count, self.offset)
+        self.offset += values.nbytes
+        return values
 
     def done(self) -> None:
-        """Raise BadModel when bytes are left."""
-        left = len(self.file.data) - self.at
-        self.file.expect(left == 0, f"the end at byte {self.at}", f"{left} more bytes")
+        """Raise BadModel if bytes are left."""
+        n_bytes_left = len(self.file.data) - self.offset
+        self.file.expect(
+            n_bytes_left == 0, f"the end at byte {self.offset}", f"{n_bytes_left} more bytes"
+        )
 
     def _check_left(self, n_bytes: int) -> None:
-        left = len(self.file.data) - self.at
-        self.file.expect(n_bytes <= left, f"{n_bytes} bytes behind byte {self.at}", left)
+        n_bytes_left = len(self.file.data) - self.offset
+        self.file.expect(
+            n_bytes <= n_bytes_left, f"{n_bytes} bytes behind byte {self.offset}", n_bytes_left
+        )
 
 
 def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
-    """Return the version, the bias, and whether rows are scaled to length 1."""
+    """Return the version, the bias, and whether rows are scaled to length 1. Raises BadModel."""
     reader = _Reader(file)
     version = reader.text()
     file.expect(
@@ -145,6 +157,7 @@ def _read_settings(file: ModelFile) -> tuple[str, float, bool]:
 
 
 def _read_tree(file: ModelFile) -> Branches:
+    """Return the shape of the tree. Raises BadModel."""
     reader = _Reader(file)
     n_labels = reader.integer(1, IDS_MAX, "labels")
     n_nodes = reader.integer(1, IDS_MAX, "nodes")
@@ -158,16 +171,19 @@ def _read_tree(file: ModelFile) -> Branches:
     file.expect(labels.min() >= -1, "labels from 0, or -1", int(labels.min()))
     n_leaves = int(np.count_nonzero(labels >= 0))
     file.expect(n_leaves == n_labels, f"{n_labels} labels", n_leaves)
-    rooted = parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1
-    file.expect(rooted and parent.max() < n_nodes, "a parent for each node but the root", "others")
+    has_one_root = parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1
+    file.expect(
+        has_one_root and parent.max() < n_nodes, "a parent for each node but the root", "others"
+    )
     child_ptr = offsets(np.bincount(parent[parent >= 0], minlength=n_nodes))
     child = np.argsort(parent, kind="stable")[1:]
     return Branches(child_ptr, child, labels, root)
 
 
 def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignColumns, Link, int]:
-    """Return the scorers of all nodes, the bias's weights times the
-    bias; their link and least features.
+    """Return the scorers of all nodes, their link, and the least number of features that they need.
+
+    The constant terms are the weights of the bias feature times `bias`. Raises BadModel.
     """
     reader = _Reader(file)
     n_scorers = reader.integer(0, IDS_MAX, "nodes")
@@ -187,8 +203,8 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignCo
             constant[node] = CONSTANT if first_class else -CONSTANT
         else:
             losses.add(loss)
-            index, weight, n_known = _read_vector(reader)
-            n_features = max(n_features, n_known)
+            index, weight, n_vector_features = _read_vector(reader)
+            n_features = max(n_features, n_vector_features)
             weight = weight if first_class else -weight
         indices.append(index)
         weights.append(weight)
@@ -206,27 +222,30 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> tuple[ForeignCo
 
 
 def _read_vector(reader: _Reader) -> tuple[I64, F32, int]:
-    """Return indices and weights that are not zero, and the least
-    number of features that they are of.
+    """Return the indices and weights that are not zero, and the least number of features.
+
+    Raises BadModel.
     """
     file = reader.file
-    size, n_used, again, n_used_again = (int(value) for value in reader.take("<QQQQ"))
-    file.expect((size, n_used) == (again, n_used_again), "sizes that are the same twice", "others")
+    size, n_nonzero, size_copy, n_nonzero_copy = (int(value) for value in reader.take("<QQQQ"))
+    file.expect(
+        (size, n_nonzero) == (size_copy, n_nonzero_copy), "sizes that are the same twice", "others"
+    )
     file.expect(size < IDS_MAX, f"a size below {IDS_MAX}", size)
     (is_sparse,) = reader.take("<B")
     file.expect(is_sparse in (0, 1), "sparse or dense weights", is_sparse)
     if is_sparse:
-        pairs = reader.array(_PAIR, n_used)
+        pairs = reader.array(_PAIR, n_nonzero)
         index = pairs["index"].astype(np.int64)
         weight = pairs["weight"].astype(np.float32)
-        within = n_used == 0 or (index.min() >= _BIAS_INDEX and index.max() < size)
-        file.expect(within, f"indices from {_BIAS_INDEX} to {size - 1}", "others")
+        is_in_range = n_nonzero == 0 or (index.min() >= _BIAS_INDEX and index.max() < size)
+        file.expect(is_in_range, f"indices from {_BIAS_INDEX} to {size - 1}", "others")
         n_features = size - _FIRST_INDEX
     else:
         dense = reader.array("<f4", size)
         index = np.flatnonzero(dense).astype(np.int64)
         weight = dense[index].astype(np.float32)
-        # a dense vector is one longer than its features need
+        # napkinXC makes a dense vector one longer than needed: a last weight of zero is no feature
         n_features = size - _FIRST_INDEX - (len(index) == 0 or index[-1] < size - 1)
     (has_gradients,) = reader.take("<B")
     file.expect(has_gradients == 0, "no gradients, which online training saves", has_gradients)

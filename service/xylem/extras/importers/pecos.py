@@ -1,9 +1,9 @@
-"""libpecos: the folder that XLinearModel.save writes.
+"""Import models of libpecos: the folder that XLinearModel.save writes.
 
-param.json, and in ranker/ param.json and one folder a level, 0.model being the root's: param.json,
-W.npz (features x nodes of the level) and C.npz (nodes of the level x nodes of the level above),
-sparse by columns. The last row of W is the bias's when `bias` is positive. Source:
-pecos/xmc/base.py and xlinear/model.py.
+It has param.json and ranker/. In ranker/ there are param.json and one folder for each level, from
+0.model for the children of the root. A level has param.json, W.npz (features x nodes of the level)
+and C.npz (nodes of the level x nodes of the level above), both sparse by columns. The last row of W
+is that of the bias if `bias` is positive. Source: pecos/xmc/base.py and xlinear/model.py.
 """
 
 import io
@@ -29,20 +29,24 @@ from xylem.extras.importers.foreign import (
 from xylem_store import I64, Chunk, Link
 
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
-"""The post-processors whose scores multiply along the path, and the links that they are."""
+"""The link of each post-processor whose scores are multiplied along the path."""
 
-LEVELS_MAX = 64
+LEVELS_MAX = 64  # the most levels of a tree
 
 
 class _Level(NamedTuple):
-    """One level: the scorers of its nodes, the node above each of
-    them, and how margins become scores.
+    """One level of the tree.
+
+    columns         the scorers of its nodes
+    parent          int64[nodes], the node of the level above that each node belongs to
+    n_parents       the number of nodes of the level above
+    post_processor  how margins become scores, a key of LINKS
     """
 
     file: ModelFile
     columns: ForeignColumns
-    above: I64
-    n_above: int
+    parent: I64
+    n_parents: int
     n_features: int
     post_processor: str
     bias: float
@@ -51,26 +55,31 @@ class _Level(NamedTuple):
 def read_pecos(files: ModelFiles) -> Imported:
     """Return the model in a folder of libpecos. Raises BadModel.
 
-    Rows are taken as they are: libpecos normalises none. Labels are the nodes of the last level.
+    Rows are not scaled, as in libpecos. Labels are the nodes of the last level.
     """
     kind = "pecos.xmc.xlinear.model###XLinearModel"
     files.read_settings("param.json").inner("__meta__").choice("class_fullname", (kind,))
-    top = files.read_settings("ranker/param.json")
-    top.choice("model", ("HierarchicalMLModel",))
-    depth = top.integer("depth", 1, LEVELS_MAX)
+    ranker = files.read_settings("ranker/param.json")
+    ranker.choice("model", ("HierarchicalMLModel",))
+    depth = ranker.integer("depth", 1, LEVELS_MAX)
     levels = [_read_level(files, f"ranker/{i}.model") for i in range(depth)]
     first = levels[0]
     last = levels[-1]
-    above = 1
+    n_parents = 1
     for i, level in enumerate(levels):
-        where = f"ranker/{i}.model"
-        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
-        alike = (level.n_features, level.post_processor) == (first.n_features, first.post_processor)
+        folder = f"ranker/{i}.model"
+        ranker.file.expect(
+            level.n_parents == n_parents, f"{folder} below {n_parents} nodes", level.n_parents
+        )
+        is_alike = (level.n_features, level.post_processor) == (
+            first.n_features,
+            first.post_processor,
+        )
         fault = "one number of features and one post_processor for all levels"
-        top.file.expect(alike, fault, f"another in {where}")
-        above = len(level.above)
-    n_labels = len(last.above)
-    starts = np.cumsum([1] + [len(level.above) for level in levels])
+        ranker.file.expect(is_alike, fault, f"another in {folder}")
+        n_parents = len(level.parent)
+    n_labels = len(last.parent)
+    starts = np.cumsum([1] + [len(level.parent) for level in levels])
     labels = np.full(starts[-1], -1)
     labels[starts[-2] :] = np.arange(n_labels)
 
@@ -79,7 +88,7 @@ def read_pecos(files: ModelFiles) -> Imported:
         return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
 
     parent = np.concatenate(
-        [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
+        [level.parent + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
     )
     child_ptr = offsets(np.bincount(parent, minlength=starts[-1]))
     branches = Branches(child_ptr, np.argsort(parent, kind="stable") + 1, labels, 0)
@@ -101,30 +110,33 @@ def read_pecos(files: ModelFiles) -> Imported:
 
 
 def _read_level(files: ModelFiles, folder: str) -> _Level:
+    """Read the files of one level. Raises BadModel."""
     settings = files.read_settings(f"{folder}/param.json")
     settings.choice("model", ("MLModel",))
-    compiled = settings.fields.get("is_mmap") is True
-    settings.file.expect(not compiled, "the folder that it was compiled from", "is_mmap true")
+    is_compiled = settings.fields.get("is_mmap") is True
+    settings.file.expect(not is_compiled, "the folder that it was compiled from", "is_mmap true")
     post_processor = settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))
     bias = settings.number("bias")
     n_nodes = settings.integer("nr_labels", 1, IDS_MAX)
-    n_above = settings.integer("nr_codes", 1, IDS_MAX)
+    n_parents = settings.integer("nr_codes", 1, IDS_MAX)
     n_features = settings.integer("nr_features", 1, IDS_MAX)
     weights_file, weights = _read_matrix(files, f"{folder}/W.npz", n_features + (bias > 0), n_nodes)
-    tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_above)
-    above = np.full(n_nodes, -1)
-    above[tree.indices] = np.repeat(np.arange(n_above), np.diff(tree.indptr))
-    one_each = len(tree.indices) == n_nodes and bool((above >= 0).all())
-    tree_file.expect(one_each, f"each of {n_nodes} nodes below one node", "none or more for some")
+    tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_parents)
+    parent = np.full(n_nodes, -1)
+    parent[tree.indices] = np.repeat(np.arange(n_parents), np.diff(tree.indptr))
+    has_one_parent = len(tree.indices) == n_nodes and bool((parent >= 0).all())
+    tree_file.expect(
+        has_one_parent, f"each of {n_nodes} nodes below one node", "none or more for some"
+    )
     arrays = weights.indptr, weights.indices, weights.data
     columns = split_bias(weights_file, arrays, n_features, max(bias, 0.0))
-    return _Level(weights_file, columns, above, n_above, n_features, post_processor, bias)
+    return _Level(weights_file, columns, parent, n_parents, n_features, post_processor, bias)
 
 
 def _read_matrix(
     files: ModelFiles, name: str, n_rows: int, n_columns: int
 ) -> tuple[ModelFile, Any]:
-    """Read a sparse matrix by columns, of the shape that the settings say, its arrays checked."""
+    """Read a sparse matrix by columns; raise BadModel unless it is valid and of this shape."""
     file = files.read(name)
     matrix = _load(file)
     file.expect(matrix.format == "csc", "a matrix of format csc", matrix.format)
@@ -137,13 +149,18 @@ def _read_matrix(
 
 
 def _load(file: ModelFile) -> Any:
-    """Return the sparse matrix of scipy in a file, which may hold no more than the file's size."""
+    """Return the sparse matrix of scipy in a file, whose arrays must not be compressed.
+
+    Compressed arrays are refused, because a small file could fill the memory. Raises BadModel.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
             infos = archive.infolist()
-        stored = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
+        is_uncompressed = all(info.compress_type == zipfile.ZIP_STORED for info in infos)
         n_bytes = sum(info.file_size for info in infos)
-        file.expect(stored and n_bytes <= len(file.data), "arrays without compression", "others")
+        file.expect(
+            is_uncompressed and n_bytes <= len(file.data), "arrays without compression", "others"
+        )
         return load_npz(io.BytesIO(file.data))
     except (BadModel, MemoryError):
         raise

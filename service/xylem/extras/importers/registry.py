@@ -1,6 +1,6 @@
-"""The libraries whose models can be imported, and the way from their files to a published version.
+"""Import a model of another library and publish it as a version.
 
-A version of feature ids becomes one that takes texts: its rows are made as a vectorizer made them.
+A version that takes feature ids can become one that takes texts, with a vectorizer of scikit-learn.
 """
 
 from collections.abc import Callable
@@ -60,13 +60,13 @@ IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
     "napkinxc": read_napkinxc,
     "libmultilabel": read_libmultilabel,
 }
-"""By the library's name, what reads its models; raises BadModel."""
+"""The function that reads a library's models, by the library's name; it raises BadModel."""
 
 
-# a model may take so many times the bytes of its files in tables of its labels and features
+# the tables of a model's labels and features may take this many times the bytes of its files
 GROWTH_MAX = 64
-MODEL_BYTES_LEAST = 1 << 24  # ... or so many bytes, however small its files
-_LABEL_BYTES = 32  # what a label takes in the tables of a tree, at most
+MODEL_BYTES_LEAST = 1 << 24  # ... but always this many bytes, even if the files are smaller
+_LABEL_BYTES = 32  # the most bytes of a label in the tables of a tree
 
 
 def import_model(
@@ -80,77 +80,88 @@ def import_model(
 ) -> Manifest:
     """Publish the model that a library saved at `path` as a model's next version.
 
-    label_names  line i + 1 is the name of label i; without it labels are named by their ids
-    model        the model to add a version to; the base name of `path` when None
-    n_features   the features that rows have, where the files know of fewer: those that have a
-                 weight
+    system       the library, a key of IMPORTERS
+    label_names  a file whose line i + 1 is the name of label i; None: labels are named by their ids
+    model        the model that gets the version; None: the base name of `path`
+    n_features   the number of features of rows; None: that of the files, which may be less, as some
+                 libraries write only features that have a weight
     weights      the type that weights are stored in, one of WEIGHTS; they are rounded to it
-    Raises BadModel for files that are not such a model, BadData for label names that do not fit it,
-    BadParameter for another system, too few features, or weights that cannot be stored in that
-    type, StoreError when it cannot be published.
+
+    Raises BadModel for files that are not such a model, BadData for label names that do not fit the
+    model, BadParameter for another system, too few features, or weights that cannot be stored in
+    that type, StoreError if the version cannot be published.
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
-    stored = weight_type(weights)
+    stored_type = weight_type(weights)
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
     try:
-        found = IMPORTERS[system](files)
+        foreign_model = IMPORTERS[system](files)
     except (MemoryError, RecursionError) as error:
         raise BadModel(
             f"{path}: expected a model that fits the memory, found a larger one"
         ) from error
     if n_features is not None:
-        if not found.n_features <= n_features <= N_FEATURES_MAX:
-            fault = f"expected {found.n_features}, which {path} has, to {N_FEATURES_MAX}"
+        if not foreign_model.n_features <= n_features <= N_FEATURES_MAX:
+            fault = f"expected {foreign_model.n_features}, which {path} has, to {N_FEATURES_MAX}"
             raise BadParameter(f"--features: {fault}, found {n_features}")
-        found = found._replace(n_features=n_features)
-    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
+        foreign_model = foreign_model._replace(n_features=n_features)
+    n_chunks = sum(chunk is not None for tree in foreign_model.trees for chunk in tree.chunks)
     n_bytes = (
-        8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
+        8 * n_chunks * n_groups(foreign_model.n_features)
+        + _LABEL_BYTES * len(foreign_model.trees) * foreign_model.n_labels
     )
-    # each id costs what it counts to
+    # the tables have an entry for each id up to the largest: in a small file, one huge id would
+    # take all memory
     if n_bytes > max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes):
         raise BadModel(
             f"{path}: expected ids that fit {files.n_bytes} bytes of files, "
-            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
+            f"found {foreign_model.n_labels} labels and {foreign_model.n_features} features "
+            f"in {n_chunks} nodes"
         )
-    labels = _label_table(found, path, label_names)
+    labels = _label_table(foreign_model, path, label_names)
     draft = Draft(
         kind="label-tree",
-        link=found.link,
-        weights=stored,
-        n_features=found.n_features,
-        trainer=TrainerInfo(f"import-{system}", found.settings),
+        link=foreign_model.link,
+        weights=stored_type,
+        n_features=foreign_model.n_features,
+        trainer=TrainerInfo(f"import-{system}", foreign_model.settings),
         seed=0,
         data=DataInfo(path.resolve().name, 0, files.sha256),
         metrics={},
-        features=as_config(RawParameters(norm=found.norm)),
-        ensemble=store_as(build_ensemble(found.trees, labels.n_names, found.n_features), stored),
+        features=as_config(RawParameters(norm=foreign_model.norm)),
+        ensemble=store_as(
+            build_ensemble(foreign_model.trees, labels.n_names, foreign_model.n_features),
+            stored_type,
+        ),
         labels=labels,
     )
     return store.publish(name, draft)
 
 
-def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:
+def _label_table(foreign_model: Imported, path: Path, label_names: Path | None) -> NameTable:
+    """Return the names in a file, or the ids as names. Raises BadData for a wrong number."""
     if label_names is None:
-        return build_names(map(str, range(found.n_labels)))
+        return build_names(map(str, range(foreign_model.n_labels)))
     names = read_label_names(label_names)
-    if len(names) < found.n_labels or (found.all_labels and len(names) > found.n_labels):
-        least = "" if found.all_labels else "at least "
+    if len(names) < foreign_model.n_labels or (
+        foreign_model.all_labels and len(names) > foreign_model.n_labels
+    ):
+        least = "" if foreign_model.all_labels else "at least "
         raise BadData(
-            f"{label_names}: expected {least}{found.n_labels} names, one for each label of {path}, "
-            f"found {len(names)}"
+            f"{label_names}: expected {least}{foreign_model.n_labels} names, "
+            f"one for each label of {path}, found {len(names)}"
         )
     return build_names(names)
 
 
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
-    """Return a draft that answers texts as a version answers the rows that the vectorizer makes.
+    """Return a draft that predicts for texts, with a model that was trained on a vectorizer's rows.
 
-    Raises BadModel where the version does not take feature ids, or has more features than there are
-    terms.
+    Raises BadModel if the version does not take feature ids, or has more features than the
+    vectorizer has terms.
     """
     manifest, (file, sha256) = model.manifest, vectorizer.source
     place = manifest.shown
@@ -158,10 +169,12 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
         raise BadModel(
             f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
         )
-    trained = parameters_of(manifest.features)
-    featurizer = featurizer_of(vectorizer, trained.norm)
-    more = featurizer.n_features - manifest.n_features
-    if more < 0 or (more and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)):
+    trained_parameters = parameters_of(manifest.features)
+    featurizer = featurizer_of(vectorizer, trained_parameters.norm)
+    n_added = featurizer.n_features - manifest.n_features
+    if n_added < 0 or (
+        n_added and any(array.startswith(f"{EMBEDDING}/") for array in model.arrays)
+    ):
         raise BadModel(
             f"{file}: expected the vocabulary of the {manifest.n_features} features of "
             f"{place}, found "
@@ -174,19 +187,21 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
         draft,
         n_features=featurizer.n_features,
         features=featurizer.config(),
-        ensemble=widened(model.ensemble, featurizer.n_features) if more else model.ensemble,
+        ensemble=widen(model.ensemble, featurizer.n_features) if n_added else model.ensemble,
         extra={**draft.extra, **featurizer.arrays(), ORIGIN: json_array(ORIGIN, origin)},
     )
 
 
 def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer:
-    """Return what makes rows of texts as the vectorizer does, then
-    scales them as rows were in training.
+    """Return a featurizer that makes rows of texts as the vectorizer does.
+
+    trained_norm  how the library scaled these rows in training; "none": only the vectorizer's own
+                  norm is used
     """
     config = vectorizer.parameters.model_dump()
     norm = config["norm"] if trained_norm == "none" else trained_norm
     if vectorizer.stop_words:
-        # as the manifest calls them: the version has them
+        # the name of the list in the manifest; its words are stored in the version
         config["stop_words"] = "scikit-learn.txt"
     parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
     if isinstance(parameters, CharsParameters):
@@ -196,13 +211,11 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
     return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)
 
 
-def widened(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
-    """Return an ensemble whose rows may have features up to
-    n_features - 1: no node has a weight there.
-    """
+def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
+    """Return an ensemble for rows with n_features features; the new ones have no weights."""
     directory = ensemble.directory
-    more = n_groups(n_features) - directory.shape[1]
-    added: U32 = np.zeros((len(directory), more, 2), np.uint32)
-    # all of a chunk's blocks stand before them
-    added[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
-    return ensemble._replace(directory=np.concatenate([directory, added], axis=1))
+    n_added = n_groups(n_features) - directory.shape[1]
+    added_groups: U32 = np.zeros((len(directory), n_added, 2), np.uint32)
+    # a group starts at the block after those of the groups before it: here after all of the chunk's
+    added_groups[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
+    return ensemble._replace(directory=np.concatenate([directory, added_groups], axis=1))

@@ -1,8 +1,8 @@
-"""A vectorizer in a file of skops: a zip archive of schema.json, a
-tree of typed nodes, and .npy files.
+"""Read a vectorizer from a file of skops.
 
-skops itself imports the classes that a file names. Here nodes are read as data: those of the kinds
-and types in _NODES, and no other; no name is imported, nothing is called.
+The file is a zip archive of schema.json, a tree of typed nodes, and .npy files. skops itself
+imports the classes that a file names. Here nodes are read as data: only those of the kinds and
+types in _NODES; no name is imported, nothing is called.
 """
 
 import io
@@ -17,15 +17,15 @@ from xylem.base import BadModel, what_is
 from xylem.extras.importers.files import ModelFile
 
 MEMBER_BYTES_MAX = 1 << 30
-"""The largest file in an archive, unpacked."""
+"""The most bytes of a file in an archive, unpacked."""
 
 SCALAR_BYTES_MAX = 1 << 11
-"""The largest file of one number, unpacked: a header and the number."""
+"""The most bytes of a file with one number, unpacked: a header and the number."""
 
 MEMBERS_MAX = 1 << 24
-"""Files in an archive, at most: a vocabulary that was cut has one for each term."""
+"""The most files in an archive: a vocabulary cut by max_features has a file for each term."""
 
-PROTOCOLS = range(3)  # the versions of the format that are known: of skops 0.2 to 0.16
+PROTOCOLS = range(3)  # the versions of the format that are read: those of skops 0.2 to 0.16
 _SCHEMA = "schema.json"
 
 _VECTORIZERS = ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")
@@ -38,7 +38,8 @@ _NODES: dict[str, tuple[type, list[str]]] = {
     "NdArrayNode": (str, ["numpy.ndarray", "numpy.int32", "numpy.int64"]),
     "ObjectNode": (dict, [f"sklearn.feature_extraction.text.{name}" for name in _VECTORIZERS]),
 }
-"""The kinds of nodes that are read: what each holds in JSON, and the types that it may name."""
+"""The kinds of nodes that are read: the type of its content in JSON, and the classes it may name.
+"""
 
 _OPTIONS = (
     *(
@@ -52,17 +53,17 @@ _OPTIONS = (
     ),
     *("tokenizer", "norm", "use_idf", "smooth_idf", "sublinear_tf"),
 )
-"""Options that decide what texts become; others say how files were
-read, or what the vocabulary says.
+"""Options that decide how a text becomes a row.
+
+The others tell how files are read, or how the vocabulary was chosen.
 """
 
 
 def read_skops(file: ModelFile) -> dict[str, Any]:
     """Return the vectorizer in a file of skops, as the fields of the JSON of docs/importing.md.
 
-    Raises BadModel for an archive or node that is not as skops writes it, a type that is not in
-    _NODES, and stop words of scikit-learn's own list where the vocabulary does not say what they
-    leave out.
+    Raises BadModel for an archive or node that is not as skops writes it, for a type that is not in
+    _NODES, and for the name of scikit-learn's own list of stop words if its words are needed.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
@@ -74,7 +75,7 @@ def read_skops(file: ModelFile) -> dict[str, Any]:
 
 
 class _Skops:
-    """An open archive, and how its nodes are read."""
+    """A reader of the nodes of an open archive. Methods raise BadModel; `place` is for messages."""
 
     def __init__(self, file: ModelFile, archive: zipfile.ZipFile) -> None:
         self._file = file
@@ -102,7 +103,7 @@ class _Skops:
         }
 
     def _member(self, name: str, bytes_max: int) -> bytes:
-        """Return a file of the archive, its checksum checked."""
+        """Return the bytes of a file of the archive; the checksum is verified."""
         try:
             info = self._archive.getinfo(name)
         except KeyError as error:
@@ -110,34 +111,40 @@ class _Skops:
         self._file.expect(
             info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size
         )
-        packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        is_supported = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         self._file.expect(
-            packed, f"{name} to be stored or deflated", f"method {info.compress_type}"
+            is_supported, f"{name} to be stored or deflated", f"method {info.compress_type}"
         )
         return self._archive.read(info)
 
     def _content(self, node: Any, place: str, *loaders: str) -> Any:
-        """Return what a node holds; raise BadModel unless it is of one of
-        these kinds, and its type is known.
+        """Return the content of a node; for an array, the name of its file.
 
-        Of an array it is the name of its file.
+        loaders  the kinds of nodes that are allowed here
+
+        Raises BadModel for a node of another kind, or of a type that is not in _NODES.
         """
         self._file.expect(type(node) is dict, f"{place} to be a node", what_is(node))
         loader = node.get("__loader__")
-        named = f"{node.get('__module__')}.{node.get('__class__')}"
+        type_name = f"{node.get('__module__')}.{node.get('__class__')}"
         kind, types = _NODES[loader if loader in loaders else loaders[0]]
         expected = f"{place} to be {' or '.join(loaders)} of a type that is read"
-        self._file.expect(loader in loaders and named in types, expected, f"{loader} of {named}")
-        key = "file" if loader == "NdArrayNode" else "content"
-        found = node.get(key)
         self._file.expect(
-            type(found) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(found)
+            loader in loaders and type_name in types, expected, f"{loader} of {type_name}"
         )
-        return found
+        key = "file" if loader == "NdArrayNode" else "content"
+        content = node.get(key)
+        self._file.expect(
+            type(content) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(content)
+        )
+        return content
 
     def _fields(self, node: object, place: str) -> dict[str, Any]:
-        held = self._content(node, place, "ObjectNode")
-        fields: dict[str, Any] = self._content(held, f"the fields of {place}", "DictNode")
+        """Return the attributes of an object, as nodes by name."""
+        attributes_node = self._content(node, place, "ObjectNode")
+        fields: dict[str, Any] = self._content(
+            attributes_node, f"the fields of {place}", "DictNode"
+        )
         return fields
 
     def _value(self, node: object, place: str) -> Any:
@@ -145,18 +152,18 @@ class _Skops:
         loader = node.get("__loader__") if isinstance(node, dict) else None
         if loader in ("ListNode", "TupleNode"):
             return [
-                self._scalar(each, place)
-                for each in self._content(node, place, "ListNode", "TupleNode")
+                self._scalar(element, place)
+                for element in self._content(node, place, "ListNode", "TupleNode")
             ]
         if loader == "DictNode":
             return {
-                key: self._scalar(each, place)
-                for key, each in self._content(node, place, "DictNode").items()
+                key: self._scalar(element, place)
+                for key, element in self._content(node, place, "DictNode").items()
             }
         return self._scalar(node, place)
 
     def _scalar(self, node: object, place: str) -> Any:
-        """Return a text, number, truth value or None; integers of numpy's have a file each."""
+        """Return a text, number, truth value or None; an integer of numpy has a file of its own."""
         if isinstance(node, dict) and node.get("__loader__") == "NdArrayNode":
             array = self._array(node, place, SCALAR_BYTES_MAX)
             fits = array.ndim == 0 and array.dtype.kind == "i"
@@ -164,55 +171,61 @@ class _Skops:
                 fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}"
             )
             return int(array)
-        found = self._content(node, place, "JsonNode")
+        text = self._content(node, place, "JsonNode")
         try:
-            value = orjson.loads(found)
+            value = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise self._file.fault(f"{place} to be JSON", what_is(found)) from error
-        plain = value is None or type(value) in (bool, int, float, str)
+            raise self._file.fault(f"{place} to be JSON", what_is(text)) from error
+        is_scalar = value is None or type(value) in (bool, int, float, str)
         self._file.expect(
-            plain, f"{place} to be a text, number, truth value or null", what_is(value)
+            is_scalar, f"{place} to be a text, number, truth value or null", what_is(value)
         )
         return value
 
     def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
+        """Return the array in the file that a node names."""
         name = self._content(node, place, "NdArrayNode")
         data = io.BytesIO(self._member(name, bytes_max))
         try:
-            found: NDArray[Any] = np.lib.format.read_array(data, allow_pickle=False)
+            array: NDArray[Any] = np.lib.format.read_array(data, allow_pickle=False)
         except (ValueError, MemoryError) as error:
             raise self._file.fault(f"{name} to be a .npy file of numbers", error) from error
-        return found
+        return array
 
     def _idf(self, fields: dict[str, Any]) -> list[float]:
         """Return the weights of the transformer in a TfidfVectorizer."""
-        inner = self._fields(fields.get("_tfidf"), "_tfidf")
-        self._file.expect("idf_" in inner, "idf_, as scikit-learn 1.5 and newer write it", "none")
-        array = self._array(inner["idf_"], "idf_", MEMBER_BYTES_MAX)
+        transformer = self._fields(fields.get("_tfidf"), "_tfidf")
+        self._file.expect(
+            "idf_" in transformer, "idf_, as scikit-learn 1.5 and newer write it", "none"
+        )
+        array = self._array(transformer["idf_"], "idf_", MEMBER_BYTES_MAX)
         fits = array.ndim == 1 and array.dtype.kind == "f"
         self._file.expect(
             fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}"
         )
-        found: list[float] = array.tolist()
-        return found
+        weights: list[float] = array.tolist()
+        return weights
 
     def _stop_words(self, fields: dict[str, Any], params: dict[str, Any]) -> list[Any]:
-        """Return the list of stop words; scikit-learn's own list is not in the file,
-        only its name.
+        """Return the list of stop words.
+
+        scikit-learn's own list is in the file by its name only. Then the words must not be needed,
+        and the list returned is empty: either the analyzer is not "word", so that scikit-learn
+        ignores them, or the vocabulary was learned without them and there are no n-grams that they
+        would separate. Otherwise raises BadModel.
         """
-        found = self._value(fields.get("stop_words"), "stop_words")
-        if found is None:
+        value = self._value(fields.get("stop_words"), "stop_words")
+        if value is None:
             return []
-        if isinstance(found, list):
-            return found
+        if isinstance(value, list):
+            return value
         is_word = params.get("analyzer") == "word"
         is_fixed = self._value(fields.get("fixed_vocabulary_"), "fixed_vocabulary_")
-        said = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
+        is_redundant = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
         self._file.expect(
-            said,
-            "stop_words to be a list where they part n-grams or a vocabulary was given "
-            "(docs/importing.md: "
-            "JSON has them)",
-            what_is(found),
+            is_redundant,
+            "stop_words to be a list, as n-grams or a given vocabulary depend on them "
+            "(docs/importing.md: in JSON they are one)",
+            what_is(value),
         )
         return []

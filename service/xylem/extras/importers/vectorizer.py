@@ -1,8 +1,7 @@
-"""A vectorizer of scikit-learn, as JSON or written by skops: its
-options, its terms by column, its weights.
+"""Read a vectorizer of scikit-learn from JSON or a file of skops: options, terms and weights.
 
-docs/importing.md has the statements that write the file. Options that we do not have are refused by
-name.
+docs/importing.md has the statements that write the file. Options that xylem does not support are
+refused by name.
 """
 
 import re
@@ -32,32 +31,32 @@ _SAME_WORDS = (
     r"(?u)\w\w+",
     r"(?u)\b\w{2,}\b",
 )
-"""Patterns that find the words of two characters or more, as our kernel does."""
+"""Patterns that match words of two characters or more, as the kernel of xylem does."""
 
 _REFUSED = {"strip_accents": None, "preprocessor": None, "tokenizer": None, "binary": False}
-"""Options that we do not have, and the value with which they do nothing."""
+"""Options that are not supported, and for each the value with which it has no effect."""
 
 _PASSED_OVER = {
     *("input", "encoding", "decode_error", "dtype"),
     *("min_df", "max_df", "max_features", "vocabulary", "stop_words"),
 }
-"""Options that say how files were read, or what is in the file by
-itself: vocabulary and stop words.
+"""Options that are ignored: they tell how files were read or the vocabulary was chosen; the
+vocabulary and the stop words are fields of the file themselves.
 """
 
 _TFIDF_OPTIONS = {"use_idf": False, "smooth_idf": True, "sublinear_tf": False, "norm": None}
-"""Options of TfidfVectorizer, with the values that make it a CountVectorizer."""
+"""Options of TfidfVectorizer, with the values with which it does the same as CountVectorizer."""
 
 _OPTIONS = {"analyzer", "lowercase", "ngram_range", "token_pattern"}
 
 
 class SavedVectorizer(NamedTuple):
-    """What was read of a vectorizer.
+    """A vectorizer that was read from a file.
 
-    names   the terms, each numbered by its column
-    idf     float32[n], their weights; of none if the parameters use none
-    stop_words  the words that are left out before there are n-grams
-    source  the base name of the file, and the sha256 of its bytes
+    names       the n terms, in the order of their columns
+    idf         float32[n], their weights; empty if the parameters use no weights
+    stop_words  the words that are removed before n-grams are made
+    source      the base name of the file, and the sha256 of its bytes
     """
 
     parameters: TfidfParameters | CharsParameters
@@ -68,27 +67,27 @@ class SavedVectorizer(NamedTuple):
 
 
 def read_vectorizer(path: Path) -> SavedVectorizer:
-    """Return the vectorizer in a file. Raises BadModel, which says what was expected and found."""
+    """Return the vectorizer in a file. Raises BadModel."""
     files = ModelFiles(path)
     file = files.read("", bytes_max=1 << 30)
     is_skops = file.data.startswith(b"PK\x03\x04")  # a zip archive
-    found = read_skops(file) if is_skops else file.json_object(file.data)
-    missing = [name for name in _FIELDS if name not in found]
+    fields = read_skops(file) if is_skops else file.json_object(file.data)
+    missing = [name for name in _FIELDS if name not in fields]
     file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
-    is_known = found["class"] in CLASSES
-    file.expect(is_known, f"class to be one of {', '.join(CLASSES)}", what_is(found["class"]))
-    file.expect(type(found["params"]) is dict, "params to be an object", what_is(found["params"]))
-    parameters = _parameters(file, found["class"], found["params"])
-    terms = _terms(file, found["vocabulary"])
-    words = found["stop_words"]
+    is_known = fields["class"] in CLASSES
+    file.expect(is_known, f"class to be one of {', '.join(CLASSES)}", what_is(fields["class"]))
+    file.expect(type(fields["params"]) is dict, "params to be an object", what_is(fields["params"]))
+    parameters = _parameters(file, fields["class"], fields["params"])
+    terms = _terms(file, fields["vocabulary"])
+    words = fields["stop_words"]
     is_list = isinstance(words, list) and all(type(word) is str for word in words)
     file.expect(
         is_list, "stop_words to be an array of words, empty if there are none", what_is(words)
     )
-    # they are left out where they part n-grams, or are terms; with
-    # char_wb scikit-learn passes them over
+    # stop words have an effect only if they separate the words of n-grams, or are in the
+    # vocabulary; with char_wb scikit-learn ignores them
     are_used = isinstance(parameters, TfidfParameters) and (
-        parameters.ngram_max > 1 or any(word in found["vocabulary"] for word in words)
+        parameters.ngram_max > 1 or any(word in fields["vocabulary"] for word in words)
     )
     stop_words = (
         sorted({word for word in words if re.fullmatch(r"\w\w+", word)}) if are_used else []
@@ -97,22 +96,29 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
         names = build_names(terms)
     except BadNames as error:
         raise file.fault("terms of 1 to 4096 bytes without control characters", error) from error
-    idf = _idf(file, found["idf"], names.n_names if parameters.use_idf else 0)
+    idf = _idf(file, fields["idf"], names.n_names if parameters.use_idf else 0)
     return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
 
 
 def _parameters(
-    file: ModelFile, name: str, given: Mapping[str, Any]
+    file: ModelFile, name: str, params: Mapping[str, Any]
 ) -> TfidfParameters | CharsParameters:
-    """Return the features' parameters that do as the options say.
+    """Return the parameters of a featurizer that does the same as the vectorizer.
 
-    Raises BadModel for one we do not have.
+    name    the class of the vectorizer
+    params  its options
+
+    Raises BadModel for an option that is missing or not supported.
     """
-    options = {**(_TFIDF_OPTIONS if name == "CountVectorizer" else {}), **given}
-    needed = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()
-    other = sorted(options.keys() - needed - _PASSED_OVER)
-    file.expect(not other, "options of scikit-learn's that this release knows", ", ".join(other))
-    missing = sorted(needed - options.keys())
+    options = {**(_TFIDF_OPTIONS if name == "CountVectorizer" else {}), **params}
+    required = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()
+    unknown_options = sorted(options.keys() - required - _PASSED_OVER)
+    file.expect(
+        not unknown_options,
+        "options of scikit-learn's that this release knows",
+        ", ".join(unknown_options),
+    )
+    missing = sorted(required - options.keys())
     file.expect(not missing, f"params.{', params.'.join(missing)}", "none")
     for option, value in _REFUSED.items():
         fits = options[option] is value
@@ -143,7 +149,10 @@ def _parameters(
 
 
 def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
-    """Return the terms by their columns, which must be 0 to n - 1, each once."""
+    """Return the terms in the order of their columns.
+
+    Raises BadModel unless the columns are 0 to n - 1, each once.
+    """
     is_filled = isinstance(vocabulary, dict) and len(vocabulary) > 0
     file.expect(is_filled, "vocabulary to be an object of terms", what_is(vocabulary))
     terms: list[str | None] = [None] * len(vocabulary)
@@ -157,15 +166,15 @@ def _terms(file: ModelFile, vocabulary: Any) -> list[str]:
     return [term for term in terms if term is not None]
 
 
-def _idf(file: ModelFile, found: Any, n_terms: int) -> F32:
-    """Return the weights of the terms; none are looked at where n_terms is 0."""
+def _idf(file: ModelFile, idf: Any, n_terms: int) -> F32:
+    """Return the weights of the terms; if n_terms is 0, `idf` is ignored. Raises BadModel."""
     if n_terms == 0:
         return np.empty(0, np.float32)
-    fits = type(found) is list and len(found) == n_terms
-    file.expect(fits, f"idf to be {n_terms} numbers, one for each term", what_is(found))
-    numbers = all(type(value) in (int, float) for value in found)
-    file.expect(numbers, "idf to be numbers", "another value")
-    weights = np.array(found, np.float64)
-    good = np.isfinite(weights) & (weights > 0) & (weights < np.finfo(np.float32).max)
-    file.expect(bool(good.all()), "weights above 0 that are finite in 32 bits", "another")
+    fits = type(idf) is list and len(idf) == n_terms
+    file.expect(fits, f"idf to be {n_terms} numbers, one for each term", what_is(idf))
+    are_numbers = all(type(value) in (int, float) for value in idf)
+    file.expect(are_numbers, "idf to be numbers", "another value")
+    weights = np.array(idf, np.float64)
+    is_valid = np.isfinite(weights) & (weights > 0) & (weights < np.finfo(np.float32).max)
+    file.expect(bool(is_valid.all()), "weights above 0 that are finite in 32 bits", "another")
     return weights.astype(np.float32)

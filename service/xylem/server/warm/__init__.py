@@ -1,3 +1,4 @@
-"""All kernels compiled before they are needed: `python -m
-xylem.warm`, for images and before a restart.
+"""Compile all kernels before they are needed, for images and before a restart.
+
+`python -m xylem.warm` calls it.
 """

@@ -1,6 +1,6 @@
-"""Compile what answers need while another process trains: `python -m xylem.warm answers`.
+"""Compile the kernels of answers while another process trains: `python -m xylem.warm answers`.
 
-A tree of two labels is made by hand and answers, as each model does when it is opened.
+A tree of two labels is built here and answers, as each model does when it is opened.
 """
 
 import numpy as np
@@ -54,7 +54,7 @@ def text_model() -> Model:
 
 
 def compile_answers() -> None:
-    """Compile what a server and a batch of texts need."""
+    """Compile the kernels that a server and a batch of texts need."""
     served = serve_model(text_model())
     answer_block(
         LineBlock(1, [b'{"text":"a text"}']), served, to_options(Options(), served), Limits()

@@ -1,8 +1,8 @@
-"""Compile every kernel into the kernel cache, with XYLEM_KERNEL_CPU=portable for each level of
-processors that this machine can run.
+"""Compile every kernel into the kernel cache.
 
-It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind
-of features and weights.
+With XYLEM_KERNEL_CPU=portable, for each level of processors that this machine can run. It does on
+tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
+features and weights.
 """
 
 import json
@@ -65,9 +65,12 @@ from xylem_store import (
 )
 
 _PROCESSES_MAX = 4
-"""Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
+"""The most processes that compile. Each takes up to 0.8 GB.
 
-_N_KERNELS = 574  # kernels of all jobs; only the bar goes by it
+More would wait for each other, because each kernel is compiled by one process only.
+"""
+
+_N_KERNELS = 574  # kernels of all jobs; used only by the progress bar
 _LOOK_SECONDS = 0.5
 
 _N_ROWS = 40
@@ -78,7 +81,7 @@ _N_FEATURES = 12
 def _files(directory: Path) -> Iterator[tuple[str, Path]]:
     """Write a training file for each kind of features; yield the kind and the file.
 
-    A row has two features; the first one tells its label.
+    A row has two features; the first one determines its label.
     """
     features = [(row % _N_LABELS, _N_LABELS + row % 4) for row in range(_N_ROWS)]
     words = [[f"word{first}", f"word{second}"] for first, second in features]
@@ -108,10 +111,10 @@ class WarmUpJob(NamedTuple):
 
 
 def jobs(directory: Path) -> list[WarmUpJob]:
-    """Return jobs that need every kernel together: each trainer,
-    kind of features and type of weights.
+    """Return jobs that together need every kernel, the longest first.
 
-    The longest first. Weights have kernels of their own in label trees and in decision trees.
+    There is a job for each trainer, kind of features and type of weights. Label trees and decision
+    trees have different kernels for each type of weights.
     """
     files = list(_files(directory))
     raw = files[-1][1]
@@ -124,10 +127,12 @@ def jobs(directory: Path) -> list[WarmUpJob]:
         for optimiser in ("sgd", "adagrad")
     ]
     variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes")))
-    # By default so few labels are not divided; these are, as thousands would be.
+    # By default a tree does not divide so few labels. Here it does, as with thousands.
     variants += [WarmUpJob(trainer, raw, ("leaf_size=2",)) for trainer in ("label-tree", "plt")]
-    weighing = "label-tree", "ldsm", "huffman-tree"
-    stored = [WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighing]
+    weighted_trainers = "label-tree", "ldsm", "huffman-tree"
+    stored = [
+        WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighted_trainers
+    ]
     features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files]
     stops = directory / "stops.txt"
     stops.write_text(f"word{_N_LABELS}\n")
@@ -138,7 +143,7 @@ def jobs(directory: Path) -> list[WarmUpJob]:
 
 
 def warm(job: WarmUpJob) -> None:
-    """Compile what a job needs by doing it."""
+    """Compile the kernels that a job needs by running it."""
     with tempfile.TemporaryDirectory() as directory:
         store = store_of(Path(directory))
         request = TrainRequest(
@@ -170,9 +175,7 @@ def warm(job: WarmUpJob) -> None:
 
 
 def _combined(member: Model, data: Path) -> Model:
-    """Return a version of one member with names and near rows, whose ranker was
-    fitted to nothing.
-    """
+    """Return a combined version of one member, with names, near rows and an unfitted ranker."""
     dataset = read_dataset(data)
     concepts = concepts_of(
         [Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)]
@@ -186,33 +189,32 @@ def _combined(member: Model, data: Path) -> Model:
 
 
 def _begin() -> None:
-    """Set up a process that compiles, and need not say so: that is what was asked for."""
+    """Set up a process that compiles. It need not log that it compiles, which is its purpose."""
     collect_seldom()
     logging.getLogger("xylem_store.compiled.kernel_cache").setLevel(logging.ERROR)
 
 
 def warm_all() -> None:
-    """Compile everything, in two processes more than processors:
-    each may wait for a kernel of another.
+    """Compile everything, in two processes more than processors.
 
-    They are copies of this process: what it has imported need not be imported again. On a terminal
-    a bar counts the kernels and says the time left; it has a thread of its own, and begins after
-    the copies.
+    There are more because a process may wait for a kernel that another compiles. They are forked
+    from this process, so they need not import anything again. On a terminal a progress bar counts
+    the kernels and estimates the remaining time; its thread starts after the fork.
     """
     n_processes = min(n_processors() + 2, _PROCESSES_MAX)
     pool = ProcessPoolExecutor(n_processes, multiprocessing.get_context("fork"), _begin)
     with tempfile.TemporaryDirectory() as directory, pool:
-        before = _n_kernels()
-        under_way = [pool.submit(warm, job) for job in jobs(Path(directory))]
+        n_before = _n_kernels()
+        running_jobs = [pool.submit(warm, job) for job in jobs(Path(directory))]
         columns = TextColumn("kernels"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         console = Console(stderr=True)
         with Progress(
             *columns, TextColumn("left"), console=console, disable=not sys.stderr.isatty()
         ) as bar:
             task = bar.add_task("", total=_N_KERNELS)
-            while wait(under_way, _LOOK_SECONDS).not_done:
-                bar.update(task, completed=min(_n_kernels() - before, _N_KERNELS))
-        for done in under_way:
+            while wait(running_jobs, _LOOK_SECONDS).not_done:
+                bar.update(task, completed=min(_n_kernels() - n_before, _N_KERNELS))
+        for done in running_jobs:
             done.result()
 
 
@@ -222,10 +224,9 @@ def _n_kernels() -> int:
 
 
 def compile_all() -> None:
-    """Compile everything and say how long it took and where the kernels are.
+    """Compile everything, and print how long it took and where the kernels are.
 
-    For several levels of processors there is a process each: numba asks for the level when it is
-    imported.
+    Each level of processors needs a process, because numba reads the level when it is imported.
     """
     if os.environ.get(VARIABLE) == PORTABLE:
         for level in levels_here():

@@ -1,4 +1,4 @@
-"""A block of a batch's lines -> the block of its answers. Runs in a thread."""
+"""Answer a block of lines of a batch. Runs in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xylem.serving.parse import parse_line
 from xylem.serving.problems import describe_error
 from xylem.serving.rows import (
     ChunkedRows,
-    divided,
+    divide_texts,
     rows_and_faults,
     search_chunked,
     to_options,
@@ -39,46 +39,56 @@ def answer_block(
     info: LabelInfoOptions | None = None,
     chunk_characters: int | None = None,
 ) -> Answered:
-    """Return an answer line for each line of a block: a prediction, or the line's error.
+    """Return an answer line for each line of a block: a prediction, or the error of the line.
 
-    explain, info  what else is described of each label
-    chunk_characters  of a chunk, into which longer texts are divided; None: they are not
+    explain           whether each label is explained
+    info              which label info is answered for each label; None: none
+    chunk_characters  the length of the chunks that longer texts are divided into; None: undivided
     """
     timings = timings or StageTimings()
     timings.end(QUEUE)
-    chunked, said = _read(block.lines, served.featurizer, limits, chunk_characters)
+    chunked, ids_and_faults = _read(block.lines, served.featurizer, limits, chunk_characters)
     timings.end(READ)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
-    found = search_chunked(served.predictor.predict, chunked, options, served)
+    predictions = search_chunked(served.predictor.predict, chunked, options, served)
     timings.end(SEARCH)
-    labels_json = describe_labels(found, chunked.rows, served, info, explain=explain)
-    predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
-    answers = predictions if said is None else _in_place(predictions, said, block.first)
+    labels_json = describe_labels(predictions, chunked.rows, served, info, explain=explain)
+    json_predictions = write_predictions(
+        predictions, options, epoch, served, labels_json, chunked.unknown
+    )
+    answers = (
+        json_predictions
+        if ids_and_faults is None
+        else _answer_lines(json_predictions, ids_and_faults, block.first)
+    )
     timings.end(WRITE)
-    n_rows = len(found.ptr) - 1
+    n_rows = len(predictions.ptr) - 1
     return Answered(b"\n".join([*answers, b""]), n_rows, len(block.lines) - n_rows)
 
 
-def _in_place(predictions: Iterable[bytes], said: Iterable[_Said], first: int) -> Iterator[bytes]:
-    """Yield what answers each line: a prediction, with the line's
-    identity if it has one, or its error.
+def _answer_lines(
+    json_predictions: Iterable[bytes], ids_and_faults: Iterable[_IdAndFault], first: int
+) -> Iterator[bytes]:
+    """Yield the answer to each line: its prediction or its error, with the line's id if it has one.
+
+    first   the number of the first line
     """
-    following = iter(predictions)
-    for number, (identity, fault) in zip(count(first), said, strict=False):
+    next_predictions = iter(json_predictions)
+    for number, (identity, fault) in zip(count(first), ids_and_faults, strict=False):
         if fault is not None:
             error = {"error": {**describe_error(fault), "line": number}}
             yield dump(error if identity is None else {"id": identity, **error})
         elif identity is None:
-            yield next(following)
+            yield next(next_predictions)
         else:
-            yield b'{"id":%b,%b' % (dump(identity), next(following)[1:])
+            yield b'{"id":%b,%b' % (dump(identity), next(next_predictions)[1:])
 
 
 def answers_of(
     served: ServedVersion, options: Options, limits: Limits, *, explain: bool = False
 ) -> Callable[..., Answered]:
-    """Return what answers blocks of lines by options, called as `answer_block`.
+    """Return a function that answers blocks of lines with these options, called as `answer_block`.
 
     Raises as `to_options`.
     """
@@ -93,8 +103,8 @@ def answers_of(
     )
 
 
-_Said: TypeAlias = tuple[str | int | None, BadInput | None]
-"""What a line says besides its row: the identity to repeat, or why it has no row."""
+_IdAndFault: TypeAlias = tuple[str | int | None, BadInput | None]
+"""The id that the answer to a line repeats, and the error if the line has no row."""
 
 
 def _read(
@@ -102,9 +112,10 @@ def _read(
     featurizer: Featurizer,
     limits: Limits,
     chunk_characters: int | None,
-) -> tuple[ChunkedRows, list[_Said] | None]:
-    """Return the rows of the lines that have one, and what each line
-    says; None: all have, and no more.
+) -> tuple[ChunkedRows, list[_IdAndFault] | None]:
+    """Read lines: return the rows of the valid ones, and for each line its id and error.
+
+    The second value is None if no line has an id or an error.
     """
     plain = _plain_rows(lines, featurizer, limits, chunk_characters)
     if plain is not None:
@@ -112,14 +123,14 @@ def _read(
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
     chunked, faults = rows_and_faults(
-        instances, featurizer, partial(divided, most=chunk_characters)
+        instances, featurizer, partial(divide_texts, characters_max=chunk_characters)
     )
     next_fault = iter(faults)
-    said: list[_Said] = [
+    ids_and_faults: list[_IdAndFault] = [
         (None, line) if isinstance(line, BadInput) else (line.id, next(next_fault))
         for line in parsed
     ]
-    return chunked, said
+    return chunked, ids_and_faults
 
 
 def _plain_rows(
@@ -128,14 +139,14 @@ def _plain_rows(
     limits: Limits,
     chunk_characters: int | None,
 ) -> ChunkedRows | None:
-    """Return the rows of lines that are all sparse instances, or all texts, nothing else and right.
+    """Read lines that are all valid, without ids, and either all sparse instances or all texts.
 
-    None if one is not, or if texts are to be divided.
+    None if any line is not, or if texts are to be divided.
     """
-    whole = [line for line in lines if line is not None]
-    if len(whole) < len(lines):
+    complete_lines = [line for line in lines if line is not None]
+    if len(complete_lines) < len(lines):
         return None
-    arrays = read_sparse_lines(whole, limits.features_max)
+    arrays = read_sparse_lines(complete_lines, limits.features_max)
     if arrays is not None:
         try:
             return ChunkedRows(featurizer.transform_csr(*arrays), None, [])
@@ -143,7 +154,7 @@ def _plain_rows(
             return None
     if chunk_characters is not None:
         return None
-    rows = text_rows_of_lines(whole, featurizer, limits.text_bytes_max)
+    rows = text_rows_of_lines(complete_lines, featurizer, limits.text_bytes_max)
     if rows is None:
         return None
     return ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())

@@ -1,4 +1,4 @@
-"""Files of instances, a JSON object a line, in blocks; and blocks answered by threads, in order."""
+"""Read files of instances in blocks of lines, each a JSON object; answer the blocks in threads."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ _ESCAPED = re.compile(rb'[\x00-\x1f"\\]')
 
 
 class Source(NamedTuple):
-    """Where lines come from: `file` is read, `raw` tells how far
-    it is, of `n_bytes` (0: not known).
+    """An open file of lines.
 
-    is_plain  whether a line is a text, not JSON
+    file      the lines are read from it
+    raw       the same file before it is unpacked: its position tells the progress
+    n_bytes   the size of `raw`; 0: not known
+    is_plain  whether each line is a text, not JSON
     """
 
     file: BinaryIO
@@ -45,7 +47,7 @@ class Source(NamedTuple):
 
 
 def source_of(text: str) -> Source:
-    """Return one line that has a text."""
+    """Return a source of one line, which has this text."""
     from xylem.serving.batches.lines import dump
 
     line = dump({"text": text}) + b"\n"
@@ -61,29 +63,30 @@ def opened(
     *,
     is_plain: bool = False,
 ) -> Iterator[Source]:
-    """Open the file of instances, or standard input; a row of a table, or
-    a document, becomes a line of JSON.
+    """Open a file of instances, or standard input.
 
-    start, end  of lines that are not packed: only these bytes are read; 0: to the end
+    Each row of a table, and each document of a directory, becomes a line of JSON.
 
-    Raises BadData, for a table also while it is read.
+    start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
+
+    Raises BadData; for a table also while it is read.
     """
     if data == STDIN:
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, is_plain)
         return
     path = file_path(data)
     if is_table(path) or is_directory(path):
-        from xylem.datasets import TableLines  # and kernels: `xylem --help` needs neither
+        from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:
             yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
         return
     if not plain_name(path).endswith((".jsonl", ".ndjson")):
-        wanted = (
+        endings = (
             f".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet, or {STDIN} "
             "for standard input"
         )
-        raise BadData(f"{data}: expected a name that ends in {wanted}, found {path.name!r}")
+        raise BadData(f"{data}: expected a name that ends in {endings}, found {path.name!r}")
     from xylem.datasets import open_unpacked
 
     file, raw = open_unpacked(path)
@@ -97,48 +100,48 @@ def opened(
 
 
 class _Piece:
-    """The next `left` bytes of a file."""
+    """The next n_bytes of a file, as a file."""
 
-    def __init__(self, file: BinaryIO, left: int) -> None:
+    def __init__(self, file: BinaryIO, n_bytes: int) -> None:
         self._file = file
-        self._left = left
+        self._n_bytes_left = n_bytes
 
     def read1(self, n_bytes: int) -> bytes:
-        """Return up to n_bytes; none at the end."""
-        found: bytes = self._file.read1(min(n_bytes, self._left))  # type: ignore[attr-defined]
-        self._left -= len(found)
-        return found
+        """Return up to n_bytes; nothing at the end."""
+        chunk: bytes = self._file.read1(min(n_bytes, self._n_bytes_left))  # type: ignore[attr-defined]
+        self._n_bytes_left -= len(chunk)
+        return chunk
 
 
 def blocks_of(
     source: Source, line_bytes_max: int, rows_max: int, first: int = 1
 ) -> Iterator[LineBlock]:
-    """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
+    """Yield the lines of `source` in blocks, as they arrive; None for a line that is too long.
 
     first  the number of the first line
 
-    A byte order mark in front is left out.
+    A byte order mark at the beginning is skipped.
     """
-    from xylem.serving.batches.lines import LineBlock  # and schemas: `xylem --help` needs neither
+    from xylem.serving.batches.lines import LineBlock  # imports schemas: `xylem --help` needs none
 
-    rest = b""
+    remainder = b""
     skipping = False
     while True:
         chunk = source.file.read1(_READ_BYTES)  # type: ignore[attr-defined]
-        *ends, rest = (rest + chunk).split(b"\n")
-        if not chunk and (rest or skipping):
-            ends = [rest]
-            rest = b""
-        if first == 1 and ends:
-            ends[0] = ends[0].removeprefix(codecs.BOM_UTF8)
+        *raw_lines, remainder = (remainder + chunk).split(b"\n")
+        if not chunk and (remainder or skipping):
+            raw_lines = [remainder]
+            remainder = b""
+        if first == 1 and raw_lines:
+            raw_lines[0] = raw_lines[0].removeprefix(codecs.BOM_UTF8)
         if source.is_plain:
-            ends = [_json_of(end) for end in ends]
-        lines = [end if len(end) <= line_bytes_max else None for end in ends]
+            raw_lines = [_json_of(line) for line in raw_lines]
+        lines = [line if len(line) <= line_bytes_max else None for line in raw_lines]
         if lines and skipping:
             lines[0] = None
             skipping = False
-        if len(rest) > line_bytes_max:
-            rest = b""
+        if len(remainder) > line_bytes_max:
+            remainder = b""
             skipping = True
         for start in range(0, len(lines), rows_max):
             yield LineBlock(first + start, lines[start : start + rows_max])
@@ -148,34 +151,35 @@ def blocks_of(
 
 
 def _json_of(line: bytes) -> bytes:
-    """Return a text as a line of JSON; what is no UTF-8 stays, for whoever reads it to say so."""
-    escaped = _ESCAPED.sub(lambda found: b"\\u%04x" % found[0][0], line.removesuffix(b"\r"))
+    """Return a text as a line of JSON. Bytes that are not UTF-8 stay, for the parser to reject."""
+    escaped = _ESCAPED.sub(lambda match: b"\\u%04x" % match[0][0], line.removesuffix(b"\r"))
     return b'{"text":"%b"}' % escaped
 
 
 def idle(source: Source) -> Callable[[], bool]:
-    """Return a function that tells whether reading on would wait: never for files."""
+    """Return a function that tells whether reading on would wait for input: never for files."""
     if source.file is not sys.stdin.buffer:
         return lambda: False
-    awaited = select.poll()  # `select` takes no descriptor above 1023
-    awaited.register(source.file, select.POLLIN)
-    return lambda: not awaited.poll(0)
+    poll = select.poll()  # `select` takes no descriptor above 1023
+    poll.register(source.file, select.POLLIN)
+    return lambda: not poll.poll(0)
 
 
 def in_order(
     todo: Iterator[LineBlock],
     answer: Callable[[LineBlock], Answered],
     threads: int,
-    waits: Callable[[], bool],
+    would_wait: Callable[[], bool],
 ) -> Iterator[Answered]:
-    """Yield the answers in order, made by `threads` threads; all
-    there are before reading on would wait.
+    """Yield the answers to blocks in order, made by `threads` threads.
+
+    Before reading on would wait (`would_wait`), all answers to blocks that were read are yielded.
     """
     pending: deque[Future[Answered]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for block in todo:
             pending.append(pool.submit(answer, block))
-            while pending and (len(pending) > threads or waits()):
+            while pending and (len(pending) > threads or would_wait()):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -1,4 +1,4 @@
-"""Answers as JSON and lines of NDJSON; blocks of lines, and of the lines that answer them."""
+"""Blocks of lines and their answers; values as JSON and as lines of NDJSON."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,8 +12,9 @@ from xylem.serving.parse import parse_json
 class LineBlock(NamedTuple):
     """Consecutive lines of a body.
 
-    first   the number of the first one, from 1
-    lines   without their ends; None: one longer than the limit, its bytes not kept
+    first   the number of its first line, counted from 1
+    lines   the lines without their ends; None for one longer than the limit, whose bytes are
+            dropped
     """
 
     first: int
@@ -21,8 +22,11 @@ class LineBlock(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answers of a block: a line for each of its lines, and
-    how many were used and how many bad.
+    """The answer to a block of lines.
+
+    lines   an answer line for each line of the block
+    n_rows  how many lines were valid
+    n_bad   how many were not
     """
 
     lines: bytes
@@ -31,32 +35,30 @@ class Answered(NamedTuple):
 
 
 def too_long(limits: Limits) -> LimitExceeded:
-    """Return what is wrong with a line whose bytes were not kept."""
-    most = limits.line_bytes_max
+    """Return the error of a line that is longer than the limit."""
+    bytes_max = limits.line_bytes_max
     return LimitExceeded(
-        f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer"
+        f"expected a line of at most {bytes_max} bytes (limit line_bytes_max), found a longer one"
     )
 
 
 def value_of(
     line: bytes | None, limits: Limits, parse: Callable[[bytes, Limits], Any] = parse_json
 ) -> Any | BadInput:
-    """Return what `parse` makes of a line, its JSON value if left
-    out; a BadInput, not raised, if bad.
-    """
+    """Return what `parse` makes of a line, or the BadInput that it raises."""
     if line is None:
         return too_long(limits)
     try:
         return parse(line, limits)
     except BadInput as error:
-        return error.kept()
+        return error.without_frames()
 
 
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
 def dump(value: object) -> bytes:
-    """Return the JSON of an answer; numbers may be numpy's."""
+    """Return a value as JSON; it may have numbers and arrays of numpy."""
     return orjson.dumps(value, option=_OPTIONS)
 
 

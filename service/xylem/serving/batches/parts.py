@@ -1,8 +1,8 @@
-"""Batches whose answers are files: a step answers a part of the data, on
-this machine or a node of a cluster.
+"""Batches that are answered into files: each step answers one part of the data.
 
-Each part of the answers is there whole or not at all. `_plan.json` beside them says what they
-answer, so that a second run makes those that are missing, and of no other prediction.
+A step runs on this machine, or on a node of a cluster. The file of a part's answers is complete or
+does not exist. `_plan.json` beside the files says what they answer, so that a second run makes only
+the missing ones, and only for the same batch.
 """
 
 import json
@@ -40,20 +40,22 @@ from xylem.thresholds import Head, Tuned
 from xylem_store import U8, StoreError, manifest_digest
 
 GROUP_ROWS = 1 << 14
-"""Rows of a group of the file, about."""
+"""About how many rows a group of the Parquet file has."""
 
 
 class AnswerTable:
-    """Takes lines of answers, and writes them as rows: a context, whole at its end.
+    """Writes lines of answers as rows of a Parquet file: a context manager.
 
-    id             what the line said, as text
-    labels, scores  of a prediction, the scores as float32, as the lines have them
-    prediction_id  as the line has it
-    error          of a line that cannot be used, as JSON; else null
+    The file is complete when the context ends. Its columns:
+
+    id             the id of the line, as text
+    labels, scores  of the prediction; scores are float32, as in the lines
+    prediction_id  as in the line
+    error          the error of a line that is not valid, as JSON; else null
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        """Begin the file. Raises BadParameter without pyarrow."""
+        """Begin the file. Raises BadParameter if pyarrow is missing."""
         check_installed()
         import pyarrow as pa
         from pyarrow.parquet import ParquetWriter
@@ -74,7 +76,7 @@ class AnswerTable:
         self._rows: list[dict[str, Any]] = []
 
     def write(self, lines: bytes) -> None:
-        """Add whole lines."""
+        """Add complete lines."""
         self._rows += [_row(orjson.loads(line)) for line in lines.splitlines()]
         if len(self._rows) >= GROUP_ROWS:
             self._flush()
@@ -98,8 +100,8 @@ def _row(answer: dict[str, Any]) -> dict[str, Any]:
     labels = None if fault else answer["labels"]
     return {
         "id": None if identity is None else str(identity),
-        "labels": None if labels is None else [one["label"] for one in labels],
-        "scores": None if labels is None else [one["score"] for one in labels],
+        "labels": None if labels is None else [label["label"] for label in labels],
+        "scores": None if labels is None else [label["score"] for label in labels],
         "prediction_id": answer.get("prediction_id"),
         "error": None if fault is None else orjson.dumps(fault).decode(),
     }
@@ -108,9 +110,7 @@ def _row(answer: dict[str, Any]) -> dict[str, Any]:
 Format = Literal["jsonl", "parquet"]
 
 PART_BYTES = 1 << 26
-"""A file of JSON lines that is not packed is divided into parts of
-so many bytes and a line, at least.
-"""
+"""The least bytes of a part, if a file of JSON lines that is not packed is divided."""
 
 PARTS_MAX = 1_000_000
 
@@ -118,10 +118,10 @@ PLAN = "_plan.json"
 
 
 class Part(NamedTuple):
-    """A part of the data: lines of a file of `size` bytes.
+    """One part of the data: lines of a file of `size` bytes.
 
-    first       the number of the first line
-    start, end  the bytes of the lines; 0: all of the file
+    first       the number of its first line
+    start, end  the bytes of its lines; end 0: the whole file
     """
 
     number: int
@@ -133,24 +133,24 @@ class Part(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Return how much of the file it is."""
+        """Return how many bytes of the file belong to it."""
         return self.end - self.start if self.end else self.size
 
     def name(self, form: Format) -> str:
-        """Return the name of the file of its answers."""
+        """Return the name of the file with its answers."""
         return f"part-{self.number:06}.{form}"
 
 
 @dataclass(frozen=True)
 class AnswerParts:
-    """The step that answers a part, as `answer_block` does, and writes a file of it.
+    """The step that answers one part, as `answer_block` does, and writes a file.
 
-    store    the directory of the store, on every node, which has the version with this digest
+    store    the directory of the store, on every node; it must have the version with this digest
     query    the options of the search, as a query string
     denied   labels that the alias denies
-    tuned    the thresholds in force, and their head, where answers are at those
+    tuned    the thresholds in force with their head, if answers are at tuned thresholds; else None
     out      a directory, or the URL of one
-    threads  that answer the lines of a part
+    threads  how many threads answer the lines of a part
     """
 
     store: str
@@ -168,7 +168,7 @@ class AnswerParts:
     threads: int
 
     def workspace(self) -> Callable[[LineBlock], Answered]:
-        """Return what answers a block of lines, by the mapped version."""
+        """Open the version; return a function that answers blocks of lines."""
         served = open_named(
             store_of(Path(self.store)), self.model, self.version, denied=self.denied
         )
@@ -182,8 +182,9 @@ class AnswerParts:
         )
 
     def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> Answered:
-        """Write the answers of a part; return how many. Raises
-        BadData for a file that cannot be read.
+        """Write the answers of one part; return how many there are.
+
+        Raises BadData if the file cannot be read.
         """
         n_rows = n_bad = 0
         with ExitStack() as stack:
@@ -207,8 +208,9 @@ class AnswerParts:
         return Answered(b"", n_rows, n_bad)
 
     def check(self, file: str) -> None:
-        """Raise BadInput unless this machine has the version, can
-        read a data file, and write answers.
+        """Check that this machine has the version, can read a data file, and can write answers.
+
+        Raises BadInput if not.
         """
         store = Path(self.store)
         try:
@@ -225,30 +227,38 @@ class AnswerParts:
         trial = file_path(self.out) / ".check"
         with whole_file(trial) as written:
             written.write(b"x")
-        with suppress(*faults_of(trial)):  # who may write need not be allowed to remove
+        with suppress(*faults_of(trial)):  # permission to write need not include to remove
             trial.unlink(missing_ok=True)
 
     def settings(self) -> dict[str, Any]:
-        """Return what must be the same when missing parts are made later, as JSON has it."""
-        own = {
+        """Return what must be equal when missing parts are made later, ready for JSON."""
+        version_settings = {
             "model": self.model,
             "version": self.version,
             "digest": self.digest,
             "format": self.form,
         }
         epoch = None if self.tuned is None else [self.tuned[1].base_epoch, self.tuned[1].epoch]
-        options = {
+        answer_settings = {
             "query": self.query,
             "explain": self.explain,
             "denied": self.denied,
             "epoch": epoch,
         }
-        found: dict[str, Any] = json.loads(json.dumps({**own, **options, "columns": self.columns}))
-        return found
+        json_settings: dict[str, Any] = json.loads(
+            json.dumps({**version_settings, **answer_settings, "columns": self.columns})
+        )
+        return json_settings
 
 
 class AnswerOutcome(NamedTuple):
-    """What a run did: parts in all, those that were there before, and lines of the others."""
+    """The outcome of a run.
+
+    n_parts   parts in all
+    n_there   parts that existed before
+    n_rows    valid lines of the other parts
+    n_bad     their lines that are not valid
+    """
 
     n_parts: int
     n_there: int
@@ -262,26 +272,26 @@ def answer_files(
     crew_of: AbstractContextManager[Crew],
     on_progress: Callable[[str, int, int], None],
 ) -> AnswerOutcome:
-    """Write the answers to all lines of the files that `data` names, but for parts that are there.
+    """Write the answers to all lines of the files that `data` names; skip parts that exist.
 
-    crew_of  gives who runs the steps; it is entered where there is something to do
+    crew_of  the context manager of the crew that runs the steps; entered only if there is work
 
-    Raises BadInput, before a part is written: data that cannot be used, a directory that has
-    anything else, and on each machine of the crew what `AnswerParts.check` does.
+    Raises BadInput before any part is written: for data that cannot be used, for a directory with
+    other files, and for what `AnswerParts.check` finds on any machine of the crew.
     """
     on_progress("plan", 0, 1)
     parts = list(parts_of(data))
-    there = _begin(file_path(step.out), step.settings(), parts)
-    todo = [part for part in parts if part.name(step.form) not in there]
+    existing = _begin_or_resume(file_path(step.out), step.settings(), parts)
+    todo = [part for part in parts if part.name(step.form) not in existing]
     on_progress("plan", 1, 1)
     total = sum(part.n_bytes for part in todo)
     n_bytes = n_rows = n_bad = 0
 
-    def done(part: Part, found: Answered) -> None:
+    def done(part: Part, answered: Answered) -> None:
         nonlocal n_bytes, n_rows, n_bad
         n_bytes += part.n_bytes
-        n_rows += found.n_rows
-        n_bad += found.n_bad
+        n_rows += answered.n_rows
+        n_bad += answered.n_bad
         on_progress("predict", n_bytes, total)
 
     if todo:
@@ -295,7 +305,7 @@ def answer_files(
 def parts_of(data: Path) -> Iterator[Part]:
     """Yield the parts of files, in the order of their names. Raises BadData.
 
-    A file is one part; of JSON lines that are not packed, one for every PART_BYTES.
+    Each file is one part; one of JSON lines that is not packed is divided every PART_BYTES.
     """
     number = 0
     kinds = set()
@@ -308,7 +318,7 @@ def parts_of(data: Path) -> Iterator[Part]:
             raise BadData(f"{data}: expected files of one kind, found {', '.join(sorted(kinds))}")
         size = n_bytes
         if not size:
-            next(DataFile(path).blocks(), None)  # which says why it cannot be read
+            next(DataFile(path).blocks(), None)  # raises BadData if it cannot be read
             size = n_bytes_of(path)
         is_divided = is_lines and plain_name(path) == path.name and size > 2 * PART_BYTES
         for piece in _pieces(path, size) if is_divided else [(1, 0, 0)]:
@@ -319,54 +329,58 @@ def parts_of(data: Path) -> Iterator[Part]:
 
 
 def _pieces(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the first line, the begin and the end of each part of a file.
-
-    Cost: the file is read.
-    """
+    """Yield (first line, start, end) of each part of a file. Cost: the file is read once."""
     first = 1
     start = 0
     line = 1
-    place = 0
+    block_start = 0
     for block in DataFile(path).blocks():
         counted = 0
-        while (at := block.find(b"\n", max(0, start + PART_BYTES - place))) >= 0:
-            line += block.count(b"\n", counted, at + 1)
-            counted = at + 1
-            end = place + at + 1
+        while (newline := block.find(b"\n", max(0, start + PART_BYTES - block_start))) >= 0:
+            line += block.count(b"\n", counted, newline + 1)
+            counted = newline + 1
+            end = block_start + newline + 1
             yield first, start, end
             first = line
             start = end
         line += block.count(b"\n", counted)
-        place += len(block)
+        block_start += len(block)
     if start < size:
         yield first, start, size
 
 
-def _begin(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[str]:
-    """Write the plan unless it is there; return which files are.
-    Raises BadParameter for another plan.
+def _begin_or_resume(out: Path, settings: dict[str, Any], parts: Iterable[Part]) -> set[str]:
+    """Return the names of existing files; write the plan if there is none.
+
+    Raises BadParameter if there is another plan, or other files without one.
     """
     plan = {**settings, "parts": [list(part) for part in parts]}
-    there = names_in(out)
-    if PLAN not in there:
-        if others := sorted(name for name in there if not name.startswith(".")):
+    existing = names_in(out)
+    if PLAN not in existing:
+        if other_names := sorted(name for name in existing if not name.startswith(".")):
             raise BadParameter(
-                f"{out}: expected an empty directory, or one of the same batch, found {others[0]!r}"
+                f"{out}: expected an empty directory, or one of the same batch, "
+                f"found {other_names[0]!r}"
             )
         with whole_file(out / PLAN) as file:
             file.write(json.dumps(plan).encode())
         return set()
     try:
-        before = json.loads((out / PLAN).read_bytes())
-        unlike = [name for name, value in plan.items() if before.get(name) != value]
+        existing_plan = json.loads((out / PLAN).read_bytes())
+        changed_settings = [
+            name for name, value in plan.items() if existing_plan.get(name) != value
+        ]
     except (ValueError, AttributeError, OSError):
         raise BadParameter(
             f"{out / PLAN}: expected a plan of xylem predict, found another file"
         ) from None
-    if unlike:
-        name = unlike[0]
-        found = "others" if name == "parts" else f"{before.get(name)!r}, now {plan[name]!r}"
-        raise BadParameter(
-            f"{out}: expected answers of the same {name}, found {found}: name another directory"
+    if changed_settings:
+        name = changed_settings[0]
+        difference = (
+            "others" if name == "parts" else f"{existing_plan.get(name)!r}, now {plan[name]!r}"
         )
-    return there
+        raise BadParameter(
+            f"{out}: expected answers of the same {name}, found {difference}: "
+            "name another directory"
+        )
+    return existing

@@ -1,6 +1,4 @@
-"""What a dialect is: requests whose bodies and answers are their own, and whose way
-is everybody's.
-"""
+"""The interface of a dialect: its own bodies and answers, handled in one common way."""
 
 from __future__ import annotations
 
@@ -22,9 +20,12 @@ Q = TypeVar("Q")
 
 
 class Reply(Struct, frozen=True):
-    """An answer in parts, for how many instances, and whether it is at tuned thresholds.
+    """An answer.
 
-    n_json  how many of its bytes are JSON; None: all
+    parts     its bytes, in pieces
+    n_rows    how many instances it answers
+    is_tuned  whether it is at tuned thresholds
+    n_json    how many of its bytes are JSON, before binary data; None: all
     """
 
     parts: tuple[bytes, ...]
@@ -34,10 +35,11 @@ class Reply(Struct, frozen=True):
 
 
 class Longer(NamedTuple):
-    """A request that has been read and is for a thread, whose
-    deadline may come in so many milliseconds.
+    """A request that has been read and is to be answered in a thread.
 
-    answer  is called with a flag, uint8[1]; once that is set, it returns what is sure
+    answer       is called with a flag, uint8[1]; when the flag is set, it returns what is certain
+                 by then
+    deadline_ms  milliseconds after which the flag is to be set; None: no deadline
     """
 
     answer: Callable[[NDArray[np.uint8]], Reply]
@@ -47,12 +49,13 @@ class Longer(NamedTuple):
 class Body(Struct, frozen=True):
     """The body of a request: message[start:].
 
-    said  what the dialect's header, or the query string, says of it; None: nothing
+    header_or_query  the value of the dialect's header or, for a dialect without one, the query
+                     string; None: there is none
     """
 
     message: bytes
     start: int = 0
-    said: str | None = None
+    header_or_query: str | None = None
 
     @property
     def content(self) -> bytes:
@@ -61,10 +64,10 @@ class Body(Struct, frozen=True):
 
 
 class Dialect(ABC, Generic[Q]):
-    """What the bodies of a family of requests are, and their answers.
+    """How the bodies of a family of requests are read, and their answers written.
 
-    media        what the bodies may be, as Content-Type says
-    header       a header that says more of the body; empty: the query string does
+    media    content types of the bodies, as in the Content-Type header
+    header   a header that says more about the body; empty: the query string does
     """
 
     media: frozenset[bytes] = frozenset({b"application/json"})
@@ -75,31 +78,31 @@ class Dialect(ABC, Generic[Q]):
     ) -> Reply | Longer:
         """Return the answer to a body, or what answers it in a thread. Event loop only.
 
-        timings   where it is noted when the stages end that no kernel counts
+        timings   notes the end of the stages that no kernel counts
 
-        Raises BadInput and BadRequest, naming the place.
+        Raises BadInput and BadRequest, which name the place in the body.
         """
         return self.answer_read(self.read(body, limits), served, limits, timings)
 
     @abstractmethod
     def read(self, body: Body, limits: Limits) -> Q:
-        """Return the request that a body is: where the body is long, in a thread.
+        """Read a body. A long body is read in a thread.
 
-        Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
+        Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, which name the place.
         """
 
     @abstractmethod
     def answer_read(
         self, query: Q, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Return the answer to a request that has been read, as `answer` does. Event loop only."""
+        """Answer a request that has been read, as `answer` does. Event loop only."""
 
 
 class Query(ABC):
     """A request to search that has been read.
 
-    options   what it asks for
-    n_rows    its instances
+    options   its options
+    n_rows    the number of its instances
     """
 
     options: Options
@@ -107,26 +110,30 @@ class Query(ABC):
 
     @abstractmethod
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return its characters, as often as the featurizer counts them, features and names."""
+        """Return its size in items: characters, features and names.
+
+        A character counts as often as the featurizer says.
+        """
 
     @abstractmethod
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return the rows of its instances. Raises BadInstance for what the model does not take."""
+        """Return the rows of its instances. Raises BadInstance if the model does not take one."""
 
     @abstractmethod
     def reply(
         self,
-        found: Predictions,
+        predictions: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
     ) -> Reply:
-        """Return the answer with the labels of its rows.
+        """Return the answer.
 
-        epoch    that of the thresholds before the rows were searched
+        predictions  what the search returned for `chunked`
+        epoch        the epoch of the thresholds, read before the search
         """
 
     @abstractmethod
     def compared(self) -> Query:
-        """Return the request as a shadow is asked, whose labels are compared, and nothing else."""
+        """Return the request as a shadow answers it: only what is needed to compare labels."""

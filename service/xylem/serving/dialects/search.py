@@ -1,6 +1,4 @@
-"""A request to predict -> its answer: at once if it is short, else
-in a thread, in whichever dialect.
-"""
+"""Answer requests to predict, in any dialect: short ones at once, longer ones in a thread."""
 
 from abc import abstractmethod
 from functools import partial
@@ -24,35 +22,34 @@ from xylem.serving.rows import ChunkedRows, search_chunked, to_options
 from xylem_store import U8
 
 SHORT_BEAMS = 64
-"""Rows times beam width up to which a prediction runs on the event
-loop: a fraction of a millisecond.
-"""
+"""The most rows times beam width that the event loop searches: a fraction of a millisecond."""
 
 SHORT_CHILDREN = 8192
-"""Children of nodes, scored on a level of all trees, up to which it
-does: a flat model has many at once.
+"""The most children of nodes, on one level of all trees, that the event loop scores.
+
+The bound is needed for flat models, which have many children on one level.
 """
 
 SHORT_ITEMS = 8192
-"""Characters, features and names of labels up to which it does;
-explained, each counts once a node told.
+"""The most items (characters, features, names of labels) that the event loop reads.
 
-Where Python looks for the stems or lemmas of words, a character counts as often as the featurizer
-says.
+In an explanation each item counts once for every explained node. Where the featurizer looks up
+stems or lemmas in Python, a character counts as several items: `items_a_character` says how many.
 """
 
 SHORT_NODES = 64
-"""Nodes told of all labels, of the rows together, up to which an explanation does."""
+"""The most nodes, of all labels and rows together, that the event loop explains."""
 
-LABEL_INFO_ITEMS = 128  # items that a label counts whose label info is told: about 20 microseconds
-# items that each of its names counts, where all are told: about 2 microseconds
+# a label that is answered with its label info counts as this many items: about 20 microseconds
+LABEL_INFO_ITEMS = 128
+# each of its names counts as this many where all are answered: about 2 microseconds
 LABEL_NAME_ITEMS = 16
 MASKED_AN_ITEM = 64
-"""Labels that are marked as allowed or not in the time that an item takes."""
+"""Labels that are marked as allowed or denied in the time that one item takes."""
 
 
 def is_short(query: Query, served: ServedVersion) -> bool:
-    """Return whether a request is read fast, and searched fast by a beam."""
+    """Return whether a request is read and searched fast enough for the event loop."""
     options = query.options
     n_rows = query.n_rows
     if (
@@ -82,38 +79,38 @@ def is_short(query: Query, served: ServedVersion) -> bool:
 
 
 def fast_forms(limits: Limits) -> FastForms:
-    """Return which requests are answered at once: within the limits, and short enough."""
+    """Return the bounds of the requests that the kernel answers at once."""
     labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
-    most = FastLimits(
+    search_limits = FastLimits(
         limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN
     )
-    usual = Options()
+    defaults = Options()
     bodies = BodyForms(
         rows_max=min(SHORT_BEAMS, limits.instances_max),
         values_max=min(SHORT_ITEMS, limits.features_max),
         characters_max=SHORT_ITEMS,
         text_bytes_max=limits.text_bytes_max,
-        top_r=usual.top_r,
-        beam_width=usual.beam_width,
+        top_r=defaults.top_r,
+        beam_width=defaults.beam_width,
     )
-    return FastForms(most, bodies)
+    return FastForms(search_limits, bodies)
 
 
 _OF_KERNEL = frozenset(
     {"instances", "top_r", "beam_width", "exact", "threshold", "binary_data_output"}
 )
-"""What requests may say besides defaults for the kernel to search their rows."""
+"""The fields that the kernel understands; a request must leave all others at their defaults."""
 
 _DEFAULTS = {name: field.default for name, field in Options.model_fields.items()}
 
 
 class SearchDialect(Dialect[Query]):
-    """Requests that are searched: at once if they are short, else in a thread."""
+    """Answers requests that are searched: at once if they are short, else in a thread."""
 
     def answer_read(
         self, query: Query, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`."""
+        """Answer a request that has been read, as `Dialect.answer_read` describes."""
         if not is_short(query, served):
             return self._longer(query, served, timings)
         chunked = query.to_rows(served.featurizer)
@@ -125,11 +122,11 @@ class SearchDialect(Dialect[Query]):
             return reply
         epoch = served.thresholds.epoch
         options = to_options(query.options, served)
-        found = served.predictor.predict_on_event_loop(chunked.rows, options)
-        if found is None:
+        predictions = served.predictor.predict_on_event_loop(chunked.rows, options)
+        if predictions is None:
             return self._longer(query, served, timings)
         timings.end(SEARCH)
-        reply = query.reply(found, chunked, options, epoch, served)
+        reply = query.reply(predictions, chunked, options, epoch, served)
         timings.end(WRITE)
         return reply
 
@@ -151,8 +148,10 @@ class SearchDialect(Dialect[Query]):
         stop: U8 | None = None,
         timings: StageTimings | None = None,
     ) -> Reply:
-        """Return the answer of any thread, for which it waits
-        first; once `stop` is set, what is sure.
+        """Answer a request of any length. May be called by any thread.
+
+        When `stop` is set, the search ends early and returns only the labels that are certain by
+        then.
         """
         timings = timings or StageTimings()
         timings.end(QUEUE)
@@ -160,25 +159,27 @@ class SearchDialect(Dialect[Query]):
         timings.end(FEATURES)
         epoch = served.thresholds.epoch
         options = to_options(query.options, served, stop)
-        found = search_chunked(served.predictor.predict, chunked, options, served)
+        predictions = search_chunked(served.predictor.predict, chunked, options, served)
         timings.end(SEARCH)
-        reply = query.reply(found, chunked, options, epoch, served)
+        reply = query.reply(predictions, chunked, options, epoch, served)
         timings.end(WRITE)
         return reply
 
     @abstractmethod
     def first_labels(
-        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+        self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the names of the first labels of each row, at most so many, of a
-        version's answer.
+        """Return the names of the first `n_max` labels of each row, read from an answer.
+
+        reply   the bytes of the answer; the first `n_json` are JSON (None: all)
+        served  the version that gave the answer
         """
 
 
-def asked_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQuery, float] | None:
-    """Return what kernels are asked for, and the number as threshold; None if they cannot do it.
+def body_query_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQuery, float] | None:
+    """Return what kernels are to do with some rows, and the number that is the threshold.
 
-    The number is 0 if the threshold is none.
+    None if kernels lack one of the options. The number is 0 if the threshold is none.
     """
     for name in options.model_fields_set - _OF_KERNEL:
         if name not in _DEFAULTS or getattr(options, name) != _DEFAULTS[name]:
@@ -188,11 +189,11 @@ def asked_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQuery, f
     if isinstance(options.threshold, float):
         kind = NUMBER
         number = options.threshold
-        if not 0 < np.float32(number) < 1:  # of all labels, or of none
+        if not 0 < np.float32(number) < 1:  # all labels reach it, or none does
             return None
     elif options.threshold == TUNED:
         kind = TUNED_KIND
-    asked = BodyQuery(
+    body_query = BodyQuery(
         n_rows=n_rows,
         n_values=n_values,
         top_r=options.top_r,
@@ -200,4 +201,4 @@ def asked_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQuery, f
         threshold=kind,
         is_exact=int(options.exact),
     )
-    return asked, number
+    return body_query, number

@@ -1,6 +1,4 @@
-"""Feedback: true labels in, each event counted once, as a body or blocks of lines;
-rows of it out.
-"""
+"""Receive feedback and count each event once; export and delete stored feedback rows."""
 
 from __future__ import annotations
 
@@ -37,9 +35,10 @@ from xylem_store import Store, VersionNotFound
 
 
 class KeptRows(NamedTuple):
-    """The rows of a store's database, with the calls that `xylem.Client` has for them.
+    """Exports and deletes the stored feedback rows of a store's database, as `xylem.Client` does.
 
-    All raise ModelNotFound for a model that is not there and has no rows, and DatabaseUnavailable.
+    All methods raise DatabaseUnavailable, and ModelNotFound for a model that does not exist and has
+    no rows.
     """
 
     store: Store
@@ -47,18 +46,18 @@ class KeptRows(NamedTuple):
     limits: Limits
 
     def pages(self, model: str, days: int | None) -> Iterator[bytes]:
-        """Return pages of the lines of a model's rows, of the last `days`, the oldest first."""
+        """Yield the lines of a model's rows of the last `days` in pages, the oldest first."""
         lines = self.rows.lines(self.rows.span(model, days))
         pages = iter(
             lambda: b"".join(line + b"\n" for line in itertools.islice(lines, PAGE_ROWS)), b""
         )
         first = next(pages, b"")
         if not first:
-            self.store.resolve(model)  # which says that it is not there
+            self.store.resolve(model)  # raises ModelNotFound if there is no such model
         return itertools.chain([first], pages)
 
     def export_feedback_rows(self, model: str, to: Path, days: int | None) -> int:
-        """Write the lines to a file; return its bytes."""
+        """Write the lines to a file; return the number of bytes."""
         pages = self.pages(model, days)
         with to.open("wb") as out:
             return sum(map(out.write, pages))
@@ -66,15 +65,15 @@ class KeptRows(NamedTuple):
     def delete_feedback_rows(
         self, model: str, event_ids: Sequence[str] | None, day: str | None
     ) -> RowsDeleted:
-        """Remove the rows of some events, or of a day as 2026-11-23.
+        """Remove the rows of some events, or of one day (UTC, such as 2026-11-23).
 
         Raises BadRequest, LimitExceeded.
         """
-        wanted = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
-        if wanted.event_ids is not None:
-            n = self.rows.forget(model, event_keys(model, wanted.event_ids))
+        request = validated({"event_ids": event_ids, "day": day}, DeleteRowsRequest, self.limits)
+        if request.event_ids is not None:
+            n = self.rows.forget(model, event_keys(model, request.event_ids))
         else:
-            n = self.rows.forget_day(model, wanted.midnight)
+            n = self.rows.forget_day(model, request.midnight)
         if not n:
             self.store.resolve(model)
         return {"model": model, "deleted": n}
@@ -83,19 +82,19 @@ class KeptRows(NamedTuple):
 T = TypeVar("T")
 
 BLOCK_EVENTS_MAX = 64
-"""Events of a stream that are committed together."""
+"""The most events of a stream that are committed together."""
 
-SHORT_EVENTS = 4  # events are read on the event loop up to this number; more of them by a thread
+SHORT_EVENTS = 4  # up to so many events are read on the event loop, more of them in a thread
 SHORT_BYTES = 1 << 14
-"""Bytes of such events."""
+"""The most bytes of events that are read on the event loop."""
 
 
 class FeedbackDesk:
-    """Reads events, hands them to the writer, and says what became of them. Event loop only.
+    """Reads events, hands them to the writer, and returns the verdicts. Event loop only.
 
     find         returns what serves a version of a model; raises VersionNotFound
-    on_verdicts  called with a model's name, a version (None: it is gone) and what became of its
-                 events
+    on_verdicts  called with a model's name, the version (None: it no longer exists) and the result
+                 of each of its events
     """
 
     def __init__(
@@ -112,15 +111,15 @@ class FeedbackDesk:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads, without waiting for them."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def count_body(
         self, body: bytes, served: ServedVersion, timings: StageTimings, *, keep: bool = False
     ) -> FeedbackAnswer:
-        """Count the events of a body; each is durable when the answer says that it was applied.
+        """Count the events of a body. An event is durable when the answer says that it was applied.
 
-        keep  whether rows are kept of them
+        keep  whether instances are stored as rows to train on
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
@@ -148,10 +147,11 @@ class FeedbackDesk:
         keep: bool = False,
         may_wait: bool = True,
     ) -> list[FeedbackLineResult]:
-        """Count events that are JSON values, or why a line has
-        none, and return what became of each.
+        """Count events, and return the verdict on each.
 
-        Raises DatabaseUnavailable, and Overloaded where they may not wait.
+        values  JSON values; a BadInput for a line that is not JSON
+
+        Raises DatabaseUnavailable, and Overloaded if the queue is full and they may not wait.
         """
         parts = await self._read(values, served, is_long=True, keep=keep)
         return await self._count(parts, served, may_wait=may_wait)
@@ -159,9 +159,7 @@ class FeedbackDesk:
     async def begin_block(
         self, block: LineBlock, served: ServedVersion, timings: StageTimings, *, keep: bool = False
     ) -> asyncio.Task[Answered]:
-        """Read the events of a block of lines; return the task that
-        counts them and gives their answer.
-        """
+        """Read the events of a block of lines; return the task that counts and answers them."""
         lines = [line for line in block.lines if line is not None]
         parts = None
         if len(lines) == len(block.lines) and not keep:
@@ -175,16 +173,20 @@ class FeedbackDesk:
     async def _read_sparse(
         self, body: bytes, served: ServedVersion, *, are_lines: bool
     ) -> list[_Part] | None:
-        """Read events if they are all sparse, and of the version that is `served`."""
+        """Read events the fast way (`read_sparse`); None if it does not apply to all of them."""
         read = partial(
             read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
-        found = await self._off_loop(not is_short, read)
-        return None if found is None else [_Part(served, dict(enumerate(found[0])), {}, found[1])]
+        ids_and_events = await self._off_loop(not is_short, read)
+        return (
+            None
+            if ids_and_events is None
+            else [_Part(served, dict(enumerate(ids_and_events[0])), {}, ids_and_events[1])]
+        )
 
     async def _off_loop(self, is_long: bool, function: Callable[..., T], *arguments: object) -> T:
-        """Return what the call returns: in a thread if it is long."""
+        """Call a function, in a thread if the call may take long, and return what it returns."""
         if not is_long:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -192,31 +194,33 @@ class FeedbackDesk:
     async def _read(
         self, values: Sequence[Any], served: ServedVersion, *, is_long: bool, keep: bool
     ) -> list[_Part]:
-        """Read events of any kind, which may be of several versions."""
+        """Read events of any kind, and divide them by the version they belong to."""
         is_long = is_long or len(values) > SHORT_EVENTS
         checked = await self._off_loop(is_long, self._check, values, served)
         by_version: dict[int, dict[int, CheckedEvent | FeedbackLineResult]] = {}
-        for place, one in enumerate(checked):
-            token = one.token if isinstance(one, CheckedEvent) else None
+        for place, event in enumerate(checked):
+            token = event.token if isinstance(event, CheckedEvent) else None
             by_version.setdefault(served.version if token is None else token.version, {})[place] = (
-                one
+                event
             )
         parts = []
         for version, places in by_version.items():
-            own = served
+            version_served = served
             try:
                 if version != served.version:
-                    own = denying_as(await self._find(served.name, str(version)), served)
+                    version_served = denying_as(await self._find(served.name, str(version)), served)
             except VersionNotFound as error:
-                late = partial(not_counted, result="late", reason="version-gone", detail=str(error))
-                gone = {
-                    i: late(one.feedback.event_id)
-                    for i, one in places.items()
-                    if isinstance(one, CheckedEvent)
+                late_result = partial(
+                    not_counted, result="late", reason="version-gone", detail=str(error)
+                )
+                late_results = {
+                    i: late_result(event.feedback.event_id)
+                    for i, event in places.items()
+                    if isinstance(event, CheckedEvent)
                 }
-                parts.append(_Part(None, {}, gone))
+                parts.append(_Part(None, {}, late_results))
                 continue
-            parts.append(await self._off_loop(is_long, _to_part, places, own, keep))
+            parts.append(await self._off_loop(is_long, _to_part, places, version_served, keep))
         return parts
 
     def _check(
@@ -228,8 +232,7 @@ class FeedbackDesk:
     async def _count(
         self, parts: Sequence[_Part], served: ServedVersion, *, may_wait: bool
     ) -> list[FeedbackLineResult]:
-        """Hand the events to the writer; return what became of each, in
-        their order, once that is durable.
+        """Hand the events to the writer; return the verdicts in their order, once they are durable.
 
         Raises Overloaded.
         """
@@ -243,18 +246,18 @@ class FeedbackDesk:
                     part.served.thresholds, part.events, may_wait=may_wait, allowed=allowed
                 )
                 writing.append(asyncio.wrap_future(future))
-        # most often there is one, which needs no future around it
+        # usually there is only one, and then gather would be a needless cost
         outcomes = iter([await writing[0]] if len(writing) == 1 else await asyncio.gather(*writing))
         verdicts: dict[int, FeedbackLineResult] = {}
         for part in parts:
-            found = {**part.verdicts}
+            part_verdicts = {**part.verdicts}
             results = [] if part.events is None else next(outcomes)
             for (place, event_id), result in zip(part.ids.items(), results, strict=True):
-                found[place] = verdict_on(event_id, result)
-            verdicts |= found
+                part_verdicts[place] = verdict_on(event_id, result)
+            verdicts |= part_verdicts
             version = None if part.served is None else part.served.version
             self._on_verdicts(
-                served.name, version, [verdict["result"] for verdict in found.values()]
+                served.name, version, [verdict["result"] for verdict in part_verdicts.values()]
             )
         return [verdicts[place] for place in sorted(verdicts)]
 
@@ -272,11 +275,12 @@ class FeedbackDesk:
 
 
 class _Part(NamedTuple):
-    """The events of one version; None: it is gone.
+    """The events of a request that belong to one version.
 
-    ids       of each that can be counted, by its place in the request, in their order
-    verdicts  on the others, by place
-    events    those that can be counted; None: there is none
+    served    the version; None: it no longer exists
+    ids       the ids of the events that can be counted, by their place in the request, in order
+    verdicts  the verdicts on all other events, by place
+    events    the events that can be counted; None: there are none
     """
 
     served: ServedVersion | None
@@ -288,8 +292,10 @@ class _Part(NamedTuple):
 def _to_part(
     places: Mapping[int, CheckedEvent | FeedbackLineResult], served: ServedVersion, keep: bool
 ) -> _Part:
-    """Return what is to be counted of a version's events, by place; `keep` as `to_events`."""
-    checked = {place: one for place, one in places.items() if isinstance(one, CheckedEvent)}
+    """Read the events of one version, by their place; `keep` as for `to_events`."""
+    checked = {place: event for place, event in places.items() if isinstance(event, CheckedEvent)}
     ids, events, verdicts = to_events(checked, served, keep=keep)
-    verdicts |= {place: one for place, one in places.items() if not isinstance(one, CheckedEvent)}
+    verdicts |= {
+        place: event for place, event in places.items() if not isinstance(event, CheckedEvent)
+    }
     return _Part(served, ids, verdicts, events if ids else None)

@@ -1,8 +1,9 @@
-"""Feedback as requests say it -> events that can be counted, or why one cannot be.
+"""Read events of feedback: turn them into events that can be counted, or say why not.
 
-Bodies whose events are all alike (instances that are texts or sparse, or prediction_ids): msgspec
-reads the envelopes, which are declared here, and kernels the instances, as lines of a batch. What
-is more, or not right, is left to the models of requests, which say what is wrong with it.
+The fast way is for bodies whose events are all alike: texts, sparse instances or prediction_ids.
+msgspec reads the envelopes, which are declared here, and kernels read the instances, as they read
+lines of a batch. All other bodies, valid or not, go through the pydantic models of requests, whose
+errors name the field at fault.
 """
 
 from collections.abc import Mapping
@@ -57,13 +58,13 @@ _read_event = msgspec.json.Decoder(_Event).decode
 def read_sparse(
     body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
 ) -> tuple[list[str], Events] | None:
-    """Return the events that a body has, and the id of each; None: not
-    all are of one such kind, or right.
+    """Read a body of valid events of one kind the fast way; return their ids and the events.
 
-    are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
+    None if the body is anything else; then `check_event` and `to_events` read it, which would
+    return the same for a body that is read here. That includes bodies with prediction_ids of
+    another version and with prediction_ids that are not valid. Thread-safe.
 
-    The same as `check_event` and `to_events` make of them. Events with prediction_ids of another
-    version, and those whose prediction_ids are at fault, are for the others too. Thread-safe.
+    are_lines  whether each line is one event; otherwise the body is one event, or {"events": [...]}
     """
     try:
         if are_lines:
@@ -81,15 +82,17 @@ def read_sparse(
     ids = find_all(served.labels, chain.from_iterable(event.labels for event in events)).tolist()
     if rows is None or min(ids, default=0) < 0:
         return None
-    of_event = iter(ids)
-    true = [sorted(set(islice(of_event, len(event.labels)))) for event in events]
-    flat = np.array(list(chain.from_iterable(true)), np.int32)
+    next_ids = iter(ids)
+    true_labels = [sorted(set(islice(next_ids, len(event.labels)))) for event in events]
+    flat = np.array(list(chain.from_iterable(true_labels)), np.int32)
     names = [event.event_id for event in events]
-    found = instances_of(
-        rows, LabelRows(offsets(map(len, true)), flat, n_labels), event_keys(served.name, names)
+    event_columns = instances_of(
+        rows,
+        LabelRows(offsets(map(len, true_labels)), flat, n_labels),
+        event_keys(served.name, names),
     )
     if all(event.prediction_id is UNSET for event in events):
-        return names, found
+        return names, event_columns
     predicted = [NO_LABELS] * len(events)
     model = model_hash(served.name)
     for i, event in enumerate(events):
@@ -102,12 +105,12 @@ def read_sparse(
         if token is None or token.version != served.version or not _is_of(token, served):
             return None
         predicted[i] = token.labels
-        found.epochs[i] = token.epoch
-    return names, found._replace(predicted=label_rows(predicted, n_labels))
+        event_columns.epochs[i] = token.epoch
+    return names, event_columns._replace(predicted=label_rows(predicted, n_labels))
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:
-    """Return whether an event has an instance or a prediction_id, and is within the limits."""
+    """Return whether an event is within the limits and has an instance or else a prediction_id."""
     return (
         (event.instance is UNSET) != (event.prediction_id is UNSET)
         and 0 < utf8_length(event.event_id) <= limits.event_id_bytes_max
@@ -117,22 +120,22 @@ def _is_within(event: _Event, limits: Limits) -> bool:
 
 
 def _rows_of(events: list[_Event], featurizer: Featurizer, limits: Limits) -> SparseRows | None:
-    """Return the row of each event; None: they are of several kinds, or not for kernels."""
+    """Return the row of each event; None if there are several kinds, or kernels cannot read one."""
     first = next((bytes(event.instance) for event in events if event.instance is not UNSET), b"")
     are_texts = b'"text"' in first
-    none = b'{"text":""}' if are_texts else b'{"indices":[],"values":[]}'
-    lines = [none if event.instance is UNSET else bytes(event.instance) for event in events]
+    no_instance = b'{"text":""}' if are_texts else b'{"indices":[],"values":[]}'
+    lines = [no_instance if event.instance is UNSET else bytes(event.instance) for event in events]
     if are_texts:
         return text_rows_of_lines(lines, featurizer, limits.text_bytes_max)
-    found = read_sparse_lines(lines, limits.features_max)
+    arrays = read_sparse_lines(lines, limits.features_max)
     try:
-        return None if found is None else featurizer.transform_csr(*found)
+        return None if arrays is None else featurizer.transform_csr(*arrays)
     except BadInput:
         return None
 
 
 class CheckedEvent(NamedTuple):
-    """An event whose fields are right, and what its prediction_id says."""
+    """A valid event, and the content of its prediction_id if it has one."""
 
     feedback: FeedbackEvent
     token: Token | None
@@ -141,8 +144,11 @@ class CheckedEvent(NamedTuple):
 def check_event(
     value: Any, model: str, tokens: Tokens | None, limits: Limits
 ) -> CheckedEvent | FeedbackLineResult:
-    """Return an event and what its prediction_id says, or why it cannot be used."""
-    if isinstance(value, BadInput):  # of a line that is no JSON
+    """Return an event with the content of its prediction_id, or the verdict if it is not valid.
+
+    value  JSON, or the BadInput of a line that is not JSON
+    """
+    if isinstance(value, BadInput):  # the line was not JSON
         return refused(None, value)
     try:
         feedback = validated(value, FeedbackEvent, limits)
@@ -166,33 +172,39 @@ def check_event(
 def to_events(
     checked: Mapping[int, CheckedEvent], served: ServedVersion, *, keep: bool = False
 ) -> tuple[dict[int, str], Events, dict[int, FeedbackLineResult]]:
-    """Return the ids of those events of one version that can be counted,
-    these events, and why others cannot.
+    """Return the valid events of one version, ready to be counted.
 
-    checked  by place in the request, as what is returned
-    keep     whether instances are kept as rows
+    Returns the id of each such event by its place, the events in the same order, and the verdicts
+    on the others by place.
+
+    checked  the events by their place in the request
+    keep     whether each event gets the line that is stored to train on
     """
-    given = [one.feedback.given for one in checked.values() if one.feedback.given is not None]
-    rows, faults = rows_and_faults(given, served.featurizer, transform)
+    instances = [
+        event.feedback.instance_or_none
+        for event in checked.values()
+        if event.feedback.instance_or_none is not None
+    ]
+    rows, faults = rows_and_faults(instances, served.featurizer, transform)
     no_row = SparseRows(np.zeros(2, np.int64), rows.indices[:0], rows.values[:0], rows.n_features)
     next_row = count(1)
     next_fault = iter(faults)
-    names = chain.from_iterable(one.feedback.labels for one in checked.values())
-    label_ids = iter(find_all(served.labels, names).tolist())
+    names = chain.from_iterable(event.feedback.labels for event in checked.values())
+    next_label_ids = iter(find_all(served.labels, names).tolist())
     places: list[int] = []
-    true: list[NDArray[np.int32]] = []
+    true_labels: list[NDArray[np.int32]] = []
     predicted: list[NDArray[np.int32]] = []
     epochs: list[int] = []
     lines: list[bytes | None] = []
     ids: dict[int, str] = {}
     verdicts: dict[int, FeedbackLineResult] = {}
     for place, (feedback, token) in checked.items():
-        own = list(islice(label_ids, len(feedback.labels)))
-        instance = feedback.given
+        label_ids = list(islice(next_label_ids, len(feedback.labels)))
+        instance = feedback.instance_or_none
         fault = None if instance is None else next(next_fault)
-        at = next(next_row) if instance is not None and fault is None else 0
-        if -1 in own:
-            i = own.index(-1)
+        row_index = next(next_row) if instance is not None and fault is None else 0
+        if -1 in label_ids:
+            i = label_ids.index(-1)
             unknown = UnknownLabel(
                 f"expected labels of the model, found {feedback.labels[i][:80]!r}"
             )
@@ -206,8 +218,8 @@ def to_events(
             )
         else:
             ids[place] = feedback.event_id
-            places.append(at)
-            true.append(np.array(sorted(set(own)), np.int32))
+            places.append(row_index)
+            true_labels.append(np.array(sorted(set(label_ids)), np.int32))
             predicted.append(NO_LABELS if token is None else token.labels)
             epochs.append(NO_EPOCH if token is None else token.epoch)
             line = None
@@ -223,7 +235,7 @@ def to_events(
     events = Events(
         keys=event_keys(served.name, list(ids.values())),
         rows=SparseRows.join([no_row, rows]).take(np.array(places, np.int64)),
-        labels=label_rows(true, served.labels.n_names),
+        labels=label_rows(true_labels, served.labels.n_names),
         predicted=label_rows(predicted, served.labels.n_names),
         epochs=np.array(epochs, np.int64),
         lines=lines,
@@ -232,13 +244,13 @@ def to_events(
 
 
 def refused(event_id: str | None, error: BadInput) -> FeedbackLineResult:
-    """Return the verdict on an event that is at fault."""
+    """Return the verdict on an event that is not valid."""
     place = f"{error.path}: " if error.path else ""
     return not_counted(event_id, "rejected", code_of(error), f"{place}{error}")
 
 
 def verdict_on(event_id: str, result: Result) -> FeedbackLineResult:
-    """Return the verdict on an event that the writer has dealt with."""
+    """Return the verdict on an event that the writer has processed."""
     if result != "late":
         return {"event_id": event_id, "result": result}
     detail = (
@@ -251,7 +263,11 @@ def verdict_on(event_id: str, result: Result) -> FeedbackLineResult:
 def not_counted(
     event_id: str | None, result: Result, reason: str, detail: str
 ) -> FeedbackLineResult:
-    """Return the verdict on an event that was rejected or came too late; the reason is a code."""
+    """Return the verdict on an event that was rejected or came too late.
+
+    reason   a code
+    detail   a sentence for people
+    """
     verdict = FeedbackLineResult(event_id=event_id, result=result, reason=reason, detail=detail)
     if event_id is None:
         del verdict["event_id"]
@@ -259,6 +275,6 @@ def not_counted(
 
 
 def _is_of(token: Token, served: ServedVersion) -> bool:
-    """Return whether the version has the labels that a prediction says it had."""
+    """Return whether the version has all labels that were predicted according to a token."""
     labels = token.labels
     return not len(labels) or bool(0 <= labels[0] <= labels[-1] < served.labels.n_names)

@@ -1,4 +1,4 @@
-"""prediction_id: what an answer gives so that feedback to it can come later, to any replica."""
+"""prediction_id: an id in each answer, to which feedback can refer later, at any replica."""
 
 from __future__ import annotations
 
@@ -20,56 +20,59 @@ _SEAL_SECONDS = 1.0
 
 
 class PredictionIds:
-    """Makes the ids of one served version's predictions, and tells what answers are given under.
+    """Makes the ids of the predictions of one served version, and what the kernel writes them with.
 
-    A token tells which labels were predicted: of an answer at tuned thresholds all of them, of any
-    other those whose score reaches the threshold that is in force, or would be at the first
-    feedback. While the holder has no key (the database has not answered yet) an id is unique, and
-    forged.
+    An id is a token that contains the predicted labels: at tuned thresholds all labels of the
+    answer, else those whose score reaches the threshold in force, or the one that would be in force
+    at the first feedback. As long as the holder has no key (the database has not answered yet), ids
+    are unique, but will be refused as forged.
     """
 
     def __init__(
-        self, live: ServedThresholds, holder: OnlineLearning | None, unlearned: NDArray[np.uint8]
+        self, live: ServedThresholds, learning: OnlineLearning | None, unlearned: NDArray[np.uint8]
     ) -> None:
-        """Take the thresholds, what knows the key, if any, and which
-        labels are not learned (see Present).
+        """Take the thresholds of the version.
+
+        learning    has the key that signs; None: no feedback is possible
+        unlearned   the labels that are not learned, as `Present` has them
         """
         self._unlearned = unlearned
         self._live = live
-        self._holder = holder
+        self._learning = learning
         self._model = model_hash(live.model)
         unknown = _unknown()
         seal = unknown.seal(self._model, live.version, 0)
         present = Present(live.thresholds, None, seal, unlearned)
-        self._kept: tuple[Present, Tokens, float] = present, unknown, 0.0
-        """What answers are given under, whose seal it is, and until
-        when it is used, by time.monotonic.
+        self._present: tuple[Present, Tokens, float] = present, unknown, 0.0
+        """The Present that answers are given under, the tokens that made its seal, and its expiry.
+
+        The expiry is in seconds of time.monotonic.
         """
 
     def sign(self, epoch: int, n: int) -> Signed:
-        """Return what n predictions are signed with; the tuned
-        thresholds are None if they may be old.
+        """Return what n predictions are signed with.
 
-        That is kept for a second; threads may make it at once, and each is good.
+        It has no tuned thresholds if they may be outdated. The Present in it is kept for a second.
+        Several threads may make one at the same time; each is valid.
 
-        epoch   that of the thresholds before the predictions were made
+        epoch   the epoch of the thresholds, read before the predictions were made
         """
-        holder = self._holder
+        learning = self._learning
         live = self._live
         now = time.monotonic()
-        tokens = (holder.tokens if holder is not None else None) or _unknown()
+        tokens = (learning.tokens if learning is not None else None) or _unknown()
         thresholds = live.thresholds
         tuned = live.prepared if now <= live.fresh_until else None
-        present, sealed_by, until = self._kept
+        present, sealed_by, until = self._present
         is_same = present.thresholds is thresholds and present.tuned is tuned
         if not is_same or sealed_by is not tokens or now > until:
             seal = tokens.seal(self._model, live.version, 0)
             present = Present(thresholds, tuned, seal, self._unlearned)
-            self._kept = present, tokens, now + _SEAL_SECONDS
+            self._present = present, tokens, now + _SEAL_SECONDS
         return present, epoch, tokens.serials(n)
 
 
 @functools.cache
 def _unknown() -> Tokens:
-    """Return what signs with a key that nobody will know."""
+    """Return tokens of a random key, which nobody will ever know."""
     return Tokens([os.urandom(32)], 0)

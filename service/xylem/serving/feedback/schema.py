@@ -1,4 +1,4 @@
-"""Events of feedback, and what becomes of them."""
+"""Events of feedback, and their results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from xylem.thresholds import Result
 
 
 class FeedbackEvent(RequestModel):
-    """The true labels of an instance, or of what a prediction was made for.
+    """The true labels of one instance, which the event has, or which a prediction was made for.
 
-    With both, the prediction counts, and the instance is only stored (`XYLEM_FEEDBACK_ROWS`).
+    If it has an instance and a prediction_id, the prediction counts, and the instance is only
+    stored (`XYLEM_FEEDBACK_ROWS`).
     """
 
     event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(
@@ -28,10 +29,10 @@ class FeedbackEvent(RequestModel):
     )
     labels: LabelList = Field(description="the true labels, all of them")
     instance: Instance = Field(default_factory=lambda: cast(AnyInstance, None))
-    prediction_id: str = Field(default="", description="of the prediction that the labels are for")
+    prediction_id: str = Field(default="", description="the prediction that the labels are for")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> FeedbackEvent:
+    def _check_fields(self) -> FeedbackEvent:
         if not self.event_id:
             raise fault("expected an id of at least one character, found none", "event_id")
         if not self.model_fields_set & {"instance", "prediction_id"}:
@@ -40,42 +41,43 @@ class FeedbackEvent(RequestModel):
 
     @property
     def token(self) -> str | None:
-        """Return the prediction_id; None: the event has an instance."""
+        """Return the prediction_id; None: the event has none."""
         return self.prediction_id if "prediction_id" in self.model_fields_set else None
 
     @property
-    def given(self) -> AnyInstance | None:
-        """Return the instance; None: the event has a prediction_id."""
+    def instance_or_none(self) -> AnyInstance | None:
+        """Return the instance; None: the event has a prediction_id only."""
         return self.instance if "instance" in self.model_fields_set else None
 
 
 class FeedbackEvents(RequestModel):
-    """Events of a request. Each is read by itself, as a FeedbackEvent: one at fault
-    stops no other.
-    """
+    """Several events. Each is validated by itself, so one at fault does not stop the others."""
 
     events: Annotated[list[SkipValidation[FeedbackEvent]], AtMost("events_max", "events")]
 
 
 class RowsQuery(RequestModel):
-    """Which rows of feedback to export."""
+    """A choice of the rows of feedback to export."""
 
     days: int | None = Field(
-        default=None, ge=1, le=36_500, description="those of so many days; all if left out"
+        default=None,
+        ge=1,
+        le=36_500,
+        description="only rows of the last so many days; by default all",
     )
 
 
 class DeleteRowsRequest(RequestModel):
-    """Which rows of feedback to remove: those of some events, or of a day."""
+    """A choice of the rows of feedback to remove: those of some events, or those of one day."""
 
     event_ids: Annotated[list[str], AtMost("events_max", "events")] | None = None
-    day: str | None = Field(default=None, description="of UTC, as 2026-11-23")
+    day: str | None = Field(default=None, description="a day of UTC, such as 2026-11-23")
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> DeleteRowsRequest:
+    def _check_fields(self) -> DeleteRowsRequest:
         if (self.event_ids is None) == (self.day is None):
-            found = "neither" if self.day is None else "both"
-            raise fault(f"expected either event_ids or day, found {found}")
+            fields_present = "neither" if self.day is None else "both"
+            raise fault(f"expected either event_ids or day, found {fields_present}")
         if self.day is not None:
             try:
                 _ = self.midnight
@@ -87,13 +89,13 @@ class DeleteRowsRequest(RequestModel):
 
     @property
     def midnight(self) -> float:
-        """Return when the day begins, in seconds since 1970."""
+        """Return when the day begins, in seconds since 1970. Raises ValueError if it is no day."""
         day = datetime.strptime(str(self.day), "%Y-%m-%d")
         return day.replace(tzinfo=UTC).timestamp()
 
 
 class RowsDeleted(TypedDict):
-    """How many rows of feedback were removed."""
+    """The number of rows of feedback that were removed."""
 
     model: str
     deleted: int
@@ -104,7 +106,7 @@ FeedbackRequest: TypeAlias = FeedbackEvents | FeedbackEvent
 
 
 class FeedbackResult(TypedDict):
-    """The result of an event. `reason` is a code, of what was rejected or came too late."""
+    """The result of an event. `reason` is the code of an event that was rejected or late."""
 
     event_id: NotRequired[str | None]
     result: Result
@@ -113,13 +115,13 @@ class FeedbackResult(TypedDict):
 
 
 class FeedbackLineResult(FeedbackResult):
-    """The result of the event of a line, which counts from 1."""
+    """The result of the event in a line; lines are counted from 1."""
 
     line: NotRequired[int]
 
 
 class FeedbackLineError(TypedDict):
-    """What ended the answer: send again what has no result."""
+    """The error that ended the answer: send the events without a result again."""
 
     error: LineError
 
@@ -129,9 +131,7 @@ FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
 
 
 class FeedbackAnswer(VersionAnswer):
-    """The result of each event, in their order; `threshold_epoch` is null without
-    tuned thresholds.
-    """
+    """The result of each event, in order; `threshold_epoch` is null without tuned thresholds."""
 
     threshold_epoch: int | None
     results: list[FeedbackResult]

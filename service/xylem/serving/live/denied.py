@@ -1,4 +1,4 @@
-"""What serves a version without labels: those that an alias denies, and deprecated concepts."""
+"""Versions that leave out labels: those that an alias denies, and deprecated ones."""
 
 from collections.abc import Sequence
 
@@ -19,12 +19,12 @@ def with_denied(
     limits: Limits | None = None,
     stages: StageTimes | None = None,
 ) -> ServedVersion:
-    """Return what serves a version without the labels that an alias
-    denies, and deprecated ones. O(nodes).
+    """Return a version that never answers denied or deprecated labels. O(nodes).
 
-    served          of a version; it is what is returned where it has the labels wanted
-    names           of labels to deny; the version need not have them
-    limits, stages  as `serve_model` takes them
+    served          the version; returned unchanged if `names` is empty and no other labels are
+                    deprecated than before
+    names           the labels that an alias denies; the version need not have them
+    limits, stages  as `open_version` takes them
     """
     facts = served.info.current
     by_info = None if facts is None else facts.allowed
@@ -39,8 +39,9 @@ def with_denied(
 
 
 def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
-    """Return a version for feedback that came by the alias that `other`
-    serves: it denies the same labels.
+    """Return a version that denies the same labels as `other`, the version that an alias serves.
+
+    It is used for feedback that came by this alias to predictions of another version.
     """
     if other.denied is None or not other.denied.names:
         return served
@@ -52,7 +53,11 @@ def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
 def _denying(
     served: ServedVersion, names: Sequence[str], by_info: NDArray[np.uint8] | None
 ) -> ServedVersion:
-    """Return a version that denies labels, but for its fast answers."""
+    """Return a version that denies labels. Its fast answers do not: they are those of `served`.
+
+    names    labels to deny by name
+    by_info  uint8[K], 0 for deprecated labels; None: no label is
+    """
     denied = None
     if names or by_info is not None:
         allowed = np.ones(served.labels.n_names, np.uint8) if by_info is None else by_info.copy()
@@ -66,7 +71,7 @@ def _denying(
 
 
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
-    """Return the labels that an alias denies; none of a number: a version itself denies nothing.
+    """Return the labels that an alias denies; empty if `ref` is a version's number.
 
     Raises what the store does.
     """
@@ -74,13 +79,16 @@ def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
 
 
 def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:
-    """Raise UnknownLabel for the first of some labels that is never answered, at place[i]."""
+    """Raise UnknownLabel for the first of the labels that is denied or deprecated.
+
+    ids    the labels; the i-th stands at `place`[i] in the request
+    """
     if served.denied is None:
         return
     for i, label in enumerate(ids):
         if not served.denied.allowed[label]:
-            found = f"{name_of(served.labels, label)!r:.80}"
+            name = f"{name_of(served.labels, label)!r:.80}"
             fault = UnknownLabel(
-                f"expected a label that is neither denied nor deprecated, found {found}"
+                f"expected a label that is neither denied nor deprecated, found {name}"
             )
             raise fault.at(f"{place}[{i}]")

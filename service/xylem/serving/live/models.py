@@ -1,9 +1,9 @@
-"""LiveModels: the versions that answer requests, and how they
-follow the store without dropping one.
+"""LiveModels: the versions that answer requests, kept up to date with the store.
 
-A look at the store runs in a thread: whatever an alias newly names is opened, verified and warmed
-there, and only then does one assignment make the whole new state visible. A version that cannot be
-opened leaves its alias on the one before, is reported, and is tried again after a while.
+A thread looks at the store. It opens, verifies and warms every version that an alias newly names;
+only then one assignment makes the whole new state visible, so no request is dropped. If a version
+cannot be opened, its alias stays on the previous one; this is reported, and tried again after a
+while.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, succeeded_at, told_of
+from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, public_message_of, succeeded_at
 from xylem.serving.live.split import (
     EARLY,
     AliasKey,
@@ -47,25 +47,27 @@ T = TypeVar("T")
 Key = tuple[str, int]
 """A model's name and a version's number."""
 
-RETRY_SECONDS = 30.0  # a version that could not be opened is not tried again before
+RETRY_SECONDS = 30.0  # a version that could not be opened is tried again after this
 _EARLY_MAX = 32
-"""So many models of the first look answer as soon as they are open: their kernels may have to be
-compiled, and then the others wait. Further ones, for which there are kernels, answer together.
+"""The most models that answer during the first look as soon as each of them is open.
+
+Their kernels may have to be compiled, and the models that are open need not wait for that. Further
+models, whose kernels are compiled by then, become visible together.
 """
 
 
 class LiveModels(Generic[T]):
-    """The opened versions of a store, found by model and version or alias.
+    """The open versions of a store, found by model and by version or alias.
 
     prepare        makes of an opened version what serves requests, warm; it runs in a thread
-    models_max     versions that aliases keep open; the rest are opened when asked for
-    versions_max   versions kept open because requests asked for them, the least recently used go
-                   first
+    models_max     the most versions that aliases keep open; further ones are opened on request
+    versions_max   the most versions kept open because requests named them; the least recently used
+                   is closed first
     seconds_max    how long a request waits for a version to be opened
-    refresh        brings up to date what else the store has of models, in each look that found a
-                   change; it returns, by model, why some of that cannot be used
+    refresh        updates what else the store has of models, in each look that found a change;
+                   returns, by model, why some of that cannot be used
     deny           makes of what serves a version what serves it without some labels, and without
-                   those that are deprecated now; in a thread
+                   those that are deprecated now; it runs in a thread
     """
 
     def __init__(
@@ -88,63 +90,61 @@ class LiveModels(Generic[T]):
         self._deny = deny
         self._state = State(EARLY, {}, {}, ServedAliases[Any](deny, {}))
         self.heads: dict[bytes, Any] = {}
-        """For whoever looks up `resident` often: another dictionary whenever that may change. Take
-        it first, then look up what is noted in it.
+        """A cache for callers that look up `resident` often.
+
+        It is replaced by another dictionary whenever an answer may change: take the dictionary
+        first, then look up what you store in it.
         """
-        self._asked: OrderedDict[Key, T] = OrderedDict()
+        self._requested: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
         self._store_error: str | None = None
         self._woken = asyncio.Event()
         self.has_looked = asyncio.Event()
-        """Set when `follow` has looked at the store for the first time, whatever it found."""
+        """Set when `follow` has looked at the store for the first time, with whatever outcome."""
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
 
     @property
     def looked(self) -> bool:
-        """Return whether the store has been read, and all that its aliases name has been tried."""
+        """Return whether the first look is complete: all aliases of the store were tried."""
         return self._state.generation is not EARLY
 
     @property
     def ready(self) -> bool:
-        """Return whether the store has been read, and some of it can be served if it has anything.
+        """Return whether the first look is complete and, if the store has models, any is served.
 
-        A store that is not there, or cannot be read, is not ready; an empty directory is.
+        A store that does not exist or cannot be read is not ready; an empty directory is.
         """
         return self.looked and (not self._state.models or bool(self._state.resident))
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
-        """Return the models of the store as last seen; in the
-        first look those that are open by now.
-        """
+        """Return the models of the store as last seen; during the first look those open by now."""
         return self._state.models
 
     @property
     def aliases(self) -> Mapping[AliasKey, Alias]:
-        """Return each (model, alias) as it is served: by the
-        version that it names, or an earlier one.
-        """
+        """Return each (model, alias) as it is served: by its version, or by an earlier one."""
         return self._state.served.aliases
 
     @property
     def splits(self) -> Mapping[AliasKey, LiveSplit[T]]:
-        """Return what serves each (model, alias) that has a canary or a shadow."""
+        """Return the canary and shadow of each (model, alias) that has any."""
         return self._state.served.splits
 
     def status(self) -> LiveStatus:
-        """Return what is served and what is not."""
+        """Return what is served, and what cannot be."""
         aliases = sorted(self.aliases.items())
         failures = sorted(self._failures.copy().values())
         return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
 
     def version_of(self, model: str, ref: str) -> int:
-        """Return the version that a number or an alias means now.
+        """Return the version that a number or an alias stands for now.
 
-        Raises Unavailable until the first look at the store has come to the model, ModelUnavailable
-        for an alias of one that cannot be read, ModelNotFound, AliasNotFound and, asked for a
-        number, InvalidName.
+        Raises Unavailable while the first look has not come to the model, ModelNotFound,
+        AliasNotFound, ModelUnavailable for an alias of a model that cannot be read, and InvalidName
+        for a number with a model name that is not valid.
         """
         state = self._state
         if state.generation is EARLY and model not in state.models:
@@ -164,68 +164,64 @@ class LiveModels(Generic[T]):
         if alias is not None:
             return alias.version
         if (fault := state.models[model].fault) is not None:
-            raise ModelUnavailable(f"model {model}: {told_of(fault)}")
+            raise ModelUnavailable(f"model {model}: {public_message_of(fault)}")
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
-        """Return what serves a version that an alias keeps open,
-        named by number or alias; else None.
-        """
+        """Return what serves a version, by number or alias; None if no alias keeps it open."""
         state = self._state
         is_number = is_version(ref)
         if not is_number and (model, ref) not in state.served.aliases:
             return None
         version = int(ref) if is_number else state.served.aliases[model, ref].version
-        found = state.resident.get((model, version))
-        if is_number or found is None:
-            return found  # type: ignore[return-value]
-        return state.served.known(model, ref, found)
+        served = state.resident.get((model, version))
+        if is_number or served is None:
+            return served  # type: ignore[return-value]
+        return state.served.existing_view(model, ref, served)
 
     def open_versions(self) -> set[Key]:
-        """Return the versions that are open: those of aliases, and those that
-        requests asked for.
-        """
-        return {*self._state.resident, *self._asked}
+        """Return the versions that are open: those of aliases, and those that requests named."""
+        return {*self._state.resident, *self._requested}
 
     async def find(self, model: str, ref: str) -> T:
-        """Return what serves a version, named by number or alias; open it if no one did yet.
+        """Return what serves a version, by number or alias; open it if it is not open yet.
 
-        For an alias that denies labels it is what serves it without them. Raises as `version_of`,
+        For an alias that denies labels this is what serves it without them. Raises as `version_of`,
         VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one
-        that takes too long to open: it is still being opened.
+        that takes too long to open; it is being opened further.
         """
-        found = await self._find((model, self.version_of(model, ref)))
+        served = await self._find((model, self.version_of(model, ref)))
         if is_version(ref):
-            return found
-        served = self._state.served
-        view: T | None = served.known(model, ref, found)
+            return served
+        served_aliases = self._state.served
+        view: T | None = served_aliases.existing_view(model, ref, served)
         if view is not None:
             return view
         loop = asyncio.get_running_loop()
-        make = served.view
-        return await loop.run_in_executor(self._opener, make, model, ref, found)
+        make = served_aliases.view
+        return await loop.run_in_executor(self._opener, make, model, ref, served)
 
     async def _find(self, key: Key) -> T:
-        found = self._state.resident.get(key)
-        if found is not None:
-            return found  # type: ignore[return-value]
-        if key in self._asked:
-            self._asked.move_to_end(key)
-            return self._asked[key]
+        served = self._state.resident.get(key)
+        if served is not None:
+            return served  # type: ignore[return-value]
+        if key in self._requested:
+            self._requested.move_to_end(key)
+            return self._requested[key]
         if key not in self._opening:
-            self._opening[key] = asyncio.ensure_future(self._open_asked(key))
+            self._opening[key] = asyncio.ensure_future(self._open_requested(key))
         done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
         if not done:
             raise TimedOut(
-                f"model {key[0]} version {key[1]}: expected it open by now, found it is not"
+                f"model {key[0]} version {key[1]}: expected it to be open by now, found that it "
+                "is still being opened"
             )
         return done.pop().result()
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
-        """Look at the store now, then every `poll_seconds` and whenever
-        `wake` is called, until cancelled.
+        """Look at the store now, every `poll_seconds` and after each `wake`, until cancelled.
 
-        It goes on whatever is raised.
+        No exception ends it.
         """
         loop = asyncio.get_running_loop()
         succeeded_at["store"] = time.monotonic()
@@ -235,7 +231,7 @@ class LiveModels(Generic[T]):
                 if not self.has_looked.is_set():
                     self.has_looked.set()
                     on_first()
-                await self._renew_asked()
+                await self._renew_requested()
             except Exception as error:
                 log(logging.ERROR, "store_failed", error=error)
             with suppress(TimeoutError):
@@ -247,7 +243,7 @@ class LiveModels(Generic[T]):
                     self._failures[key] = failure._replace(retry_at=0.0)
 
     async def catch_up(self, seconds_max: float) -> None:
-        """Look at the store at once; return when that is served, or after so long. Never raises."""
+        """Look at the store at once; return when done, or after `seconds_max`. Never raises."""
         loop = asyncio.get_running_loop()
         await asyncio.wait([loop.run_in_executor(self._looker, self.look)], timeout=seconds_max)
 
@@ -256,15 +252,15 @@ class LiveModels(Generic[T]):
         self._woken.set()
 
     def close(self) -> None:
-        """Let the threads end."""
+        """Stop the threads, without waiting for them."""
         self._looker.shutdown(wait=False, cancel_futures=True)
         self._opener.shutdown(wait=False, cancel_futures=True)
 
     def look(self) -> None:
         """Read the store and open what its aliases newly name.
-        Blocking; not from two threads at once.
 
-        Never raises: what fails is kept as it was, logged and reported.
+        Blocking; not from two threads at once. Never raises: what fails stays as it was, and is
+        logged and reported.
         """
         try:
             generation = self._store.generation()
@@ -272,44 +268,50 @@ class LiveModels(Generic[T]):
             is_due = any(failure.retry_at <= now for failure in self._failures.copy().values())
             if is_due or self._state.generation != generation:
                 infos = self._store.models()
-                # of a model that was deleted something stays
+                # a deleted model leaves traces, so an empty store with no generation is not normal
                 if self.models and not infos and not generation:
                     raise StoreUnreadable(
                         "expected models as before, found none: is the disk still there?"
                     )
                 self._state = self._next_state(generation, infos)
-                self.heads = {}  # after the state: so that nothing of the one before is noted in it
+                self.heads = {}  # after the state, or it could get entries of the previous one
             self._store_error = None
             succeeded_at["store"] = time.monotonic()
         except Exception as error:
             if self._store_error is None:
                 log(logging.ERROR, "store_failed", detail=str(error), error=error)
-            self._store_error = told_of(error)
+            self._store_error = public_message_of(error)
 
     def _next_state(self, generation: object, infos: list[ModelInfo]) -> State:
-        """Return the state that the models found lead to, their versions open."""
-        known = self.aliases
+        """Return the state for the models that were found, with their versions open."""
+        present_aliases = self.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
-        # what the store no longer has is forgotten, and aliases, which are seen again
+        # forget failures of versions that no longer exist; those of aliases are noted again below
         versions = {(info.name, str(version)) for info in infos for version in info.versions}
         for key in self._failures.copy().keys() - versions:
             self._failures.pop(key, None)
         for n_models, info in enumerate(infos, 1):
-            if info.fault is not None:  # what was served of the model is served on
-                self._fail(info.name, "", told_of(info.fault), info.fault)
+            if info.fault is not None:  # the model is served on as it was
+                self._fail(info.name, "", public_message_of(info.fault), info.fault)
                 infos[n_models - 1] = info = self.models.get(info.name, info)
-            wanted = {(info.name, name): alias for name, alias in sorted(info.documents.items())}
+            stored_aliases = {
+                (info.name, name): alias for name, alias in sorted(info.documents.items())
+            }
             for name in info.broken_aliases:
                 self._fail(info.name, name, "the alias's file is damaged")
-                if (info.name, name) in known:
-                    wanted[info.name, name] = known[info.name, name]
-            aliases |= {key: self._settle(key, alias, resident) for key, alias in wanted.items()}
+                if (info.name, name) in present_aliases:
+                    stored_aliases[info.name, name] = present_aliases[info.name, name]
+            aliases |= {
+                key: self._settle(key, alias, resident) for key, alias in stored_aliases.items()
+            }
             if n_models <= _EARLY_MAX and not self.looked:
-                alone = {
+                unsplit_aliases = {
                     key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
                 }
-                self._state = state_of(EARLY, infos[:n_models], alone, resident, self._state)
+                self._state = state_of(
+                    EARLY, infos[:n_models], unsplit_aliases, resident, self._state
+                )
                 self.heads = {}
         for key, alias in aliases.items():
             aliases[key] = self._with_split(key[0], alias, resident)
@@ -318,27 +320,25 @@ class LiveModels(Generic[T]):
             self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
         return state_of(generation, infos, aliases, resident, self._state)
 
-    def _settle(self, key: AliasKey, wanted: Alias, resident: dict[Key, object]) -> Alias:
-        """Return an alias as it is served from now on, its version made resident if it can be.
+    def _settle(self, key: AliasKey, stored_alias: Alias, resident: dict[Key, object]) -> Alias:
+        """Return an alias as it is served from now on; open its version if possible.
 
-        By a version that it named before it is served alone: canary and shadow are of the one that
-        it names.
+        If that fails, the alias is served by its previous version, without canary and shadow: they
+        belong to the version that it names.
         """
         model = key[0]
         is_full = len(resident) >= self._models_max
-        if self._open_for_alias((model, wanted.version), resident) is not None or is_full:
-            return wanted
-        known = self._state.resident
-        old = self.aliases.get(key)
-        if old is None or (model, old.version) not in known:
-            return wanted
-        resident[model, old.version] = known[model, old.version]
-        return wanted._replace(version=old.version, canary=None, shadow=None)
+        if self._open_for_alias((model, stored_alias.version), resident) is not None or is_full:
+            return stored_alias
+        previously_resident = self._state.resident
+        previous_alias = self.aliases.get(key)
+        if previous_alias is None or (model, previous_alias.version) not in previously_resident:
+            return stored_alias
+        resident[model, previous_alias.version] = previously_resident[model, previous_alias.version]
+        return stored_alias._replace(version=previous_alias.version, canary=None, shadow=None)
 
     def _with_split(self, model: str, alias: Alias, resident: dict[Key, object]) -> Alias:
-        """Return an alias with those of its canary and shadow that
-        can be opened, resident from now on.
-        """
+        """Return an alias with its canary and shadow if they can be opened, else without."""
         canary = alias.canary
         shadow = alias.shadow
         if canary is not None and self._open_for_alias((model, canary.version), resident) is None:
@@ -348,27 +348,28 @@ class LiveModels(Generic[T]):
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
-        """Return what serves a version, resident from now on; None
-        when it cannot be, or too many are.
+        """Return what serves a version, and add it to `resident`.
+
+        None if the version cannot be opened, or if too many are resident.
         """
-        found = resident.get(key, self._state.resident.get(key, self._asked.get(key)))
-        if found is None and len(resident) < self._models_max:
+        served = resident.get(key, self._state.resident.get(key, self._requested.get(key)))
+        if served is None and len(resident) < self._models_max:
             try:
-                found = self._open(key)
-            except ModelUnavailable:  # which is noted
+                served = self._open(key)
+            except ModelUnavailable:  # `_open` has noted the failure
                 return None
             except StoreError as error:
-                self._fail(key[0], str(key[1]), told_of(error), error)
+                self._fail(key[0], str(key[1]), public_message_of(error), error)
                 return None
-        if found is not None:
-            resident[key] = found
-        return found
+        if served is not None:
+            resident[key] = served
+        return served
 
     def _open(self, key: Key) -> T:
         """Return what serves a version, verified and warm. Blocking.
 
-        Raises ModelUnavailable for a version that cannot be served, at once when that was found a
-        short while ago, and what the store raises for a version that is not there.
+        Raises ModelUnavailable for a version that cannot be served (at once if that was found a
+        short while ago), and what the store raises for one that does not exist.
         """
         model, version = key
         failure = self._failures.get((model, str(version)))
@@ -380,7 +381,7 @@ class LiveModels(Generic[T]):
         except (InvalidName, NotFound):
             raise
         except Exception as error:
-            detail = self._fail(model, str(version), told_of(error), error)
+            detail = self._fail(model, str(version), public_message_of(error), error)
             raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
         self._failures.pop((model, str(version)), None)
         ms = round(1000 * (time.perf_counter() - started), 3)
@@ -388,8 +389,9 @@ class LiveModels(Generic[T]):
         return opened
 
     def _fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:
-        """Note and log that a version or an alias cannot be served;
-        return the detail, which clients see.
+        """Note and log that a version or an alias cannot be served; return the detail.
+
+        Clients see the detail.
         """
         self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
         log(
@@ -402,29 +404,30 @@ class LiveModels(Generic[T]):
         )
         return detail
 
-    async def _open_asked(self, key: Key) -> T:
+    async def _open_requested(self, key: Key) -> T:
         """Open a version that a request named, and keep it among the most recently used."""
         try:
             opened = await asyncio.get_running_loop().run_in_executor(self._opener, self._open, key)
-            self._asked[key] = opened
-            if len(self._asked) > self._versions_max:
-                self._asked.popitem(last=False)
+            self._requested[key] = opened
+            if len(self._requested) > self._versions_max:
+                self._requested.popitem(last=False)
             return opened
         finally:
             del self._opening[key]
 
-    async def _renew_asked(self) -> None:
-        """Let go of versions that requests named and an alias keeps
-        or the store lost; renew the others.
+    async def _renew_requested(self) -> None:
+        """Renew the versions that requests named, and drop some.
+
+        Dropped are those that an alias keeps open by now, and those that the store lost.
         """
         models = self.models
         loop = asyncio.get_running_loop()
         resident = self._state.resident
-        for key, opened in list(self._asked.items()):
+        for key, opened in list(self._requested.items()):
             info = models.get(key[0])
             if key in resident or info is None or key[1] not in info.versions:
-                del self._asked[key]
+                del self._requested[key]
                 continue
             current = await loop.run_in_executor(self._opener, self._deny, opened, ())
-            if key in self._asked:
-                self._asked[key] = current
+            if key in self._requested:
+                self._requested[key] = current

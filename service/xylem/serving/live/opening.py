@@ -1,4 +1,4 @@
-"""An opened version -> what serves it, every kernel that a request can need compiled or loaded."""
+"""Open a version for serving, and compile or load every kernel that a request can need."""
 
 from __future__ import annotations
 
@@ -57,13 +57,14 @@ def open_named(
     denied: Sequence[str] | None = None,
     is_tuned: bool = False,
 ) -> ServedVersion:
-    """Return what serves a version, named by number or alias, for
-    commands and jobs: as `open_version`.
+    """Open a version, named by number or alias, for commands and jobs.
+
+    It is opened as by `open_version`, then:
 
     denied    labels that are never answered; None: those that the alias denies
-    is_tuned  whether its thresholds are to be those that the database has now
+    is_tuned  whether its thresholds are updated to those in the database
 
-    Raises what the store does, and DatabaseUnavailable.
+    Raises what the store raises, and DatabaseUnavailable.
     """
     served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
     served = with_denied(
@@ -86,11 +87,11 @@ def open_version(
 ) -> ServedVersion:
     """Return what serves a version. Blocking. Raises Corrupt.
 
-    infos    the infos of labels of the store's models, by which deprecated ones are not answered;
-             None: none
-    stages   where it is counted how long the stages of short answers take; None: nobody asks
-    is_warm  whether every kernel that a request can need is compiled or loaded; commands compile as
-             they need
+    infos    the label info of the store's models, which says which labels are deprecated and so
+             never answered; None: no label info
+    stages   counts how long the stages of short answers take; None: nothing is counted
+    is_warm  whether every kernel that a request can need is compiled or loaded now; commands leave
+             it out, and compile the few they need
     """
     manifest = model.manifest
     predictor = make_predictor(model)
@@ -109,7 +110,7 @@ def open_version(
         learning.follower.add(thresholds)
     info = LiveLabelInfo(manifest.model, model.labels)
     unlearned = ALL_ALLOWED
-    if manifest.members:  # labels that none of them was trained on
+    if manifest.members:  # mark the labels that no member was trained on
         counts = model.arrays.get(LABEL_COUNTS, np.ones(manifest.n_labels))
         unlearned = (counts == 0).view(np.uint8)
     served = ServedVersion(
@@ -134,14 +135,14 @@ def open_version(
 
 
 serve_model = partial(open_version, is_warm=True)
-"""Return what serves a version, warm: for servers."""
+"""Open a version for a server: as `open_version`, with all kernels."""
 
 
 def _warm_up(served: ServedVersion) -> None:
-    """Answer one instance of each kind that the model takes: as it
-    is, with lists of labels, explained.
+    """Answer one instance of each kind: plainly, with lists of labels, with an explanation.
 
-    Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
+    Lines of a batch, bodies, tensors and events are read by kernels of their own, which are called
+    too.
     """
     served.thresholds.warm_up()
     served.fast.prepare()
@@ -152,14 +153,14 @@ def _warm_up(served: ServedVersion) -> None:
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
     read_sparse(event, served, None, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    uncounted = fast_requests(
+    untimed = fast_requests(
         served.opened, served.predictor, served.featurizer, fast_forms(Limits())
     )
-    uncounted.answer(body, 0, served.ids.sign(0, 1))
+    untimed.answer(body, 0, served.ids.sign(0, 1))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
         dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
-    ways: tuple[dict[str, Any], ...] = (
+    option_sets: tuple[dict[str, Any], ...] = (
         {},
         {"allow_labels": [label]},
         {"deny_labels": [label]},
@@ -172,7 +173,7 @@ def _warm_up(served: ServedVersion) -> None:
         NamedInstance(features={"warm": 1.0}),
     )
     for instance in instances:
-        for options in ways:
+        for options in option_sets:
             with contextlib.suppress(BadInstance):
                 PREDICT.answer_fully(
                     PredictQuery(PredictRequest(instances=[instance], **options)), served

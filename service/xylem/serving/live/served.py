@@ -1,4 +1,4 @@
-"""What serves one version: its engine, its features and its label names, opened and warm."""
+"""A version that is open and warm: its engine, its featurizer and its label names."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -17,12 +17,13 @@ DEFAULT_ALIAS = "latest"
 
 
 class DeniedLabels(NamedTuple):
-    """The labels that answers never have, as they meet one version.
+    """The labels that one version never answers.
 
-    names      those that the alias denies, as it has them; others are deprecated
-    n_unknown  how many of them the version does not have
-    allowed    uint8[K], 0 for the others; mask: the same as searches take it
-    by_info    `allowed` of the label info that this was made by
+    names      the labels that the alias denies, by name; other ones are deprecated
+    n_unknown  how many of these names the version does not have
+    allowed    uint8[K], 0 for labels that are never answered
+    mask       the same, as searches take it
+    by_info    uint8[K], 0 for deprecated labels, when this was made; None: no label was
     """
 
     names: tuple[str, ...]
@@ -33,14 +34,13 @@ class DeniedLabels(NamedTuple):
 
 
 class ServedVersion(NamedTuple):
-    """One version of a model, ready to answer; for an alias that denies
-    labels, as it answers for that alias.
+    """One version of a model, ready to answer; for an alias that denies labels, without those.
 
-    features  their names, if they have any
-    fast      answers requests from their bytes; for the event loop only
+    features  the names of its features; None if they have none
+    fast      answers requests straight from their bytes; event loop only
     opened    the version's arrays, mapped
-    info      what is known of its labels besides their names; for those who ask for it
-    denied    the labels that it never answers; None: it may answer all
+    info      the label info, for requests that ask for it
+    denied    the labels that it never answers; None: all may be answered
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How aliases are served: without denied labels, with canary and shadow; and what is reported."""
+"""Serve aliases: without denied labels, with canary and shadow. And report what is served."""
 
 from __future__ import annotations
 
@@ -13,74 +13,71 @@ from xylem_store import PARTS, Alias, Beside, ModelInfo
 T = TypeVar("T")
 
 KEY_HEADER = "xylem-canary-key"
-"""The header of a request that says whose it is: requests of one key are answered by
-one version.
-"""
+"""The header with the key of a request: one version answers all requests with the same key."""
 
 
 class Chooser:
-    """Says of keys whether they are among a part of all of them; the same in every process.
+    """Says whether a key is in a chosen part of all keys; the answer is the same in every process.
 
-    A key has a point between 0 and 1, which depends on the version too, so that not the same users
-    try every canary. It is among the part if its point lies below it: a part that grows loses no
-    key.
+    Each key has a point between 0 and 1. The point depends on the version too, so that different
+    users get each canary. A key is chosen if its point lies below the part; so if the part grows,
+    every chosen key stays chosen.
     """
 
     def __init__(self, role: str, model: str, version: int, part: int) -> None:
-        """Take a part of PARTS; the points are those of a role (canary, shadow) of a version."""
-        self._begun = hashlib.blake2b(f"{role} {model}@{version}\n".encode(), digest_size=8)
-        self._below = (part << 64) // PARTS
+        """Take the part, in units of 1 / PARTS, that a role (canary, shadow) of a version gets."""
+        self._hash = hashlib.blake2b(f"{role} {model}@{version}\n".encode(), digest_size=8)
+        self._end = (part << 64) // PARTS
 
     def takes(self, key: bytes) -> bool:
-        """Return whether a key is among the part."""
-        point = self._begun.copy()
+        """Return whether a key is chosen."""
+        point = self._hash.copy()
         point.update(key)
-        return int.from_bytes(point.digest(), "big") < self._below
+        return int.from_bytes(point.digest(), "big") < self._end
 
 
 class ChosenVersion(NamedTuple, Generic[T]):
-    """What answers a request, and the shadow that is to answer a copy of it, if any."""
+    """The version that answers a request, and the shadow that answers a copy of it, if any."""
 
     served: T
     shadow: T | None = None
 
 
 class LiveSplit(Generic[T]):
-    """What answers requests to an alias besides the version that it
-    names: a canary, a shadow, or both.
-    """
+    """What answers requests to an alias besides its version: a canary, a shadow, or both."""
 
     def __init__(self, model: str, alias: Alias, canary: T | None, shadow: T | None) -> None:
-        """Take what serves the canary and the shadow of an alias, each None where there is none."""
+        """Take what serves the canary and the shadow of an alias, or None."""
         self.canary = canary
         self.shadow = shadow
         self._canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
         self._shadow_of = Chooser("shadow", model, *(alias.shadow or Beside(0, 0)))
 
     def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
-        """Return what answers the requests of a key; `stable` is what the alias names."""
+        """Return what answers requests with a key; `stable` is the version that the alias names."""
         served = self.canary if self.canary is not None and self._canary_of.takes(key) else stable
-        hears = self.shadow is not None and self._shadow_of.takes(key)
-        return ChosenVersion(served, self.shadow if hears else None)
+        is_shadowed = self.shadow is not None and self._shadow_of.takes(key)
+        return ChosenVersion(served, self.shadow if is_shadowed else None)
 
 
 AliasKey = tuple[str, str]
 """A model's name and an alias."""
 
 Deny = Callable[[T, Sequence[str]], T]
-"""Return what serves a version without some labels."""
+"""A function that returns what serves a version without some labels."""
 
 VIEWS_MAX = 8
-"""Views of an alias that are kept: of its version, canary and shadow, and of some
-that were closed.
-"""
+"""The most views of an alias that are kept: of its version, canary, shadow, and some old ones."""
 
 
 class ServedAliases(Generic[T]):
     """The aliases as they are served from one look at the store to the next.
 
-    aliases  each as it is served: its version, canary and shadow are open, or asked for later
-    swaps    how often one was moved from a version to another so far
+    A view is what serves a version without the labels that an alias denies.
+
+    aliases  each alias as it is served: its version, canary and shadow are open, or opened on
+             request
+    swaps    how often any alias was moved to another version so far
     """
 
     def __init__(self, deny: Deny[T], aliases: Mapping[AliasKey, Alias], swaps: int = 0) -> None:
@@ -93,24 +90,25 @@ class ServedAliases(Generic[T]):
     def followed_by(
         self, aliases: Mapping[AliasKey, Alias], resident: Mapping[tuple[str, int], T]
     ) -> ServedAliases[T]:
-        """Return the aliases of the next look, with views of what is
-        open; those of the same labels stay.
+        """Return the aliases for the next look, with views of the open versions.
+
+        Views of an alias that denies the same labels as before are taken over.
         """
-        found = ServedAliases(self.deny, aliases, self.swaps)
+        next_aliases = ServedAliases(self.deny, aliases, self.swaps)
         for (model, name), alias in aliases.items():
-            was = self.aliases.get((model, name))
-            if was is not None and was.denied == alias.denied:
-                found._views[model, name] = self._views.get((model, name), ())
+            previous = self.aliases.get((model, name))
+            if previous is not None and previous.denied == alias.denied:
+                next_aliases._views[model, name] = self._views.get((model, name), ())
             views = []
             for beside in (alias, alias.canary, alias.shadow):
                 served = None if beside is None else resident.get((model, beside.version))
-                views.append(None if served is None else found.view(model, name, served))
-            if alias.others:
-                found.splits[model, name] = LiveSplit(model, alias, *views[1:])
+                views.append(None if served is None else next_aliases.view(model, name, served))
+            if alias.split_versions:
+                next_aliases.splits[model, name] = LiveSplit(model, alias, *views[1:])
         for model, name in sorted(self.aliases.keys() | aliases.keys()):
-            old, new = (each.get((model, name), Alias(0)) for each in (self.aliases, aliases))
+            old, new = (mapping.get((model, name), Alias(0)) for mapping in (self.aliases, aliases))
             if old.version != new.version and old.version and new.version:
-                found.swaps += 1
+                next_aliases.swaps += 1
                 log(
                     logging.INFO,
                     "model_swapped",
@@ -123,11 +121,12 @@ class ServedAliases(Generic[T]):
                 log(logging.INFO, "model_split", model=model, alias=name, **new.split())
             if old.denied != new.denied:
                 log(logging.INFO, "alias_denied", model=model, alias=name, labels=len(new.denied))
-        return found
+        return next_aliases
 
-    def known(self, model: str, name: str, served: T) -> T | None:
-        """Return what serves an alias by a version: that itself if it
-        denies nothing; None: not made yet.
+    def existing_view(self, model: str, name: str, served: T) -> T | None:
+        """Return what serves an alias by a version; None if the view has not been made yet.
+
+        That is its view, or `served` itself if the alias denies no labels.
         """
         alias = self.aliases.get((model, name))
         if alias is None or not alias.denied:
@@ -136,23 +135,27 @@ class ServedAliases(Generic[T]):
         return next((view for version, view in views if version is served), None)
 
     def view(self, model: str, name: str, served: T) -> T:
-        """Do as `known`, and make the view where it is not there yet. Blocking: O(nodes)."""
-        found = self.known(model, name, served)
-        if found is None:
-            found = self.deny(served, self.aliases[model, name].denied)
+        """Return the same as `existing_view`, but make the view if there is none.
+
+        Blocking: O(nodes).
+        """
+        served_view = self.existing_view(model, name, served)
+        if served_view is None:
+            served_view = self.deny(served, self.aliases[model, name].denied)
             views = self._views.get((model, name), ())
-            self._views[model, name] = (*views, (served, found))[-VIEWS_MAX:]
-        return found
+            self._views[model, name] = (*views, (served, served_view))[-VIEWS_MAX:]
+        return served_view
 
 
 EARLY = object()
-"""The generation of a state before the first look, or in which not all of it has been tried."""
+"""The generation of the state until the first look at the store is complete."""
 
 
 class State(NamedTuple):
-    """What one look at the store found; never changed, only replaced.
+    """The result of one look at the store. Never changed, only replaced.
 
-    generation  EARLY as long as the first look goes on
+    generation  the store's; EARLY until the first look is complete
+    resident    what serves each (model, version) that an alias keeps open
     """
 
     generation: object
@@ -166,19 +169,19 @@ def state_of(
     infos: Sequence[ModelInfo],
     aliases: Mapping[AliasKey, Alias],
     resident: Mapping[tuple[str, int], object],
-    before: State,
+    previous: State,
 ) -> State:
-    """Return the state of these models and aliases, the views of denied labels made."""
-    # some labels may be deprecated by now
-    resident = {key: before.served.deny(opened, ()) for key, opened in resident.items()}
-    served = before.served.followed_by(aliases, resident)
+    """Return the state for these models and aliases, with the views of denied labels made."""
+    # deny again: other labels may be deprecated by now
+    resident = {key: previous.served.deny(opened, ()) for key, opened in resident.items()}
+    served = previous.served.followed_by(aliases, resident)
     return State(generation, {info.name: info for info in infos}, resident, served)
 
 
 class Failure(NamedTuple):
-    """A version, an alias or label info that cannot be served as the store has it.
+    """A model, version, alias or label info that cannot be served as the store has it.
 
-    ref        the version's number or the alias's name, or "label_info"; empty: the whole model
+    ref        the version's number, the alias's name, or "label_info"; empty: the whole model
     retry_at   when it is tried again, by time.monotonic
     """
 
@@ -189,10 +192,10 @@ class Failure(NamedTuple):
 
 
 class LiveStatus(NamedTuple):
-    """What is served, and what is not.
+    """What is served, and what cannot be.
 
-    aliases  each as it is served: by the version that it names, or an earlier one
-    swaps    aliases moved since the start
+    aliases  each alias as it is served: by the version that it names, or an earlier one
+    swaps    how often any alias was moved to another version since the start
     """
 
     aliases: Sequence[tuple[AliasKey, Alias]]
@@ -202,8 +205,9 @@ class LiveStatus(NamedTuple):
 
 
 def roles_of(alias: Alias) -> list[tuple[str, int, int]]:
-    """Return the role, the version and the part, of PARTS, of each
-    version that answers for an alias.
+    """Return (role, version, parts) of each version that answers for an alias.
+
+    parts   the part of requests that it answers, in units of 1 / PARTS
     """
     canary = alias.canary
     shadow = alias.shadow

@@ -1,3 +1,1 @@
-"""What requests say, as pydantic models: the one description of
-each field, whatever brings the bytes.
-"""
+"""The fields of requests, as pydantic models: each is described here, and nowhere else."""

@@ -1,6 +1,4 @@
-"""What pydantic finds wrong with a request -> our errors: what was
-expected, what was found, and where.
-"""
+"""Convert pydantic's errors: say what was expected, what was found, and where."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -21,54 +19,56 @@ from xylem.serving.schemas.instances import FIELDS_MAX, HIDDEN, KINDS, TAGS, too
 from xylem.serving.schemas.limits import LIMIT
 
 FAULTS_MAX = 100
-"""Faults that are told of a request."""
+"""The most faults that are reported of one request."""
 
 
 def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadInput:
-    """Return what is wrong with a request: the first fault.
-    `models` are those that it may have been.
+    """Return the first fault of a request.
+
+    models  the models that the request may have been meant for
     """
     return _fault(error.errors(include_url=False)[0], models)
 
 
 def all_faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> list[BadInput]:
-    """Return what is wrong with a request, each with its place,
-    FAULTS_MAX at most; `models` as above.
+    """Return the faults of a request, at most FAULTS_MAX, each with its place.
+
+    models  as `faults_of` takes them
     """
-    return [_fault(found, models) for found in error.errors(include_url=False)[:FAULTS_MAX]]
+    return [_fault(details, models) for details in error.errors(include_url=False)[:FAULTS_MAX]]
 
 
-def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
-    kind = found["type"]
-    value = found["input"]
-    place = found["loc"]
+def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
+    kind = details["type"]
+    value = details["input"]
+    place = details["loc"]
     path = path_of(place)
     if kind in (FAULT, LIMIT):
-        within = found["ctx"]["path"]
-        path = f"{path}.{shortened(within)}" if path and within else path or within
-        return (LimitExceeded if kind == LIMIT else BadRequest)(found["ctx"]["message"]).at(path)
+        inner_path = details["ctx"]["path"]
+        path = f"{path}.{shortened(inner_path)}" if path and inner_path else path or inner_path
+        return (LimitExceeded if kind == LIMIT else BadRequest)(details["ctx"]["message"]).at(path)
     if kind == "extra_forbidden":
         tags = [step for step in place if step in TAGS]
-        may_be = (
+        candidates = (
             [TAGS[tags[-1]]]
             if tags and len(place) > 2
             else [_model_at(place[:-1], m) for m in models]
         )
-        known = sorted({name for model in may_be for name in model.model_fields})
-        return BadRequest(unknown(str(place[-1]), known, "field")).at(path)
+        field_names = sorted({name for model in candidates for name in model.model_fields})
+        return BadRequest(unknown(str(place[-1]), field_names, "field")).at(path)
     if kind not in ("union_tag_not_found", "union_tag_invalid"):
-        return BadRequest(sentence_of(found)).at(path)
+        return BadRequest(sentence_of(details)).at(path)
     if type(value) is not dict:
         return BadRequest(f"expected an object, found {what_is(value)}").at(path)
     if len(value) > FIELDS_MAX:
         return BadRequest(too_many_fields(value)).at(path)
-    has = " and ".join(key for key in KINDS if key in value) or "none of them"
+    kinds_present = " and ".join(key for key in KINDS if key in value) or "none of them"
     expected = 'one of {"text"}, {"indices", "values"} and {"features"}'
-    return BadRequest(f"expected {expected}, found {has}").at(path)
+    return BadRequest(f"expected {expected}, found {kinds_present}").at(path)
 
 
 def path_of(place: Sequence[str | int]) -> str:
-    """Return where a fault is: `instances[3].indices[0]`. Tags of unions are left out."""
+    """Return the path of a fault, such as `instances[3].indices[0]`, without tags of unions."""
     path = ""
     for step in place:
         if isinstance(step, int):
@@ -79,7 +79,7 @@ def path_of(place: Sequence[str | int]) -> str:
 
 
 def _model_at(place: Sequence[str | int], model: type[BaseModel]) -> type[BaseModel]:
-    """Return the model of what stands at a place within a value of `model`."""
+    """Return the model of the value at a place within a value of `model`."""
     for step in place:
         field = model.model_fields.get(step) if isinstance(step, str) else None
         model = model if field is None else _model_in(field.annotation) or model
@@ -87,7 +87,7 @@ def _model_at(place: Sequence[str | int], model: type[BaseModel]) -> type[BaseMo
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the first model that an annotation names."""
+    """Return the first model in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    return next((model for part in get_args(annotation) if (model := _model_in(part))), None)

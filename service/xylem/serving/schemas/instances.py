@@ -17,28 +17,28 @@ from xylem.base import fault
 from xylem.serving.schemas.limits import AtMost, longest, utf8_length
 
 FIELDS_MAX = 100
-"""Fields of an object, known or not: each that is not is a fault."""
+"""The most fields of an object; a bound, because each unknown field is a fault."""
 
 
 class StrictModel(BaseModel):
-    """What has no field but its own, each of just its type."""
+    """A model that refuses unknown fields, and values of another type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class RequestModel(StrictModel):
-    """What a request says, but for its instances: `kind_of` counts the fields of those."""
+    """The base of all models of requests but instances; their fields are counted by `kind_of`."""
 
     @model_validator(mode="before")
     @classmethod
-    def _few(cls, value: Any) -> Any:
+    def _check_n_fields(cls, value: Any) -> Any:
         if type(value) is dict and len(value) > FIELDS_MAX:
             raise fault(too_many_fields(value))
         return value
 
 
 def too_many_fields(value: dict[str, Any]) -> str:
-    """Return what is told of an object with more fields than FIELDS_MAX."""
+    """Return the error for an object with more fields than FIELDS_MAX."""
     return f"expected at most {FIELDS_MAX} fields, found {len(value)}"
 
 
@@ -49,9 +49,7 @@ class TextInstance(StrictModel):
 
 
 class SparseInstance(StrictModel):
-    """An instance that is sparse already: `indices` are integers of
-    any size, in any order, not unique.
-    """
+    """A sparse instance. `indices` are integers of any size, in any order, perhaps repeated."""
 
     indices: Annotated[list[int], AtMost("features_max", "features")]
     values: Annotated[list[float], AtMost("features_max", "features")] = Field(
@@ -60,7 +58,7 @@ class SparseInstance(StrictModel):
 
     @field_validator("values")
     @classmethod
-    def _as_many(cls, values: list[float], info: ValidationInfo) -> list[float]:
+    def _check_lengths(cls, values: list[float], info: ValidationInfo) -> list[float]:
         indices = info.data.get("indices", values)
         if len(indices) != len(values):
             raise fault(f"expected as many values as indices, {len(indices)}, found {len(values)}")
@@ -68,7 +66,7 @@ class SparseInstance(StrictModel):
 
 
 class NamedInstance(StrictModel):
-    """An instance that is a value for each of some named features."""
+    """An instance of named features, each with a value."""
 
     features: Annotated[
         dict[str, float],
@@ -79,7 +77,7 @@ class NamedInstance(StrictModel):
 
 KINDS = ("text", "indices", "values", "features")
 HIDDEN = "\0"
-"""What the tags of unions begin with: no such word stands in a path that a client sees."""
+"""The prefix of the tags of unions; tags with it are left out of paths that clients see."""
 
 TEXT = f"{HIDDEN}text"
 SPARSE = f"{HIDDEN}sparse"
@@ -89,21 +87,26 @@ TAGS: dict[str, type[StrictModel]] = {
     SPARSE: SparseInstance,
     NAMED: NamedInstance,
 }
-"""How the kinds are told apart."""
+"""The model of each kind of instance, by its tag."""
 
 _TAG_OF = {
     (True, False, False, False): TEXT,
     (False, True, True, False): SPARSE,
     (False, False, False, True): NAMED,
 }
-"""By which of KINDS a value has."""
+"""The tag of a kind, by which of KINDS are fields of the value."""
 
 
 def kind_of(value: Any) -> str | None:
-    """Return the tag of what looks like an instance: which of the fields it has tells its kind."""
+    """Return the tag of an instance, which its fields tell; None if they fit no kind."""
     if type(value) is dict and len(value) <= FIELDS_MAX:
-        has = ("text" in value, "indices" in value, "values" in value, "features" in value)
-        return _TAG_OF.get(has)
+        fields_present = (
+            "text" in value,
+            "indices" in value,
+            "values" in value,
+            "features" in value,
+        )
+        return _TAG_OF.get(fields_present)
     if isinstance(value, StrictModel):
         return next(tag for tag, kind in TAGS.items() if isinstance(value, kind))
     return None

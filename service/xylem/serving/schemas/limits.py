@@ -1,6 +1,4 @@
-"""Limits as annotations of fields: values are held against the settings
-that are the validation's context.
-"""
+"""Limits as annotations of fields; the validation context has the values of the limits."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sized
@@ -11,13 +9,13 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from xylem.base import LimitExceeded
 
-# of a long object; between two parts other threads get the interpreter's lock
+# a long object is validated in parts, so that other threads can run between them
 _FIELDS_AT_ONCE = 4096
 LIMIT = "limit-exceeded"
-"""The type of errors of our own where what was asked is too much; see xylem.base.faults."""
+"""The type of our pydantic errors for exceeded limits; see xylem.base.faults."""
 
 LIMIT_KEY = "x-limit"
-"""The key by which a JSON schema names the limit of a value."""
+"""The key that names the limit of a value in a JSON schema."""
 
 
 def utf8_length(text: str) -> int:
@@ -26,7 +24,7 @@ def utf8_length(text: str) -> int:
 
 
 def longest(names: Iterable[str]) -> int:
-    """Return the bytes of the longest of some names."""
+    """Return the bytes of the longest name."""
     names = list(names)
     is_ascii = "".join(names).isascii()
     sizes: Iterable[Sized] = (
@@ -36,59 +34,66 @@ def longest(names: Iterable[str]) -> int:
 
 
 def exceeded(message: str, path: str = "") -> PydanticCustomError:
-    """Return the error of a value beyond a limit; `path` leads to it from here."""
+    """Return the error for a value beyond a limit; `path` leads to it from the validated field."""
     return PydanticCustomError(LIMIT, "{message}", {"message": message, "path": path})
 
 
-def limit_fault(found: int, what: str, limit: str, limits: Any) -> str | None:
-    """Return what is told of a value beyond a limit; None where it is within."""
-    most = getattr(limits, limit)
+def limit_fault(size: int, quantity: str, limit: str, limits: Any) -> str | None:
+    """Return the message for a value beyond a limit; None if it is within the limit.
+
+    size      the value, or its length
+    quantity  what is counted, for the message, such as "bytes of text"
+    limit     the name of the limit
+    """
+    size_max = getattr(limits, limit)
     return (
-        f"expected at most {most} {what} (limit {limit}), found {found}" if found > most else None
+        f"expected at most {size_max} {quantity} (limit {limit}), found {size}"
+        if size > size_max
+        else None
     )
 
 
-def refuse_beyond(found: int, what: str, limit: str, limits: Any, place: str) -> None:
+def refuse_beyond(size: int, quantity: str, limit: str, limits: Any, place: str) -> None:
     """Raise LimitExceeded, which names the place, for a value beyond a limit."""
-    fault = limit_fault(found, what, limit, limits)
+    fault = limit_fault(size, quantity, limit, limits)
     if fault is not None:
         raise LimitExceeded(fault).at(place)
 
 
-def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: str = "") -> None:
-    """Raise what is told of a limit that is exceeded; without
-    settings as context nothing is limited.
-    """
-    fault = None if info.context is None else limit_fault(found, what, limit, info.context)
+def check_limit(size: int, quantity: str, limit: str, info: ValidationInfo, path: str = "") -> None:
+    """Raise an error for a value beyond a limit; without limits in the context, do nothing."""
+    fault = None if info.context is None else limit_fault(size, quantity, limit, info.context)
     if fault is not None:
         raise exceeded(fault, path)
 
 
 class AtMost(NamedTuple):
-    """An annotation: the value, or its length, or what `measure` says,
-    is at most the limit of that name.
+    """An annotation: the value, its length, or what `measure` returns is within a named limit.
 
-    How many items an array or an object has is looked at before they are, and these only up to the
-    first that is at fault: to tell of each of a million takes a gigabyte. A long object is
-    validated in pieces.
+    limit     the name of the limit
+    quantity  what is counted, for the message
+
+    The length of an array or an object is checked before its items, and items only up to the first
+    fault: to report a fault for each of a million items takes a gigabyte. A long object is
+    validated in parts.
     """
 
     limit: str
-    what: str
+    quantity: str
     measure: Callable[[Any], int] = len
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        """Check after the value itself; how many items it has, before."""
+        """Check the limit after the value itself; the number of items before."""
         limit = self.limit
-        what = self.what
+        quantity = self.quantity
         measure = self.measure
 
         def check(value: Any, info: ValidationInfo) -> Any:
-            limits = info.context  # looked at first and at once: this is called for every text
+            limits = info.context  # first, and without a call: this runs for every text
             if limits is not None:
-                found = value if type(value) is int else measure(value)
-                if found > getattr(limits, limit):
-                    check_limit(found, what, limit, info)
+                size = value if type(value) is int else measure(value)
+                if size > getattr(limits, limit):
+                    check_limit(size, quantity, limit, info)
             return value
 
         def check_list(value: Any, info: ValidationInfo) -> Any:
@@ -97,11 +102,11 @@ class AtMost(NamedTuple):
         def check_object(value: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
             if type(value) is not dict or len(check(value, info)) <= _FIELDS_AT_ONCE:
                 return validate(value)
-            found: dict[str, Any] = {}
-            rest = iter(value.items())
-            while some := dict(itertools.islice(rest, _FIELDS_AT_ONCE)):
-                found |= validate(some)
-            return found
+            validated: dict[str, Any] = {}
+            remaining_items = iter(value.items())
+            while part := dict(itertools.islice(remaining_items, _FIELDS_AT_ONCE)):
+                validated |= validate(part)
+            return validated
 
         schema = handler(source)
         first_fault: Any = {**schema, "fail_fast": True}
@@ -114,6 +119,9 @@ class AtMost(NamedTuple):
     def __get_pydantic_json_schema__(
         self, core: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Name the limit; `longest` is of keys or items, for which a schema has no word."""
+        """Add the name of the limit.
+
+        It is left out for `longest`, which limits keys or items: a schema has no word for that.
+        """
         schema = dict(handler(core))
         return schema if self.measure is longest else {**schema, LIMIT_KEY: self.limit}

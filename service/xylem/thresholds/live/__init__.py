@@ -1,1 +1,1 @@
-"""Thresholds that are served, and learn from feedback."""
+"""Thresholds in memory, which answers use, and which learn from feedback."""

@@ -1,5 +1,6 @@
-"""Feedback into the database and the live thresholds: one writer a
-process, a transaction for what waits.
+"""Write feedback into the database and the live thresholds: each process has one writer.
+
+One transaction takes the blocks that wait for the same version.
 """
 
 import logging
@@ -34,27 +35,27 @@ from xylem.thresholds.store.state import Head
 from xylem_store import I64, U8, Bools
 
 EVENTS_LOGGED_MAX = DELTA_MAX // 2
-"""Events of one entry of the log, at most: each adds up to 2 to a label's marks."""
+"""The most events of one log entry: each adds up to 2 to a label's marks."""
 
 
 class FeedbackTransaction:
-    """Counts events in their order; under the lock of `live`, and
-    the lock of its row in the database.
+    """Counts events in order, under the lock of `live` and the lock of its row in the database.
 
-    head          the version's head, to which `live` was brought up
-    halve_events  all counters are halved after each so many events of the version; None: never
+    head          the version's head; `live` is up to date with it
+    halve_events  all counters are halved each time that so many events of the version were counted;
+                  None: never
     """
 
     def __init__(
         self, connection: Connection, live: ServedThresholds, head: Head, halve_events: int | None
     ) -> None:
         self.head = head
-        """The version's head, as far as it was logged."""
+        """The version's head after what has been logged."""
         self._connection = connection
         self._halve_events = halve_events
         self._served = live.served
         self._shadow = live.shadow
-        self._all = live.all_moving()
+        self._all_counters = live.all_counters()
         self._n_events = 0
         self._begin = 0
         self._candidate_begin = 0
@@ -63,8 +64,7 @@ class FeedbackTransaction:
         self._logged: list[Scored] = []
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> None:
-        """Count the events chosen, in their order, halving where it is
-        due, logging when an entry is full.
+        """Count the chosen events in order. Halve counters when due; log when an entry is full.
 
         allowed  as `ThresholdCounters.count` takes it
         """
@@ -81,12 +81,12 @@ class FeedbackTransaction:
                 self.log()
             if n_next == until_halved:
                 self.head = state.append(self._connection, self.head, state.HALVED)
-                for moving in self._all:
-                    moving.halve()
+                for counters in self._all_counters:
+                    counters.halve()
             chosen = chosen[n_next:]
 
     def _count(self, events: Events, chosen: I64, allowed: U8) -> None:
-        """Count the events chosen, for the thresholds that are served and for the candidate."""
+        """Count the chosen events, for the thresholds in force and for the candidate."""
         ends = self._served.count(events, chosen, allowed)
         if self._shadow is not None:
             has_row = events.epochs[chosen] < 0
@@ -96,7 +96,7 @@ class FeedbackTransaction:
         self._n_events += len(chosen)
 
     def log(self) -> None:
-        """Log what was counted since the last call, if anything was."""
+        """Log the events that were counted since the last call, if any."""
         if not self._n_events:
             return
         deltas = self._served.deltas(self._begin)
@@ -122,33 +122,29 @@ class FeedbackTransaction:
         self._n_scored = 0
 
     def keep(self) -> None:
-        """What was counted and logged is durable."""
-        for moving in self._all:
-            moving.keep()
+        """Make the counts in memory final. Call it when the transaction is durable."""
+        for counters in self._all_counters:
+            counters.keep()
         for scored in self._logged:
             assert self._shadow is not None
             self._shadow.add(scored.n_events, scored.candidate, scored.shadowed)
 
     def undo(self) -> None:
-        """What was counted is not kept: leave memory as it was before."""
-        for moving in self._all:
-            moving.undo()
+        """Undo the counts in memory. Call it when the transaction failed."""
+        for counters in self._all_counters:
+            counters.undo()
 
 
-GROUP_EVENTS_MAX = 1024  # events of one transaction, at most
+GROUP_EVENTS_MAX = 1024  # the most events of one transaction
 CHECKPOINT_EPOCHS = 4096
-"""After so many epochs the state is kept whole, so that a replica
-that starts has a short log to apply.
-"""
+"""After so many epochs the state is stored, so that a starting replica has a short log to apply."""
 
 FORGET_EVENTS = 512
-"""Events are looked at whether they are too old in portions of so many, not fewer
-than are added.
-"""
+"""The least number of events that are visited to forget old ones: no fewer than were added."""
 
-FORGET_SECONDS = 1.0  # where few events come, a portion is looked at this often
+FORGET_SECONDS = 1.0  # with few new events, old ones are looked for this often
 CLOSE_SECONDS = 10.0
-"""For what waits when the service stops; nobody has been told that it was counted."""
+"""How long `close` waits for blocks in the queue; nobody has been told that these were counted."""
 
 
 class _Block(NamedTuple):
@@ -161,13 +157,13 @@ class _Block(NamedTuple):
 class FeedbackWriter:
     """Takes blocks of events, and counts each event once.
 
-    What became of a block's events, in their order, is there once they are committed. Blocks of one
-    version that wait while a transaction is under way share the next one. When a transaction fails,
-    nothing of it was counted, in memory neither, and its blocks fail with DatabaseUnavailable.
+    The results of a block's events, in order, are available when they are committed. Blocks of one
+    version that wait while a transaction runs share the next one. If a transaction fails, none of
+    its events is counted, in memory neither, and its blocks fail with DatabaseUnavailable.
 
-    queue_max   events that wait, at most
+    queue_max   the most events that wait
     days_max    days for which events are remembered
-    halve_events  see `FeedbackTransaction`
+    halve_events  as `FeedbackTransaction` takes it
     """
 
     def __init__(
@@ -184,21 +180,21 @@ class FeedbackWriter:
         self._checkpoints: dict[tuple[str, int], int] = {}
         self._forget_at = 0.0
         self._n_added = 0
-        self._forgotten_to = b""
+        self._last_visited = b""
         self._clock = AgeClock()
         self._thread: threading.Thread | None = None
 
     def submit(
         self, live: ServedThresholds, events: Events, *, may_wait: bool, allowed: U8 = ALL_COUNT
     ) -> Future[list[Result]]:
-        """Hand over a block; what became of its events comes when they are committed.
+        """Submit a block; the results of its events come when they are committed.
 
         allowed    as `ThresholdCounters.count` takes it
-        may_wait   whether the caller hands over one block after the other, so that a full queue is
-                   no reason to refuse it
+        may_wait   whether the block is accepted even if the queue is full, because the caller
+                   submits one block after another
 
-        Raises Overloaded when too many events wait; a block of more than may wait is taken when
-        none does.
+        Raises Overloaded if too many events wait. A block with more events than may wait is
+        accepted if none waits. Raises Unavailable after `close`.
         """
         block = _Block(live, events, allowed, Future())
         with self._changed:
@@ -222,7 +218,7 @@ class FeedbackWriter:
         return block.done
 
     def close(self) -> None:
-        """Count what waits, then end; give up what a database that hangs does not take."""
+        """Count the events that wait, then stop; give up if the database hangs."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -232,7 +228,7 @@ class FeedbackWriter:
     def _run(self) -> None:
         while blocks := self._take():
             blocks = [block for block in blocks if block.done.set_running_or_notify_cancel()]
-            if not blocks:  # nobody waits for them any more
+            if not blocks:  # all were cancelled: nobody waits for the results
                 continue
             try:
                 results = iter(self._count(blocks))
@@ -247,30 +243,27 @@ class FeedbackWriter:
             self._keep_house(blocks[0].live)
 
     def _take(self) -> list[_Block]:
-        """Return the blocks that wait for the version of the first
-        one, and pass over the same labels.
+        """Return blocks that wait for the same version as the first, with the same `allowed`.
 
-        None: closed.
+        Waits for a block. Empty if the writer is closed and nothing waits.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._blocks or self._closed)
-            taken: list[_Block] = []
+            group: list[_Block] = []
             n_events = 0
             while self._blocks:
                 block = self._blocks[0]
-                first = taken[0] if taken else block
+                first = group[0] if group else block
                 n_events += len(block.events.keys)
                 is_alike = block.live is first.live and block.allowed is first.allowed
-                if not is_alike or (taken and n_events > GROUP_EVENTS_MAX):
+                if not is_alike or (group and n_events > GROUP_EVENTS_MAX):
                     break
-                taken.append(self._blocks.popleft())
-            self._n_waiting -= sum(len(block.events.keys) for block in taken)
-            return taken
+                group.append(self._blocks.popleft())
+            self._n_waiting -= sum(len(block.events.keys) for block in group)
+            return group
 
     def _count(self, blocks: list[_Block]) -> list[Result]:
-        """Count the events of blocks of one version in one transaction; return what
-        became of each.
-        """
+        """Count the events of blocks of one version in one transaction; return their results."""
         live = blocks[0].live
         events = join([block.events for block in blocks])
         counting: FeedbackTransaction | None = None
@@ -293,12 +286,12 @@ class FeedbackWriter:
                     applied = np.flatnonzero([result == "applied" for result in results])
                     counting.count(events, applied, blocks[0].allowed)
                     counting.log()
-                    # which may have none
+                    # not strict: events that are not stored as rows have no lines
                     lines = zip(events.keys, events.lines, results, strict=False)
-                    kept = [
+                    training_rows = [
                         (key, line) for key, line, result in lines if line and result == "applied"
                     ]
-                    add_rows(connection, live.model, kept)
+                    add_rows(connection, live.model, training_rows)
             except BaseException:
                 if counting is not None:
                     counting.undo()
@@ -311,22 +304,20 @@ class FeedbackWriter:
         return results
 
     def _keep_house(self, live: ServedThresholds) -> None:
-        """Keep a checkpoint and forget old events now and then; a failure waits for
-        the next time.
-        """
+        """Store a checkpoint and forget old events when due; log a failure, and retry next time."""
         try:
             self._checkpoint(live)
             self._forget()
         except DatabaseUnavailable as error:
             log(logging.ERROR, "checkpoint_failed", detail=str(error))
-        except Exception as error:  # the writer goes on whatever is in the database
+        except Exception as error:  # whatever the database holds must not end the writer
             log(logging.ERROR, "checkpoint_failed", error=error)
 
     def _forget(self) -> None:
-        """Forget what is too old among the next events in turn, twice as many as were added since.
+        """Forget old events among the next ones in turn: visit twice as many as were added since.
 
-        While it is doubtful how late it is, none: an event that is forgotten too early would count
-        twice.
+        None is forgotten while the time is uncertain: an event that is forgotten too early would
+        count twice.
         """
         if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
             return
@@ -335,8 +326,8 @@ class FeedbackWriter:
             seconds = self._clock.trusted_now(connection)
             if seconds is not None:
                 oldest = int(seconds // DAY_SECONDS) - self._days_max
-                _, self._forgotten_to = forget_events(
-                    connection, oldest, self._forgotten_to, n_most
+                _, self._last_visited = forget_events(
+                    connection, oldest, self._last_visited, n_most
                 )
         self._n_added = 0
         self._forget_at = time.monotonic() + FORGET_SECONDS
@@ -349,7 +340,7 @@ class FeedbackWriter:
         with live.lock, self._database.write() as connection:
             head = state.lock_head(connection, *key, live.digest)
             live.refresh(connection, head)
-            last = next((one.epoch for one in state.checkpoints(connection, head)), 0)
+            last = next((checkpoint.epoch for checkpoint in state.checkpoints(connection, head)), 0)
             if head.epoch - last >= CHECKPOINT_EPOCHS:
                 if live.shadow is not None:
                     keep_shadow(connection, head, live.shadow.snapshot())
@@ -358,10 +349,10 @@ class FeedbackWriter:
 
 
 def _results(events: Events, timely: Bools, new: set[bytes]) -> list[Result]:
-    """Return what becomes of each event: of those with one new key, the first is counted."""
+    """Return the result of each event. Of several events with one new key, the first is applied."""
     results: list[Result] = []
-    for key, is_in in zip(events.keys, timely.tolist(), strict=True):
-        if not is_in:
+    for key, is_timely in zip(events.keys, timely.tolist(), strict=True):
+        if not is_timely:
             results.append("late")
         elif key in new:
             new.remove(key)

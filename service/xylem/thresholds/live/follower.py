@@ -1,6 +1,4 @@
-"""Follower: brings the thresholds of served versions up to what the
-database has, a few times a second.
-"""
+"""Follower: updates the thresholds of served versions from the database, a few times a second."""
 
 import contextlib
 import logging
@@ -15,18 +13,16 @@ from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.store.state import Head, all_heads, lock_head
 
 HANG_SECONDS = 10.0
-"""Thresholds are stale so long after they should have been looked at, when the
-database neither answers nor refuses to.
-"""
+"""Thresholds are stale so long after a look was due that has neither ended nor failed."""
 
 
 class Follower:
-    """Follows the database in a thread of its own, from `start` on.
+    """Follows the database in a thread, after `start`.
 
-    A database that does not answer leaves the thresholds as they are: `fault` says why, and
-    `lag_seconds` for how long. It goes on trying.
+    If the database does not answer, the thresholds stay as they are, and `fault` says why and
+    `lag_seconds` for how long. It continues to try.
 
-    on_answer   called whenever the database has answered
+    on_answer   called each time that the database has answered
     """
 
     def __init__(
@@ -40,33 +36,31 @@ class Follower:
         self._following = Repeating("thresholds", self.look, refresh_seconds, at_once=False)
         self.start = self._following.start
         self._answered_at = time.monotonic()
-        # what is waited for until it has answered or failed
+        # for readiness: what has neither answered nor failed yet; None afterwards
         self.waits_for: str | None = "the database"
         self.fault: str | None = None
-        """What the database said when it was last asked and did not answer."""
+        """Why the database did not answer when it was last asked; None if it did."""
 
     @property
     def lag_seconds(self) -> float:
-        """Return how long ago the database last answered."""
+        """Return how many seconds ago the database last answered."""
         return time.monotonic() - self._answered_at
 
     @property
     def followed(self) -> list[ServedThresholds]:
-        """Return what is followed."""
+        """Return the thresholds that are followed."""
         with self._adding:
             return list(self._followed)
 
     def add(self, live: ServedThresholds) -> None:
-        """Follow a version, from its present thresholds on if the database answers. Blocking."""
+        """Follow a version; update its thresholds now if the database answers. Blocking."""
         with self._adding:
             self._followed.add(live)
         if self.fault is None and not self._hangs:
             self._look([live])
 
     def check(self) -> None:
-        """Raise DatabaseUnavailable while the database is known not to
-        answer: to ask it would take long.
-        """
+        """Raise DatabaseUnavailable if the database is known not to answer: asking takes long."""
         if self.fault is not None:
             raise DatabaseUnavailable.confidential(self.fault)
         if self._hangs:
@@ -77,15 +71,16 @@ class Follower:
 
     @property
     def _hangs(self) -> bool:
-        """Return whether the look that is due neither ends nor fails."""
+        """Return whether a look is overdue that neither ends nor fails."""
         return self._following.is_alive and self.lag_seconds > self._refresh_seconds + HANG_SECONDS
 
     def close(self) -> None:
-        """Stop, and wait for it, unless the database hangs."""
+        """Stop, and wait for the thread, unless the database hangs."""
         self._following.stop(HANG_SECONDS)
 
     def look(self) -> bool:
-        """Bring all thresholds up to date; return whether the database answered.
+        """Update all thresholds; return whether the database answered.
+
         Blocking. Never raises: see `fault`.
         """
         return self._look(self.followed)
@@ -95,7 +90,7 @@ class Follower:
         try:
             with self.database.read() as connection:
                 heads = {(head.model, head.version): head for head in all_heads(connection)}
-            # one that can only be read has what it has
+            # `on_answer` may write: a database that can only be read is followed all the same
             with contextlib.suppress(DatabaseUnavailable):
                 self._on_answer()
             self._answered_at = time.monotonic()
@@ -109,22 +104,22 @@ class Follower:
             is_fresh = fault is None and self._refreshed(live, heads)
             next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
             live.fresh_until = next_look if is_fresh else -math.inf
-        with self._adding:  # of several threads that find the same, one says it
-            before = self.fault
+        with self._adding:  # if several threads find the same, only one logs it
+            previous_fault = self.fault
             self.fault = None if fault is None else str(fault)
-        if fault is None and before is not None:
+        if fault is None and previous_fault is not None:
             log(logging.INFO, "database_answers")
-        if fault is not None and before is None:
+        if fault is not None and previous_fault is None:
             log(logging.ERROR, "database_failed", detail=str(fault))
         return fault is None
 
     def _refreshed(self, live: ServedThresholds, heads: dict[tuple[str, int], Head]) -> bool:
-        """Bring one version's thresholds up to its head; return whether they are."""
+        """Update one version's thresholds to its head; return whether they are up to date."""
         live.is_known = True
         head = heads.get((live.model, live.version))
-        is_ours = head is None or live.digest in (None, head.digest)
+        is_same_version = head is None or live.digest in (None, head.digest)
         if head is None or (
-            is_ours and (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch)
+            is_same_version and (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch)
         ):
             return True
         try:
@@ -138,17 +133,17 @@ class Follower:
                     lock_head(connection, live.model, live.version, live.digest)
             with live.lock, self.database.read() as connection:
                 live.catch_up(connection)
-        except Exception as error:  # whatever is there that cannot be read: others go on
+        except Exception as error:  # one version that cannot be read must not stop the others
             live.is_foreign = isinstance(error, ForeignThresholds)
             if not live.is_stale:
-                is_said = isinstance(error, XylemError)
+                is_known_error = isinstance(error, XylemError)
                 log(
                     logging.ERROR,
                     "thresholds_failed",
-                    error=None if is_said else error,
+                    error=None if is_known_error else error,
                     model=live.model,
                     version=live.version,
-                    detail=str(error) if is_said else "the log of changes cannot be read",
+                    detail=str(error) if is_known_error else "the log of changes cannot be read",
                 )
             return False
         live.is_foreign = False

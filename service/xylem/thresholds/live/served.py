@@ -1,16 +1,17 @@
 """The thresholds of a served version in memory, moved in place by feedback.
 
-Readers are traversals that read the prepared array (a float32 for each node) without a lock while
-`ThresholdCounters` writes to it, in kernels and event by event. That is safe, and loses no label:
-* A float32 is written and read whole, so a reader sees a value that was written, never a mixture.
+Traversals read the prepared array (a float32 for each node) without a lock, while
+`ThresholdCounters` writes to it in kernels, event by event. That is safe, and loses no label:
+* A float32 is written and read as a whole, so a reader sees a value that was written, never a
+  mixture.
 * Each write is a node's final value: a label's new threshold, or the least of its children's
-  present ones. None is made in steps, such as "infinity, then lowered".
+  present ones. No value is written in steps, such as first infinity, then lowered.
 * One label moves at a time, under a lock. So at every moment a node's value is at most the larger
   of the old and the new threshold of each label below it. A label whose probability reaches both
   passes every node on its path; one that reaches neither fails at its leaf; one in between may get
-  either answer, as if it were asked just before or just after. Labels that do not move are answered
-  as ever.
-* What replaces all thresholds (tuning, restoring) is prepared aside, then takes the place by one
+  either answer, as if the request had come just before or just after. Labels that do not move are
+  answered as always.
+* New thresholds for all labels (tuned, restored) are prepared separately, and put in place by one
   assignment.
 """
 
@@ -38,17 +39,16 @@ if TYPE_CHECKING:  # commands that predict do without a database
 
 
 class ServedThresholds:
-    """The thresholds of one served version, and the candidate that is
-    scored beside them, if there is one.
+    """The thresholds of one served version, and the candidate that is scored beside them, if any.
 
-    `prepared`, `epoch` and `thresholds` may be read at any time, by any thread: None, 0 and those
-    of `start_state` where the version has no thresholds (yet). All else happens under `lock`, which
-    is taken before the version's row in the database.
+    `prepared`, `epoch` and `thresholds` may be read at any time, by any thread; as long as the
+    version has no thresholds they are None, 0 and those of `start_state`. Everything else needs
+    `lock`, which is taken before the version's row in the database.
 
     traversal              as `ThresholdCounters` takes it
     label_counts, n_rows   as `ofo.lower_bounds` takes them
-    start                  what it starts with at its first feedback if it was never tuned
-    digest                 of the version's manifest: thresholds of another one are refused
+    start                  the start values at the first feedback, if the version was never tuned
+    digest                 of the version's manifest; thresholds of another digest are refused
     """
 
     def __init__(
@@ -67,21 +67,15 @@ class ServedThresholds:
         self.n_labels = n_labels
         self.digest = digest
         self.is_foreign = False
-        """Whether the database has thresholds of another version of this name, which
-        are not used.
-        """
+        """Whether the database has thresholds of another version of this name; they are unused."""
         self.lock = threading.Lock()
         self.prepared: Any = None
         self.epoch = 0
         self.base_epoch = 0
         self.fresh_until = math.inf
-        """When it begins to be doubtful, by the monotonic clock,
-        that these are the newest thresholds.
-        """
+        """Until when these are certainly the newest thresholds, by the monotonic clock."""
         self.is_known = False
-        """Whether the database has answered since, so that no thresholds means that
-        there are none.
-        """
+        """Whether the database has answered. Before that, it may have thresholds of the version."""
         self.start = start or Start()
         self.shadow: Shadow | None = None
         self._traversal = traversal
@@ -89,23 +83,21 @@ class ServedThresholds:
         self._n_rows = n_rows
         self._served: ThresholdCounters | None = None
         self.thresholds: NDArray[np.float32] = self.start_state().thresholds
-        """Those in force, float32[K], which go on moving; before any, the first ones."""
+        """The thresholds in force, float32[K], which go on moving; at first those of `start`."""
 
     @property
     def is_stale(self) -> bool:
-        """Return whether the database does not answer: the
-        thresholds are those that were last read.
-        """
+        """Return whether the thresholds may be outdated, because the database does not answer."""
         return time.monotonic() > self.fresh_until
 
     @property
     def served(self) -> ThresholdCounters:
-        """Return the thresholds in force with their counters; there must be some."""
+        """Return the thresholds in force with their counters. There must be some."""
         assert self._served is not None, "expected thresholds to be in place"
         return self._served
 
     def start_state(self) -> Tuned:
-        """Return what a version that was never tuned starts with."""
+        """Return the state that a version that was never tuned starts with."""
         counters = no_counts(self.n_labels)
         bounds = lower_bounds(
             self._counts if len(self._counts) else None, self._n_rows, self.n_labels
@@ -115,19 +107,19 @@ class ServedThresholds:
         )
 
     def snapshot(self) -> Tuned:
-        """Return a copy of the state; there must be one."""
+        """Return a copy of the state. There must be one."""
         return self.served.snapshot()
 
     def replace(self, tuned: Tuned, head: Head) -> None:
-        """Put a state in place of the present one, whole."""
-        self._served = self._moving(tuned)
+        """Replace the present state as a whole."""
+        self._served = self._new_counters(tuned)
         self.thresholds = self._served.thresholds
         self.prepared = self._served.prepared
         self.base_epoch = head.base_epoch
         self.epoch = head.epoch
 
     def refresh(self, connection: Connection, head: Head) -> None:
-        """Apply what the database has beyond the present epoch. Raises DatabaseUnavailable."""
+        """Apply the changes in the database after the present epoch. Raises DatabaseUnavailable."""
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
         from xylem.thresholds.live.shadow import Shadow, read_shadow
@@ -144,7 +136,7 @@ class ServedThresholds:
         if changes is None or kinds - {state.FEEDBACK, state.SCORED, state.HALVED}:
             tuned = state.present_state(connection, head)
             saved = read_shadow(connection, head)
-            shadow = None if saved is None else Shadow(saved, self._moving(saved.candidate))
+            shadow = None if saved is None else Shadow(saved, self._new_counters(saved.candidate))
             self.replace(tuned, head)
             self.shadow = shadow
             return
@@ -153,9 +145,9 @@ class ServedThresholds:
             if deltas is not None:
                 self.served.apply(deltas)
             if change.kind == state.HALVED:
-                for moving in self.all_moving():
-                    moving.halve()
-                    moving.keep()
+                for counters in self.all_counters():
+                    counters.halve()
+                    counters.keep()
             if change.kind == state.SCORED and self.shadow is not None:
                 scored = decode_scored(change.payload, self.n_labels)
                 self.shadow.candidate.apply(scored.candidate)
@@ -163,7 +155,7 @@ class ServedThresholds:
             self.epoch = change.epoch
 
     def catch_up(self, connection: Connection) -> None:
-        """Apply what the database has now; without thresholds in it, change nothing."""
+        """Apply all changes in the database; without thresholds in it, change nothing."""
         from xylem.thresholds.store.state import find_head
 
         head = find_head(connection, self.model, self.version, self.digest)
@@ -172,15 +164,15 @@ class ServedThresholds:
             self.refresh(connection, head)
 
     def warm_up(self) -> None:
-        """Compile or load the kernels that feedback needs, by counting an event nowhere."""
-        moving = self._moving(self.start_state())
+        """Compile or load the kernels that feedback needs: count an event, on a copy."""
+        counters = self._new_counters(self.start_state())
         labels = label_rows([np.zeros(1, np.int32)], self.n_labels)
         predicted = instances_of(SparseRows(np.zeros(2, np.int64), *NO_ROWS[1:]), labels)
-        moving.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
-        moving.undo()
+        counters.count(predicted._replace(epochs=np.zeros(1, np.int64)), np.zeros(1, np.int64))
+        counters.undo()
 
     def forget(self) -> None:
-        """Be without thresholds again."""
+        """Go back to having no thresholds."""
         self.thresholds = self.start_state().thresholds
         self.prepared = None
         self.epoch = 0
@@ -188,13 +180,11 @@ class ServedThresholds:
         self._served = None
         self.shadow = None
 
-    def all_moving(self) -> list[ThresholdCounters]:
-        """Return the thresholds that events change: those in force,
-        and the candidate if there is one.
-        """
+    def all_counters(self) -> list[ThresholdCounters]:
+        """Return the thresholds that events change: those in force, and the candidate if any."""
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
 
-    def _moving(self, tuned: Tuned) -> ThresholdCounters:
+    def _new_counters(self, tuned: Tuned) -> ThresholdCounters:
         if len(tuned.thresholds) != self.n_labels:
             raise DatabaseUnavailable(
                 f"model {self.model} version {self.version}: expected thresholds of "

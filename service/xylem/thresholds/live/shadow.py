@@ -1,14 +1,13 @@
-"""Shadow mode: a candidate's thresholds, scored on live feedback
-beside those in force, then switched on.
+"""Shadow mode: a candidate's thresholds are scored on live feedback, and can then be put in force.
 
 Each event with an instance is predicted under the thresholds in force and under the candidate's,
-then both count it: the candidate goes on learning, by OFO from its own predictions, as it would if
-it were in force. So each event is scored before it is learned from, and what is switched on is what
-was scored. An event with a prediction_id has no instance to predict anew: it moves the thresholds
-in force only, and is not scored.
+then both count it: the candidate continues to learn by OFO from its own predictions, as if it were
+in force. So each event is scored before it is learned from, and exactly what was scored is put in
+force. An event with a prediction_id has no instance to predict again: it moves only the thresholds
+in force, and is not scored.
 
-A candidate is put, scored and taken away by changes in the log of its version, in the one order of
-epochs, so that all replicas have the same.
+A candidate is put, scored and taken away by changes in the log of its version, in the order of
+epochs, so that all replicas have the same one.
 """
 
 import time
@@ -35,10 +34,11 @@ from xylem.thresholds.store.state import Head
 class ShadowState(NamedTuple):
     """A candidate as the database has it.
 
-    since       the epoch it was put at
+    since       the epoch at which it was put
     created_at  seconds since 1970
-    n_events    events it was scored on
-    scores      what these add up to, for it and for what was in force
+    n_events    events that it was scored on
+    candidate   its thresholds
+    scores      the counts of these events: for the candidate, and for the thresholds in force
     """
 
     since: int
@@ -49,20 +49,21 @@ class ShadowState(NamedTuple):
 
 
 class Shadow:
-    """A candidate in memory. Under the lock of the version's `ServedThresholds`."""
+    """A candidate in memory. To be used under the lock of the version's `ServedThresholds`."""
 
     def __init__(self, saved: ShadowState, candidate: ThresholdCounters) -> None:
         self.since, self.created_at, self.n_events, _, self.scores = saved
         self.candidate = candidate
 
     def add(self, n_events: int, candidate: Deltas, served: Deltas) -> None:
-        """Add what events that are durable did to the scores."""
+        """Add the changes by durable events to the scores."""
         self.n_events += n_events
         add_scores(self.scores, candidate, served)
 
     def macro_f(self) -> tuple[float, float]:
-        """Return the macro-F, 0 to 1, of the candidate and of what was
-        in force, on the same events. O(K).
+        """Return the macro-F, 0 to 1, of the candidate and of the thresholds in force. O(K).
+
+        Both are measured on the same events.
         """
         candidate, served = self.scores
         empty = self.candidate.convention
@@ -75,17 +76,16 @@ class Shadow:
 
 
 def add_scores(scores: tuple[Counters, Counters], candidate: Deltas, served: Deltas) -> None:
-    """Add what events did to the scores, in place."""
+    """Add the changes by events to the scores, in place."""
     for counters, deltas in zip(scores, (candidate, served), strict=True):
         counters.hits[deltas.labels] += deltas.hits
         counters.marks[deltas.labels] += deltas.marks
 
 
 def put_shadow(connection: Connection, head: Head, tuned: Tuned) -> Head:
-    """Put a candidate beside the thresholds in force, in place of any
-    before; return the new, locked head.
+    """Put a candidate beside the thresholds in force; return the new, locked head.
 
-    Raises NotTuned where there are no thresholds in force.
+    It replaces an earlier candidate. Raises NotTuned if there are no thresholds in force.
     """
     if head.epoch == 0:
         raise NotTuned(
@@ -100,16 +100,16 @@ def put_shadow(connection: Connection, head: Head, tuned: Tuned) -> Head:
 
 
 def keep_shadow(connection: Connection, head: Head, saved: ShadowState) -> None:
-    """Keep the candidate as it is at the head's epoch, so that the log before it is not needed."""
+    """Store the candidate as it is at the head's epoch, so that the log before it is not needed."""
     connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, saved))
 
 
 def take_shadow(
     database: Database, model: str, version: int, digest: str | None = None, *, switch: bool
 ) -> int:
-    """Take the candidate of a version away; put it in force, with what it learned, if `switch`.
+    """Take the candidate of a version away; if `switch`, put it in force, with what it learned.
 
-    Returns the new epoch. Raises NotTuned where there is none, and DatabaseUnavailable.
+    Returns the new epoch. Raises NotTuned if there is none, and DatabaseUnavailable.
     """
     with database.write() as connection:
         head = state.lock_head(connection, model, version, digest)
@@ -125,8 +125,9 @@ def take_shadow(
 
 
 def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
-    """Return the candidate as it is at the head's epoch; None: there
-    is none. Raises DatabaseUnavailable.
+    """Return the candidate as it is at the head's epoch; None if there is none.
+
+    Raises DatabaseUnavailable.
     """
     row = connection.execute(select(SHADOWS).where(SHADOWS.c.version_id == head.id)).one_or_none()
     if row is None:

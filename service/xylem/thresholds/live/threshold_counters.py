@@ -1,9 +1,9 @@
-"""The thresholds that events move in place, with the counters they rest on: OFO, algorithm 2.
+"""Thresholds that events move in place, and the counters they are computed from: OFO, algorithm 2.
 
-A block of events is one call: predicted, counted, its thresholds moved, event by event, with a
-journal of what they did, without the interpreter between them. A kernel that hands the
-interpreter's lock back for microseconds at a time, as one call an event did, starves the threads
-that wait for it.
+A block of events is one call of a kernel. It predicts and counts each event and moves its
+thresholds, event by event, and keeps a journal of its changes, without the interpreter in between.
+One call for each event would release and take back the interpreter's lock every few microseconds,
+which starves the threads that wait for it.
 """
 
 import hashlib
@@ -21,27 +21,27 @@ from xylem.thresholds.store.codec import Deltas, Tuned
 from xylem_store import F32, I32, I64, U8, caller, inlined, kernel, write_struct
 
 NO_EPOCH = -1
-"""The epoch of an event whose instance is predicted when it is counted."""
+"""The epoch of an event with an instance: it is predicted when the event is counted."""
 
 ALL_COUNT = np.empty(0, np.uint8)
-"""No label is passed over when events are counted."""
+"""An `allowed` that excludes no label from counting."""
 
 NO_LABELS = np.empty(0, np.int32)
-"""The labels of an event that has none."""
+"""The labels of an event without labels."""
 
 Result = Literal["applied", "duplicate", "late", "rejected"]
-"""What became of an event."""
+"""The result of an event."""
 
 
 class Events(NamedTuple):
-    """Events of one version in their order; the i-th row of each column is of the i-th event.
+    """Events of one version, in order, as columns: the i-th row of each is of the i-th event.
 
-    keys       EVENT_KEY_BYTES each; none where nobody asks whether an event is new
-    rows       the instances; empty where there is none
+    keys       EVENT_KEY_BYTES each; empty if it does not matter whether an event is new
+    rows       the instances; a row is empty if the event has none
     labels     the true labels
-    predicted  the labels that were predicted; empty where there is an instance
-    epochs     int64[n]: of the predictions; NO_EPOCH where there is an instance
-    lines      what is kept of each event as a row to train on; none where nothing is kept of any
+    predicted  the labels that were predicted; empty if there is an instance
+    epochs     int64[n]: of the predictions; NO_EPOCH if there is an instance
+    lines      the lines to store as rows to train on, or None; empty if no event has one
     """
 
     keys: Sequence[bytes]
@@ -53,7 +53,7 @@ class Events(NamedTuple):
 
 
 def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
-    """Return the EVENT_KEY_BYTES by which each event of a model is remembered."""
+    """Return the key of each event of a model, EVENT_KEY_BYTES long, by which it is remembered."""
     of_model = hashlib.blake2b(
         model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event"
     )
@@ -72,7 +72,7 @@ def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()
 
 
 def join(blocks: Sequence[Events]) -> Events:
-    """Return the events of blocks of one version, one block after the other."""
+    """Return the events of several blocks of one version, one block after another."""
     if len(blocks) == 1:
         return blocks[0]
     return Events(
@@ -91,21 +91,25 @@ def label_rows(labels: Sequence[NDArray[np.int32]], n_labels: int) -> LabelRows:
 
 
 SEARCHES: Any = types.none
-"""What the kernel returns that searches a row."""
+"""The return type of the kernel that searches a row."""
 
 _search = caller(SEARCHES)
 
 COUNT_MAX = (1 << 31) - 3
-"""A label whose marks are this many is not counted any further: counters in memory are int32."""
+"""A label with so many marks is not counted any further: counters in memory are int32."""
 
 Counted: TypeAlias = tuple[I32, I32, F32, tuple[float, float, float, float], I64, int]
-"""hits and marks, int32[K], thresholds, float32[K], the fields of ofo.Start, and label_counts and
-n_rows as `ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted.
+"""The counters of a version, as kernels take them.
+
+hits and marks, int32[K]; thresholds, float32[K]; the fields of ofo.Start; label_counts and n_rows
+as `ofo.lower_bounds` takes them, but label_counts is int64[0] if not counted.
 """
 
 Journal: TypeAlias = tuple[I32, F32]
-"""int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its
-hits and marks, and its threshold before.
+"""The changes by events, as int32[3, ..] and float32[..].
+
+For each label that was touched: its id, what was added to its hits and to its marks; and its
+threshold before.
 """
 
 SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, Paths, Knots]
@@ -124,23 +128,23 @@ def count_events(
     journal: Journal,
     allowed: U8,
 ) -> int:
-    """Count the events chosen[first:], one after the other; return how
-    many of `chosen` are counted then.
+    """Count the events chosen[first:], one after another; return how many of `chosen` are counted.
 
-    Fewer than all: the journal has no room for the next. Source: Jasinska et al. 2016, algorithm 2;
-    the label thresholds move as in section 5.2.
+    It is less than all if the journal has no room for the next event. Source: Jasinska et al. 2016,
+    algorithm 2; the label thresholds move as in section 5.2.
 
-    log_threshold  what the search's paths lead to, changed: what the search compares with
-    columns        of `events.Events`: indptr, indices, values of the rows, indptr, indices of the
-                   labels and of those predicted, epochs: one below 0 is predicted here
-    ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i],
-                   which is known up to `first`
+    log_threshold  float32 for each node, moved with the thresholds: what the search compares with
+    columns        of `Events`: indptr, indices, values of the rows, indptr, indices of the labels
+                   and of the predicted labels, epochs: an event with an epoch below 0 is predicted
+                   here
+    ends           int64[chosen + 1]: the i-th event's entries in the journal begin at ends[i];
+                   known up to `first`
     journal        of any length
-    allowed        uint8[K], 0 for labels that are passed over, true or predicted; or empty: none is
+    allowed        uint8[K], 0 for labels that are not counted, true or predicted; empty: all are
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
-    searching, call, rows, n_found, found, paths, knots = search
+    searching, call, rows, n_search_labels, search_labels, paths, knots = search
     indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = (
         columns
     )
@@ -150,7 +154,7 @@ def count_events(
         if epochs[i] < 0:
             write_struct(Rows, rows, (indptr[i : i + 2], indices, values))
             _search(searching, (call,))
-            predicted = found[: n_found[0]]
+            predicted = search_labels[: n_search_labels[0]]
             predicted.sort()
         true = true_labels[true_ptr[i] : true_ptr[i + 1]]
         begin = ends[k]
@@ -171,23 +175,23 @@ def count_event(
     journal: Journal,
     allowed: U8,
 ) -> int:
-    """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8;
-    return where the journal ends then.
+    """Count one row; return where the journal ends then.
+
+    Source: Jasinska et al. 2016, algorithm 2, lines 5 to 8.
 
     counters                changed: hits, marks, and the thresholds of the touched labels, which
                             are scores. Lower bounds are computed when needed: an array of them
-                            would be K floats more
-    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under
-                                   the
-                            thresholds that hold before the event
-    begin                   where the journal ends now, with room after it for both lengths together
-    journal                 from `begin` on the touched labels, ascending
+                            would take K floats more
+    true_labels             int32[..], ascending, without repeats, in [0, K)
+    predicted_labels        the same, predicted under the thresholds before the event
+    begin                   where the journal ends now; it must have room for both lengths together
+    journal                 gets the touched labels from `begin` on, ascending
     allowed                 as `count_events` takes it
 
     Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
     """
     hits, marks, thresholds, start, label_counts, n_rows = counters
-    counts_out, before_out = journal
+    counts_out, previous_out = journal
     end = begin
     i = 0
     j = 0
@@ -205,7 +209,7 @@ def count_event(
         counts_out[0, end] = label
         counts_out[1, end] = np.int32(counts and is_true and is_predicted)
         counts_out[2, end] = np.int32(counts and is_true) + np.int32(counts and is_predicted)
-        before_out[end] = thresholds[label]
+        previous_out[end] = thresholds[label]
         hits[label] += counts_out[1, end]
         marks[label] += counts_out[2, end]
         bound = lower_bound_at(label, label_counts, n_rows)
@@ -215,15 +219,18 @@ def count_event(
 
 
 @kernel
-def undo_events(hits: I32, marks: I32, thresholds: F32, counts: I32, before: F32, end: int) -> None:
-    """Take back what the journal says up to `end`, the last first; the
-    journal as `count_event` leaves it.
+def undo_events(
+    hits: I32, marks: I32, thresholds: F32, counts: I32, previous_thresholds: F32, end: int
+) -> None:
+    """Undo the changes in the journal up to `end`, the last first.
+
+    counts, previous_thresholds   the journal as `count_event` writes it
     """
     for i in range(end - 1, -1, -1):
         label = counts[0, i]
         hits[label] -= counts[1, i]
         marks[label] -= counts[2, i]
-        thresholds[label] = before[i]
+        thresholds[label] = previous_thresholds[i]
 
 
 _COUNT_TYPE_MAX = np.iinfo(np.int32).max
@@ -231,17 +238,17 @@ _JOURNAL_MIN = 256
 
 
 class ThresholdCounters:
-    """Counters as int32[K] and thresholds as float32[K]: 12 bytes a
-    label, and 4 a node once prepared.
+    """The thresholds of a version and their counters, in memory, with a journal of changes.
 
-    What was counted is in a journal until `keep` or `undo`. Not thread-safe, but for reading
+    Counters are int32[K] and thresholds float32[K]: 12 bytes a label, and 4 a node once prepared.
+    Changes are in the journal until `keep` or `undo`. Not thread-safe, except for reading
     `prepared` and `thresholds`, see `xylem.thresholds.live.served`.
 
-    tuned                  the state to begin with; its thresholds are taken as they are, and will
-                           be changed
-    traversal              what predicts under thresholds: an `inference.searcher.Searcher`, of the
-                           same floor
-    label_counts, n_rows   as `ofo.lower_bounds` takes them; int64[0] where nobody counted
+    tuned                  the state to begin with; its thresholds are used without a copy, and
+                           changed
+    traversal              predicts under thresholds: an `inference.searcher.Searcher`, of the same
+                           floor
+    label_counts, n_rows   as `ofo.lower_bounds` takes them; int64[0] if not counted
     """
 
     def __init__(self, tuned: Tuned, traversal: Any, label_counts: I64, n_rows: int) -> None:
@@ -254,35 +261,33 @@ class ThresholdCounters:
         )
         self._traversal = traversal
         self._label_counts = label_counts.view()
-        # as a model's: kernels are compiled for one of the two
+        # read-only, as a model's array is: kernels would be compiled again for a writable one
         self._label_counts.flags.writeable = False
         self._n_rows = n_rows
         self.prepared = traversal.node_thresholds(tuned.thresholds)
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
-        self._before = np.empty(_JOURNAL_MIN, np.float32)
+        self._previous_thresholds = np.empty(_JOURNAL_MIN, np.float32)
         self.journal_end = 0
-        """How many entries the journal has: a label of an event each."""
+        """How many entries the journal has: one for each label of each event."""
         self._halved: tuple[int, I32, I32] | None = None
-        """Where the journal ended when counters were first halved,
-        and the hits and marks just before.
-        """
+        """Where the journal ended when counters were first halved; hits and marks just before."""
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
-        """Count the events chosen, one after the other: OFO,
-        algorithm 2, lines 4 to 8. In memory only.
+        """Count the chosen events, one after another. In memory only.
 
-        allowed  uint8[K], 0 for labels that are passed over: those that an alias denies
+        It is OFO, algorithm 2, lines 4 to 8: an event with an instance is predicted under the
+        thresholds of that moment; then the thresholds of its labels move.
 
-        Those with an instance are predicted under the thresholds of that moment; then the event's
-        labels' thresholds move. Returns int64[chosen + 1]: where the journal ends before each, and
-        after the last.
+        allowed  uint8[K], 0 for labels that are not counted: those that an alias denies
+
+        Returns int64[chosen + 1]: where the journal ends before each event, and after the last.
         """
         ends = np.full(len(chosen) + 1, self.journal_end)
         rows = self._traversal.rows_to_search(events.rows, chosen)
         true = events.labels
         predicted = events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
-        # whatever they are: a kernel is compiled for each kind
+        # floats, even if they are given as integers: a kernel is compiled for each type
         a, b, power, scale = map(float, self.start)
         counted = self._label_counts, self._n_rows
         counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *counted
@@ -291,9 +296,9 @@ class ThresholdCounters:
         try:
             with self._traversal.row_search(self.prepared, longest) as search:
                 while True:
-                    journal = self._counts, self._before
-                    given = counters, columns, chosen, n_counted, ends, journal, allowed
-                    n_counted = count_events(search[:], self.prepared, *given)
+                    journal = self._counts, self._previous_thresholds
+                    arguments = counters, columns, chosen, n_counted, ends, journal, allowed
+                    n_counted = count_events(search[:], self.prepared, *arguments)
                     if n_counted == len(chosen):
                         return ends
                     self._make_room()
@@ -307,15 +312,19 @@ class ThresholdCounters:
         self._marks >>= 1
 
     def deltas(self, begin: int = 0) -> Deltas:
-        """Return what the journal has from `begin` on, and the present thresholds of its labels."""
+        """Return the changes in the journal from `begin` on.
+
+        They have the present thresholds of the labels.
+        """
         labels, hits, marks = self._counts[:, begin : self.journal_end].copy()
-        if (labels[1:] > labels[:-1]).all():  # as those of one event are
+        if (labels[1:] > labels[:-1]).all():  # of one event: nothing to add up
             return Deltas(labels, hits, marks, self.thresholds[labels])
         return self.deltas_of(np.arange(begin, self.journal_end))
 
     def deltas_of(self, entries: I64) -> Deltas:
-        """Return what some entries of the journal did, and the present thresholds of
-        their labels.
+        """Return the changes in some entries of the journal, added up for each label.
+
+        They have the present thresholds of the labels.
         """
         ordered = self._counts[:, entries[self._counts[0, entries].argsort()]]
         labels = ordered[0]
@@ -326,25 +335,30 @@ class ThresholdCounters:
         return Deltas(labels[first], hits, marks, self.thresholds[labels[first]])
 
     def keep(self) -> None:
-        """Forget the journal: what it says is there for good."""
+        """Empty the journal: its changes are final."""
         self.journal_end = 0
         self._halved = None
 
     def undo(self) -> None:
-        """Take back all that the journal says, as if it had never been."""
+        """Undo all changes in the journal."""
         if self._halved:
             end, self._hits, self._marks = self._halved
             last = self._counts[:, end : self.journal_end]
-            last[1:] = 0  # after the copy that is back in place
+            last[1:] = 0  # the restored copy does not have these counts; only thresholds go back
         undo_events(
-            self._hits, self._marks, self.thresholds, self._counts, self._before, self.journal_end
+            self._hits,
+            self._marks,
+            self.thresholds,
+            self._counts,
+            self._previous_thresholds,
+            self.journal_end,
         )
         touched = np.unique(self._counts[0, : self.journal_end])
         self._traversal.move_thresholds(self.prepared, touched, self.thresholds)
         self.keep()
 
     def apply(self, deltas: Deltas) -> None:
-        """Do what another replica's feedback did; nothing of it comes into the journal."""
+        """Apply the changes of another replica's feedback; they do not enter the journal."""
         self._hits[deltas.labels] += deltas.hits
         self._marks[deltas.labels] += deltas.marks
         self.thresholds[deltas.labels] = deltas.thresholds
@@ -356,12 +370,15 @@ class ThresholdCounters:
         return Tuned(self.method, self.convention, self.start, self.thresholds.copy(), counters)
 
     def macro_f(self) -> float:
-        """Return the mean of 2 hits / marks over the labels that have
-        marks, from 0 to 1; 0 without any.
+        """Return the mean of 2 hits / marks over the labels with marks, from 0 to 1.
+
+        It is 0 if no label has marks.
         """
         used = np.flatnonzero(self._marks)
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 
     def _make_room(self) -> None:
         self._counts = np.concatenate([self._counts, np.empty_like(self._counts)], axis=1)
-        self._before = np.concatenate([self._before, np.empty_like(self._before)])
+        self._previous_thresholds = np.concatenate(
+            [self._previous_thresholds, np.empty_like(self._previous_thresholds)]
+        )

@@ -1,10 +1,9 @@
-"""prediction_id: a signed token that says, when feedback comes, what was
-predicted: no log is needed for it.
+"""prediction_id: a signed token that contains what was predicted, so that no log is needed.
 
 Layout, before base64 (URL-safe, no padding): a head of 29 bytes (format 1, 4 bytes of the model's
 hash, version, epoch, expiry in seconds since 1970, a serial number; little-endian), the labels as
-int32, and 16 bytes of a MAC: BLAKE2b with a key of 32 bytes, a MAC by itself (RFC 7693) and faster
-than HMAC.
+int32, and 16 bytes of a MAC. The MAC is BLAKE2b with a key of 32 bytes, which is a MAC by itself
+(RFC 7693) and faster than HMAC.
 """
 
 import binascii
@@ -31,7 +30,7 @@ SKEW_SECONDS = 300  # the clocks of two replicas may differ by this much
 
 
 class Token(NamedTuple):
-    """What a prediction_id says.
+    """The content of a prediction_id.
 
     labels  int32[..]: the labels that were predicted, ascending, without repeats
     """
@@ -42,8 +41,9 @@ class Token(NamedTuple):
 
 
 class TokenFault(Exception):
-    """A prediction_id that cannot be used; `reason` is one of
-    forged, other-model, expired and future.
+    """A prediction_id that cannot be used.
+
+    reason  forged, other-model, expired or future
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -52,11 +52,10 @@ class TokenFault(Exception):
 
 
 class Tokens:
-    """Seals and reads prediction_ids. Thread-safe. They are written by `prediction_json`.
+    """Signs and reads prediction_ids. Thread-safe. The kernel `prediction_json` writes them.
 
-    keys          the first one signs, all of them are good for reading: put a new one in front to
-                  change keys
-    seconds_max   how long feedback to a prediction is taken
+    keys          the first key signs, all keys are accepted: to change keys, put a new one in front
+    seconds_max   how long feedback to a prediction is accepted
     """
 
     def __init__(self, keys: Sequence[bytes], seconds_max: int) -> None:
@@ -70,7 +69,7 @@ class Tokens:
         self._serial = int.from_bytes(os.urandom(7), "little")
 
     def seal(self, model: bytes, version: int, epoch: int) -> Seal:
-        """Return what signs tokens of now; `model` is the `model_hash` of its name."""
+        """Return what the kernel signs tokens with now; `model` is the `model_hash` of its name."""
         expiry = int(time.time()) + self._seconds_max
         return Seal(self._keyed, int.from_bytes(model, "little"), version, epoch, expiry)
 
@@ -82,7 +81,13 @@ class Tokens:
         return first
 
     def read(self, text: str, model: bytes, now: float | None = None) -> Token:
-        """Return what a token says. Raises TokenFault. Takes the same time for every forged MAC."""
+        """Return the content of a token. Raises TokenFault.
+
+        It takes the same time for every forged MAC.
+
+        model   the `model_hash` of the model's name
+        now     seconds since 1970; None: the time now
+        """
         body = self._verified(text)
         form, signed_model, version, epoch, expiry, _ = _HEAD.unpack_from(body)
         now = time.time() if now is None else now
@@ -104,7 +109,7 @@ class Tokens:
         return Token(version, epoch, labels)
 
     def _verified(self, text: str) -> bytes:
-        """Return the bytes of a token without its MAC, which is right."""
+        """Return the bytes of a token without its MAC. Raises TokenFault if the MAC is wrong."""
         fault = TokenFault(
             "forged", "expected a prediction_id of an answer of this service, found another text"
         )
@@ -113,7 +118,7 @@ class Tokens:
             raw = binascii.a2b_base64(data + b"=" * (-len(data) % 4), strict_mode=True)
         except (UnicodeEncodeError, binascii.Error):
             raise fault from None
-        # bits that say nothing are 0
+        # the unused bits of the last character must be 0, so that a token has one spelling
         if binascii.b2a_base64(raw, newline=False).rstrip(b"=") != data:
             raise fault
         body = raw[:-MAC_BYTES]
@@ -129,5 +134,5 @@ class Tokens:
 
 
 def model_hash(model: str) -> bytes:
-    """Return the 4 bytes that stand for a model in a token."""
+    """Return the 4 bytes that identify a model in a token."""
     return hashlib.blake2b(model.encode(), digest_size=4, person=b"xylem-model").digest()

@@ -1,5 +1,6 @@
-"""Sparse estimates: of every row, the labels whose score is not too low
-to matter; the power to read them.
+"""Sparse estimates: for each row, the labels whose score is high enough to matter.
+
+`fit_power` fits how scores are read as probabilities.
 """
 
 from typing import NamedTuple
@@ -11,14 +12,17 @@ from xylem.thresholds.methods.ofo import POWER_MAX, POWER_MIN, Counters, no_coun
 from xylem_store import F32, I32, I64, U8, kernel
 
 ESTIMATES_MAX = 1 << 26
-"""The most estimates that are kept, 8 bytes each; tuning takes three times that memory."""
+"""The most estimates that are kept, at 8 bytes each; tuning takes three times that memory."""
 
 
 class Estimates(NamedTuple):
-    """What a model says of n rows: row i has labels[ptr[i] : ptr[i + 1]],
-    without repeats, and their scores.
+    """The predictions of a model for n rows, without labels of low scores.
 
-    Every label is there whose score is at least `floor` (float32[K]), in no particular order.
+    ptr     int64[n + 1]: row i has labels[ptr[i] : ptr[i + 1]], without repeats, and their scores
+    labels  int32[..]
+    scores  float32[..]
+    floor   float32[K]: every label whose score is at least its floor is included, in no particular
+            order
     """
 
     ptr: I64
@@ -28,31 +32,29 @@ class Estimates(NamedTuple):
 
 
 class EstimateKeeper:
-    """Keeps the estimates of one part of the rows after the other, never more than a limit.
+    """Collects the estimates of one part of the rows after another, never more than a limit.
 
-    When there are too many, the lower half goes, and from then on none that low is kept.
+    If there are too many, the lower half is dropped, and from then on no estimate that low is kept.
     """
 
     def __init__(self, floor: F32, estimates_max: int = ESTIMATES_MAX) -> None:
-        """Take the score that each label's estimates must have, float32[K]."""
+        """Take the score that the estimates of each label must reach, float32[K]."""
         self.floor = floor
         self._max = estimates_max
         self._parts = [NO_ROWS]
-        """Labels and scores of the rows so far."""
+        """The labels and scores of the rows so far."""
 
     def add(self, ptr: I64, labels: I32, scores: F32) -> None:
-        """Keep the estimates of further rows: all labels whose score
-        is at least `floor`, as it is now.
-        """
+        """Add the estimates of further rows: all labels whose score reaches the present `floor`."""
         self._parts.append(SparseRows(ptr, labels, scores, 1))
         while sum(len(part.values) for part in self._parts) > self._max:
-            kept = np.concatenate([part.values for part in self._parts])
-            cut = np.nextafter(np.median(kept), np.float32(np.inf), dtype=np.float32)
+            all_scores = np.concatenate([part.values for part in self._parts])
+            cut = np.nextafter(np.median(all_scores), np.float32(np.inf), dtype=np.float32)
             self.floor = np.maximum(self.floor, cut)
             for i, part in enumerate(self._parts):
-                stays = part.values >= cut
-                indptr = offsets(stays)[part.indptr]
-                self._parts[i] = SparseRows(indptr, part.indices[stays], part.values[stays], 1)
+                passes = part.values >= cut
+                indptr = offsets(passes)[part.indptr]
+                self._parts[i] = SparseRows(indptr, part.indices[passes], part.values[passes], 1)
 
     def all(self) -> Estimates:
         """Return the estimates of all rows."""
@@ -68,7 +70,7 @@ def mark_hits(estimates: Estimates, truth: LabelRows) -> U8:
 
 
 def count_at(estimates: Estimates, truth: LabelRows, thresholds: F32) -> Counters:
-    """Return the counts of every label under thresholds, float32[K], none below the floor."""
+    """Return the counts of every label with thresholds float32[K], none of them below the floor."""
     passes = estimates.scores >= thresholds[estimates.labels]
     labels = estimates.labels[passes]
     counters = no_counts(truth.n_labels)
@@ -97,17 +99,16 @@ _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 def fit_power(scores: F32, hits: U8, default: float) -> float:
-    """Return the power p in [POWER_MIN, POWER_MAX] for which score
-    ** p is the likeliest share of hits.
+    """Return the power p in [POWER_MIN, POWER_MAX] that makes score ** p fit the hits best.
 
-    Maximum likelihood, sum of log(s ** p) over the hits and of log(1 - s ** p) over the others,
-    which is concave in p: golden-section search, with the scores' logarithms in bins of 1/64.
-    Scaling log-scores by a factor is temperature scaling (Guo et al. 2017, "On calibration of
-    modern neural networks") of a score that is a product. It keeps the order of scores: what passes
-    a threshold passes the threshold's image.
+    Maximum likelihood: sum of log(s ** p) over the hits and of log(1 - s ** p) over the others,
+    which is concave in p. It is found by golden-section search, with the logarithms of the scores
+    in bins of 1/64. Scaling log-scores by a factor is temperature scaling (Guo et al. 2017, "On
+    calibration of modern neural networks") of a score that is a product. It keeps the order of
+    scores: what passes a threshold passes the threshold's image.
 
     scores, hits  float32[n] in [0, 1], uint8[n]: estimates, and whether their label is true
-    default       returned when all are hits or none is
+    default       returned if all estimates are hits, or none is
 
     Cost: O(n). Deterministic.
     """

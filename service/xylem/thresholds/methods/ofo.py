@@ -2,21 +2,21 @@
 
 Source: Jasinska et al. 2016 section 4.3, algorithm 2, and equation (5) for the lower bound.
 Deviations:
-* The counters hold what events added, as integers; the start values a and b are parameters beside
-  them. So counters of several replicas add, in any order.
-* a / b = F / 2 is a threshold of *probabilities*. What a model calls its score need not be one: the
-  scores of hinge3 are about the probability's square. So a score s is read as the probability s **
-  power, and thresholds are kept as scores, (a / b) ** (1 / power). Without that OFO's thresholds
-  are much too high.
-* Where all labels' scores are one distribution (link softmax), a score is a share of one, and the
-  labels of a row with m of them have 1 / m each at best. So a score s is read as (scale * s) **
-  power, at most 1, where scale is the number of labels that a training row carries on average.
-* The lower bound is one of probabilities too, which scores of re-ranked decision trees are not,
-  however they are read (docs/thresholds.md): labels of such a version have LEAST as bound.
-* No probability below LEAST is a threshold, however rare the label: such a one has the traversal
-  visit most of the tree, for a label whose best F is below 2 LEAST.
-* A label is predicted when its probability reaches its threshold (>=, as in the paper's definition
-  (2)), not only when it exceeds it (> in section 4.3): that is what the engine's traversal does
+* The counters hold only what events added, as integers; the start values a and b are separate
+  parameters. So counters of several replicas can be added, in any order.
+* a / b = F / 2 is a threshold of *probabilities*. The score of a model need not be a probability:
+  the scores of hinge3 are about the probability's square. So a score s is read as the probability s
+  ** power, and thresholds are kept as scores, (a / b) ** (1 / power). Without that, OFO's
+  thresholds are much too high.
+* If the scores of all labels are one distribution (link softmax), they add up to 1, and the labels
+  of a row with m labels have 1 / m each at best. So a score s is read as (scale * s) ** power, at
+  most 1, where scale is the average number of labels of a training row.
+* The lower bound is a probability too. The scores of re-ranked decision trees are not, however they
+  are read (docs/thresholds.md): labels of such a version have LEAST as their bound.
+* No probability below LEAST is a threshold, however rare the label: with such a threshold the
+  traversal visits most of the tree, for a label whose best F is below 2 LEAST.
+* A label is predicted if its probability reaches its threshold (>=, as in the paper's definition
+  (2)), not only if it exceeds it (> in section 4.3): the engine's traversal does the same
   everywhere.
 """
 
@@ -35,9 +35,10 @@ POWER_MAX = 10.0
 SCALE_MAX = 1e6
 
 LEAST = 0.01
-"""No threshold is the score of a lower probability. The paper tries down to 1 / 10,000; measured,
-values from there to 0.02 make no difference in macro-F, and low ones let a label without hits be
-predicted everywhere.
+"""The least probability that is used as a threshold.
+
+The paper tries down to 1 / 10,000; measured, values from there to 0.02 make no difference in
+macro-F, and low ones let a label without hits be predicted everywhere.
 """
 
 POWERS: dict[Link, float] = {
@@ -48,21 +49,23 @@ POWERS: dict[Link, float] = {
     "multiway": 1.0,
     "argmax": 1.0,
 }
-"""How scores are read as long as nobody has fitted it (`calibration.fit_power`), by the link of a
-model. What was fitted on rows that label trees were not trained on: 0.53 to 0.56 with hinge3, 0.99
-to 1.13 with hinge2, 0.96 to 0.98 with logistic (Bibtex and two sets of Debian packages).
+"""The power that scores are read with until one is fitted (`fit_power`), by the link of a model.
+
+Fitted on rows that label trees were not trained on: 0.53 to 0.56 with hinge3, 0.99 to 1.13 with
+hinge2, 0.96 to 0.98 with logistic (Bibtex and two sets of Debian packages).
 """
 
 
 RERANKED_POWER = 0.4
-"""How scores are read that re-ranking has changed (`kernels.routing_tail`), as long as nobody has
-fitted it. There is a factor far below 1 in all of them: a true label's is about 0.001 to 0.01.
+"""The power that re-ranked scores (`kernels.routing_tail`) are read with until one is fitted.
+
+Re-ranking multiplies all scores by a factor far below 1: a true label's is about 0.001 to 0.01.
 Fitted on rows that trees were not trained on: 0.41 with PFastreXML, 0.48 with LdSM (Bibtex).
 """
 
 
 class Counters(NamedTuple):
-    """What events added up to so far, a number a label; they only grow.
+    """The counts of each label after the events so far; they only grow.
 
     hits   int64[K]  rows in which the label was true and predicted (the paper's a_j)
     marks  int64[K]  rows in which it was true, plus rows in which it was predicted (b_j)
@@ -72,19 +75,20 @@ class Counters(NamedTuple):
     marks: I64
 
     def macro_f(self, empty: EmptyConvention) -> float:
-        """Return the mean of 2 hits / marks over all labels, 0 to 1;
-        `empty` says what F is without marks.
+        """Return the mean of 2 hits / marks over all labels, 0 to 1.
+
+        empty   the convention that says what F is without marks
         """
         return float(f_scores(np.stack(self, axis=1), empty).mean())
 
 
 class Start(NamedTuple):
-    """What counts mean: those that every label starts with, and how scores are read.
+    """The start values of the counts of every label, and how scores are read as probabilities.
 
     a, b   0 < a, 2 a <= b: a label's first threshold is the score of the probability a / b. The
            larger they are, the more events it takes to move a threshold
-    power  in [POWER_MIN, POWER_MAX], and scale in [1, SCALE_MAX]: a score s is read as the
-           probability min(1, scale * s) ** power
+    power  in [POWER_MIN, POWER_MAX]
+    scale  in [1, SCALE_MAX]: a score s is read as the probability min(1, scale * s) ** power
     """
 
     a: float = 1.0
@@ -98,17 +102,18 @@ class Start(NamedTuple):
         return scores.astype(np.float32)
 
     def probability_of(self, scores: F32) -> F32:
-        """Return the probabilities that scores are read as, float32[..]."""
+        """Return the probabilities that these scores are read as, float32[..]."""
         shares = np.minimum(scores * np.float32(self.scale), np.float32(1.0))
         return np.asarray(shares ** np.float32(self.power), np.float32)
 
 
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> Start:
-    """Return the start values of a version that nobody tuned: first
-    thresholds are those of an F of 1/2.
+    """Return the start values of a version that was never tuned. They fit an F of 1/2.
 
-    n_rows  training rows. The scale is 1 where a label's score is its own, and where nobody counted
-            labels; calibrated scores are read as they are
+    n_rows  training rows
+
+    The scale is 1 if each label's score is independent of the others', and if labels were not
+    counted. Calibrated scores are read as they are.
     """
     if has_calibration(arrays):
         return Start()
@@ -120,17 +125,17 @@ def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> St
 
 
 def check_start(start: Start) -> Start:
-    """Return start values that are in their range. Raises BadParameter."""
+    """Return start values. Raises BadParameter if one is out of its range."""
     if not (0.0 < start.a <= start.b / 2.0 < np.inf):
         raise BadParameter(
             f"start values of OFO: expected 0 < a and 2 a <= b, finite, found a = {start.a}, "
             f"b = {start.b}"
         )
     ranges = ("power", start.power, POWER_MIN, POWER_MAX), ("scale", start.scale, 1, SCALE_MAX)
-    for name, value, least, most in ranges:
-        if not least <= value <= most:
+    for name, value, low, high in ranges:
+        if not low <= value <= high:
             raise BadParameter(
-                f"{name} of scores: expected a number from {least} to {most}, found {value}"
+                f"{name} of scores: expected a number from {low} to {high}, found {value}"
             )
     return start
 
@@ -141,10 +146,10 @@ def no_counts(n_labels: int) -> Counters:
 
 
 def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> I64 | None:
-    """Return the training rows of each label of a version as `lower_bounds` takes them.
+    """Return the training rows of each label of a version, as `lower_bounds` takes them.
 
-    None where nobody counted them (models of other libraries), and where scores are re-ranked and
-    not calibrated: see above.
+    None if they were not counted (models of other libraries), and if scores are re-ranked and not
+    calibrated (see the module's docstring).
     """
     if has_rerank(arrays) and not has_calibration(arrays):
         return None
@@ -154,7 +159,8 @@ def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> I64 | None:
 def lower_bounds(label_counts: I64 | None, n_rows: int, n_labels: int) -> F32:
     """Return max(LEAST, nu_j), float32[K] in (0, 0.5]; nu_j = pi_j / (pi_j + 1) is equation (5).
 
-    label_counts  int64[K], training rows of each label, none above n_rows; None: then LEAST for all
+    label_counts  int64[K], training rows of each label, none above n_rows; None: every bound is
+                  LEAST
     n_rows        training rows
     """
     if label_counts is None or n_rows == 0:
@@ -165,7 +171,7 @@ def lower_bounds(label_counts: I64 | None, n_rows: int, n_labels: int) -> F32:
 
 @inlined
 def lower_bound_at(label: int, label_counts: I64, n_rows: int) -> np.float32:
-    """Return what `lower_bounds` has for a label; label_counts is int64[0] where nobody counted."""
+    """Return what `lower_bounds` has for one label. label_counts is int64[0] if not counted."""
     if len(label_counts) == 0 or n_rows == 0:
         return np.float32(LEAST)
     count = np.float64(label_counts[label])
@@ -175,8 +181,8 @@ def lower_bound_at(label: int, label_counts: I64, n_rows: int) -> np.float32:
 def thresholds_of(counters: Counters, start: Start, lower_bound: F32) -> F32:
     """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j), as a score.
 
-    Start values of at most a half, and hits of at most half the marks, keep the probability at 0.5
-    or less: the bound of equation (5), F* / 2. The same bits as `online.count_event` leaves. O(K).
+    With start values of at most a half, and hits of at most half the marks, the probability is at
+    most 0.5: the bound of equation (5), F* / 2. The same bits as `count_event` computes. O(K).
     """
     thresholds = np.empty(len(lower_bound), np.float32)
     _set_thresholds(counters.hits, counters.marks, start[:], lower_bound, thresholds)
@@ -187,7 +193,7 @@ def thresholds_of(counters: Counters, start: Start, lower_bound: F32) -> F32:
 def threshold_at(
     hits: int, marks: int, start: tuple[float, float, float, float], lower_bound: np.float32
 ) -> np.float32:
-    """Return the threshold of a label with these counters; start has the fields of Start."""
+    """Return the threshold of a label with these counts; `start` has the fields of Start."""
     a, b, power, scale = start
     probability = max((a + hits) / (b + marks), np.float64(lower_bound))
     score = probability if power == 1.0 else probability ** (1.0 / power)

@@ -1,13 +1,14 @@
-"""Thresholds, and what feedback added to them, as bytes for the
-database. Reading checks every length.
+"""Encode thresholds, and changes of them by feedback, as bytes for the database.
 
-A state   a line that names the format, a line of JSON (method, convention, a, b, power, scale,
-          n_labels), then, compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
+Reading checks every length. All numbers are little-endian. The formats:
+
+A state   a line that names the format; a line of JSON (method, convention, a, b, power, scale,
+          n_labels); then, compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
 Deltas    labels as int32[n], their thresholds as float32[n], what was added to hits and to marks,
           uint16[n]
-Scored    how many events were scored, and the lengths of two Deltas, uint32[3]; three Deltas
-Scores    compressed by zlib: four times int64[K]
-All numbers are little-endian.
+Scored    the number of events that were scored, and the lengths of two Deltas, uint32[3]; then
+          three Deltas
+Scores    compressed by zlib: int64[K] four times
 """
 
 import json
@@ -24,21 +25,25 @@ from xylem.evaluation import EmptyConvention
 from xylem.thresholds.methods.ofo import Counters, Start, check_start
 
 Method = Literal["sto", "fta", "fta-one", "ofo"]
-"""Ways to tune: search over all cuts, a fixed grid (each label its
-threshold, or one for all), online.
+"""The methods to tune.
+
+sto      search over all cuts
+fta      a fixed grid, each label has its own threshold
+fta-one  a fixed grid, one threshold for all labels
+ofo      online
 """
 
 METHODS: tuple[Method, ...] = ("ofo", "fta", "fta-one", "sto")
 
 
 class Tuned(NamedTuple):
-    """The thresholds of a version.
+    """The thresholds of a version, with the counters that feedback continues.
 
-    method      how they were found; feedback moves them by OFO whatever it was
-    convention  the convention of empty labels under which start values and kappa were chosen
-    start       the start values of OFO that `counters` count from
+    method      how they were found; feedback moves them by OFO in any case
+    convention  the convention for empty labels that start values and kappa were chosen with
+    start       the start values of OFO, which `counters` do not include
     thresholds  float32[K] in [0, 1]
-    counters    what the validation rows added up to
+    counters    the counts of the validation rows
     """
 
     method: Method
@@ -54,11 +59,11 @@ _BYTES_A_DELTA = 4 + 4 + 2 + 2
 _SCORED_HEAD = struct.Struct("<III")
 
 DELTA_MAX = (1 << 16) - 1
-"""The most that one block of feedback adds to a counter of a label."""
+"""The most that one block of feedback may add to a counter of a label."""
 
 
 class Deltas(NamedTuple):
-    """What a block of feedback did to the labels that it touched.
+    """The changes that a block of feedback made to the labels that it touched.
 
     labels      int32[n], ascending, without repeats
     hits        int32[n], 0 .. DELTA_MAX: added to the label's hits
@@ -73,7 +78,7 @@ class Deltas(NamedTuple):
 
 
 def encode_state(tuned: Tuned) -> bytes:
-    """Return a state as bytes."""
+    """Encode a state."""
     head = {
         "method": tuned.method,
         "convention": tuned.convention,
@@ -89,10 +94,7 @@ def encode_state(tuned: Tuned) -> bytes:
 
 
 def decode_state(data: bytes) -> Tuned:
-    """Return the state that `encode_state` made bytes of.
-
-    Raises DatabaseUnavailable for any other bytes.
-    """
+    """Decode a state. Raises DatabaseUnavailable for bytes that `encode_state` does not write."""
     try:
         form, line, packed = data.split(b"\n", 2)
         head = json.loads(line)
@@ -121,9 +123,9 @@ def decode_state(data: bytes) -> Tuned:
 
 
 def _unpacked(packed: bytes, n_bytes: int) -> bytes:
-    """Return so many bytes that zlib has packed, and never more.
+    """Decompress exactly n_bytes; never more than one byte beyond them.
 
-    Raises ValueError, and zlib's error.
+    Raises ValueError for any other length, and zlib's error.
     """
     unpacking = zlib.decompressobj()
     raw = unpacking.decompress(packed, n_bytes + 1)
@@ -133,7 +135,7 @@ def _unpacked(packed: bytes, n_bytes: int) -> bytes:
 
 
 def encode_deltas(deltas: Deltas) -> bytes:
-    """Return what a block of feedback did as bytes."""
+    """Encode the changes of a block of feedback."""
     hits = deltas.hits.astype("<u2")
     marks = deltas.marks.astype("<u2")
     arrays = deltas.labels.astype("<i4"), deltas.thresholds.astype("<f4"), hits, marks
@@ -141,32 +143,29 @@ def encode_deltas(deltas: Deltas) -> bytes:
 
 
 def decode_deltas(data: bytes, n_labels: int) -> Deltas:
-    """Return the deltas that `encode_deltas` made bytes of.
-
-    Raises DatabaseUnavailable for others.
-    """
-    n, rest = divmod(len(data), _BYTES_A_DELTA)
+    """Decode deltas. Raises DatabaseUnavailable for bytes that `encode_deltas` does not write."""
+    n, remainder = divmod(len(data), _BYTES_A_DELTA)
     labels = np.frombuffer(data, "<i4", n).astype(np.int32)
     thresholds = np.frombuffer(data, "<f4", n, 4 * n).astype(np.float32)
-    if rest or not (
+    if remainder or not (
         (labels[1:] > labels[:-1]).all()
         and ((labels >= 0) & (labels < n_labels)).all()
         and ((thresholds >= 0) & (thresholds <= 1)).all()
     ):
         raise DatabaseUnavailable(
-            f"expected what feedback did to {n_labels} labels, found other bytes"
+            f"expected changes by feedback to {n_labels} labels, found other bytes"
         )
     hits = np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32)
     return Deltas(labels, hits, np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32), thresholds)
 
 
 class Scored(NamedTuple):
-    """What a block of feedback did while a candidate was scored on it.
+    """The changes that a block of feedback made while a candidate was scored on it.
 
     n_events   events that the candidate was scored on: those with an instance
-    served     what all events of the block did to the thresholds that are served
-    candidate  what those that were scored did to the candidate
-    shadowed   what those that were scored did to the thresholds that are served
+    served     the changes by all events of the block to the thresholds in force
+    candidate  the changes by the scored events to the candidate
+    shadowed   the changes by the scored events to the thresholds in force
     """
 
     n_events: int
@@ -176,16 +175,16 @@ class Scored(NamedTuple):
 
 
 def encode_scored(scored: Scored) -> bytes:
-    """Return what a block of feedback did, with a candidate, as bytes."""
+    """Encode the changes of a block of feedback, with those of a candidate."""
     parts = [encode_deltas(deltas) for deltas in scored[1:]]
     return _SCORED_HEAD.pack(scored.n_events, len(parts[0]), len(parts[1])) + b"".join(parts)
 
 
 def decode_scored(data: bytes, n_labels: int) -> Scored:
-    """Return what `encode_scored` made bytes of. Raises DatabaseUnavailable for others."""
+    """Decode scored changes. Raises DatabaseUnavailable for other bytes."""
     if len(data) < _SCORED_HEAD.size:
         raise DatabaseUnavailable(
-            f"expected what feedback did to two thresholds, found {len(data)} bytes"
+            f"expected changes by feedback, with a candidate's, found {len(data)} bytes"
         )
     n_events, n_first, n_second = _SCORED_HEAD.unpack_from(data)
     data = data[_SCORED_HEAD.size :]
@@ -195,17 +194,14 @@ def decode_scored(data: bytes, n_labels: int) -> Scored:
 
 
 def encode_scores(scores: Sequence[Counters]) -> bytes:
-    """Return two pairs of counters as bytes."""
+    """Encode two pairs of counters."""
     return zlib.compress(
         b"".join(c.astype("<i8").tobytes() for counters in scores for c in counters), 1
     )
 
 
 def decode_scores(data: bytes, n_labels: int) -> tuple[Counters, Counters]:
-    """Return the counters that `encode_scores` made bytes of.
-
-    Raises DatabaseUnavailable for others.
-    """
+    """Decode two pairs of counters. Raises DatabaseUnavailable for other bytes."""
     try:
         raw = _unpacked(data, 32 * n_labels)
     except (ValueError, zlib.error) as error:

@@ -1,8 +1,8 @@
-"""Rows of feedback: instances of events with their true labels, kept to
-train on. Off unless it is asked for.
+"""Rows of feedback: instances of events with their true labels, stored to train on. Off by default.
 
-A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}`. A model has so
-many rows at most, and each stays for so many days; the oldest go first, within TRIM_SECONDS.
+A row is a line of a data file, `{"event_id": ..., "text": ..., "labels": [...]}`. A model has a
+maximal number of rows, and each row is kept for a maximal number of days; the oldest are removed
+first, within TRIM_SECONDS. This module also remembers the keys of events, so that each counts once.
 """
 
 import math
@@ -53,7 +53,7 @@ _REMEMBER_LISTED = Compiled(
     .on_conflict_do_nothing()
     .returning(EVENTS.c.event_key)
 )
-"""PostgreSQL, which has arrays: remembers keys, and returns those that are new."""
+"""For PostgreSQL, which has arrays: insert event keys, and return those that are new."""
 
 _LENGTH = literal_column(str(EVENT_KEY_BYTES), Integer)
 _FIRST = select(literal_column("1", Integer).label("first")).cte("place", recursive=True)
@@ -72,8 +72,9 @@ _REMEMBER_JOINED = Compiled(
     .on_conflict_do_nothing()
     .returning(EVENTS.c.event_key)
 )
-"""SQLite, which has none: remembers keys of equal length that are joined; all or none of them, or
-those that are new, which it returns.
+"""For SQLite, which has no arrays: the keys, of equal length, are joined into one value.
+
+_REMEMBER_ALL inserts all keys or fails; this one inserts those that are new, and returns them.
 """
 
 _LAST_OF_NEXT = Compiled(
@@ -92,13 +93,14 @@ _AFTER_ALL = b"\xff" * (EVENT_KEY_BYTES + 1)
 
 
 def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[bytes]:
-    """Remember events, EVENT_KEY_BYTES each, without repeats;
-    return those that were not known before.
+    """Remember events by their keys, without repeats; return the keys that were not known before.
 
-    On PostgreSQL, where others may add the same for another version meanwhile, all add theirs in
-    one order, so that none waits for one that waits for it. On SQLite, where nobody else writes,
-    all are put in, and only if some were known, which undoes that, is it found out which: to have
-    each returned takes half as long again.
+    keys   EVENT_KEY_BYTES each
+
+    On PostgreSQL another process may add the same keys for another version meanwhile: all processes
+    add theirs in ascending order, so that no two wait for each other. On SQLite nobody else writes:
+    all keys are inserted at once, and only if that fails, and so is undone, those that are new are
+    found; to have the new ones returned each time takes half as long again.
     """
     if not keys:
         return set()
@@ -115,27 +117,29 @@ def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[b
 
 
 def forget_events(
-    connection: Connection, before_day: int, after: bytes, n_most: int
+    connection: Connection, before_day: int, previous_key: bytes, n_most: int
 ) -> tuple[int, bytes]:
-    """Forget events of days before `before_day` among the next ones, n_most at most, by their keys.
+    """Forget events of days before `before_day` among the next n_most events.
 
-    An index by day would double what every event writes: so they are gone through round and round
-    instead.
+    All events are visited in the order of their keys, round after round: an index by day would
+    double what is written for every event.
 
-    after   the last key of the call before; b"" at first
+    previous_key   the key that the previous call returned; b"" at first
 
-    Returns how many were forgotten, and the last key; b"" at the end of all.
+    Returns how many events were forgotten, and the last key visited; b"" at the end of all.
     """
-    found = _LAST_OF_NEXT.run(connection, after=after, n_before=n_most - 1).fetchone()
-    last = _AFTER_ALL if found is None else found[0]
-    forgotten = _FORGET.run(connection, after=after, last=last, before_day=before_day).rowcount
-    return forgotten, b"" if found is None else last
+    row = _LAST_OF_NEXT.run(connection, after=previous_key, n_before=n_most - 1).fetchone()
+    last = _AFTER_ALL if row is None else row[0]
+    forgotten = _FORGET.run(
+        connection, after=previous_key, last=last, before_day=before_day
+    ).rowcount
+    return forgotten, b"" if row is None else last
 
 
 PAGE_ROWS = 500
-"""Rows that are read together."""
+"""Rows that are read from the database together."""
 
-TRIM_SECONDS = 10.0  # between two looks for rows that are too many or too old
+TRIM_SECONDS = 10.0  # how often rows that are too many or too old are removed
 _OLD_MAX = 1000
 DAY_SECONDS = 86_400
 
@@ -143,107 +147,107 @@ _R = FEEDBACK_ROWS.c
 
 
 class Span(NamedTuple):
-    """The rows of a model that came from one time to another, in seconds since 1970."""
+    """The rows of a model that arrived in a period [since, until), in seconds since 1970."""
 
     model: str
     since: float = 0.0
     until: float = float("inf")
 
     def condition(self) -> ColumnElement[bool]:
-        """Return it as SQL; PostgreSQL knows infinity, too."""
+        """Return the condition for SQL. PostgreSQL knows infinity, too."""
         return (_R.model == self.model) & (_R.at >= self.since) & (_R.at < self.until)
 
 
 def add_rows(connection: Connection, model: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
-    """Keep rows, each the key of its event and its line; of an event that has one the
-    first stays.
-    """
+    """Store rows, each the key of its event and its line. An event's first row stays."""
     if rows:
-        at = now(connection)
-        values = [{"model": model, "event_key": key, "at": at, "line": line} for key, line in rows]
+        arrived_at = now(connection)
+        values = [
+            {"model": model, "event_key": key, "at": arrived_at, "line": line} for key, line in rows
+        ]
         connection.execute(insert_new(connection, FEEDBACK_ROWS), values)
 
 
 def newest_number(connection: Connection) -> int:
-    """Return the number of the row that came last, 0 where there is none."""
+    """Return the number of the newest row, 0 if there is none."""
     return connection.execute(select(func.max(_R.number))).scalar_one() or 0
 
 
 def count_after(connection: Connection, models: Collection[str], number: int) -> int:
-    """Return how many rows of models have come after a number, of those that are still there."""
+    """Return how many rows of the models have a higher number and are still stored."""
     query = select(func.count()).where(_R.model.in_(models), _R.number > number)
     return connection.execute(query).scalar_one()
 
 
 class FeedbackRows:
-    """The rows of a database. Thread-safe; calls block, and raise DatabaseUnavailable.
+    """The rows of feedback in a database. Thread-safe; calls block, and raise DatabaseUnavailable.
 
-    Use `start` and `close` to have what is beyond the bounds removed all the time.
+    Between `start` and `close`, rows beyond the bounds are removed regularly.
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
-        """Take the settings: whether new rows are kept, and the bounds."""
+        """Take the settings: whether rows are stored, and the bounds."""
         self.is_on = settings.feedback_rows
         self._database = database
         self._rows_max = settings.limits.feedback_rows_max
         self._days_max = settings.feedback_row_days_max
         self._clock = AgeClock()
-        self.kept: dict[str, int] = {}
-        """How many rows each model had at the last look."""
+        self.row_counts: dict[str, int] = {}
+        """How many rows each model had when `trim` last counted them."""
         self.dropped: Counter[tuple[str, str]] = Counter()
-        """How many this process removed, by model and by which bound: `rows` or `days`."""
+        """How many rows this process removed, by model and by the bound: `rows` or `days`."""
         trimming = Repeating("feedback-rows", self.trim, TRIM_SECONDS, at_once=True)
         self.start = trimming.start
         self.close = trimming.stop
 
     def span(self, model: str, days: int | None = None, until: float | None = None) -> Span:
-        """Return the rows of the last `days` before a time, now if
-        it is left out; as many as are kept.
+        """Return the period of the last `days` before `until` (default: now).
+
+        It is at most as long as rows are kept.
         """
         until = time.time() if until is None else until
         return Span(model, until - DAY_SECONDS * min(days or self._days_max, self._days_max), until)
 
     def count(self, span: Span) -> int:
-        """Return how many rows there are."""
+        """Return how many rows arrived in a period."""
         with self._database.read() as connection:
             return connection.execute(select(func.count()).where(span.condition())).scalar_one()
 
     def lines(self, span: Span) -> Iterator[bytes]:
-        """Yield the rows as they came, the oldest first, without ends of lines."""
+        """Yield the lines of the rows, the oldest first, without line ends."""
         number = 0
         while True:
             query = select(_R.number, _R.line).where(span.condition(), _R.number > number)
             with self._database.read() as connection:
-                found = connection.execute(query.order_by(_R.number).limit(PAGE_ROWS)).all()
-            yield from (bytes(row.line) for row in found)
-            if len(found) < PAGE_ROWS:
+                rows = connection.execute(query.order_by(_R.number).limit(PAGE_ROWS)).all()
+            yield from (bytes(row.line) for row in rows)
+            if len(rows) < PAGE_ROWS:
                 return
-            number = found[-1].number
+            number = rows[-1].number
 
     def forget(self, model: str, keys: Sequence[bytes]) -> int:
-        """Remove the rows of events, by their keys; return how many there were."""
+        """Remove the rows of events, by their keys; return how many were removed."""
         return self._remove((_R.model == model) & _R.event_key.in_(keys))
 
     def forget_day(self, model: str, midnight: float) -> int:
-        """Remove the rows of the day that begins then; return how many there were."""
+        """Remove the rows of the day that begins at `midnight`; return how many were removed."""
         return self._remove(Span(model, midnight, midnight + DAY_SECONDS).condition())
 
     def trim(self) -> None:
-        """Remove the rows that are too many, and if it is certain how
-        late it is, those that are too old.
-        """
+        """Remove rows that are too many, and those that are too old if the time is certain."""
         with self._database.read() as connection:
             counts = connection.execute(select(_R.model, func.count()).group_by(_R.model)).all()
-            self.kept = {row.model: row[1] for row in counts}
+            self.row_counts = {row.model: row[1] for row in counts}
             oldest = {
-                model: connection.execute(_oldest(model, _R.at, 1)).scalar() for model in self.kept
+                model: connection.execute(_oldest(model, _R.at, 1)).scalar()
+                for model in self.row_counts
             }
             seconds = self._clock.trusted_now(connection)
-        before = -math.inf if seconds is None else seconds - DAY_SECONDS * self._days_max
-        for model, n in self.kept.items():
-            while (oldest[model] or before) < before:
+        cutoff = -math.inf if seconds is None else seconds - DAY_SECONDS * self._days_max
+        for model, n in self.row_counts.items():
+            while (oldest[model] or cutoff) < cutoff:
                 old = _oldest(model, _R.number, _OLD_MAX, _R.at).subquery()
-                n_old = self._remove(_R.number.in_(select(old.c.number).where(old.c.at < before)))
+                n_old = self._remove(_R.number.in_(select(old.c.number).where(old.c.at < cutoff)))
                 self.dropped[model, "days"] += n_old
                 n -= n_old
                 if n_old < _OLD_MAX:
@@ -257,10 +261,10 @@ class FeedbackRows:
 
     def _remove(self, condition: ColumnElement[bool]) -> int:
         with self._database.write() as connection:
-            if connection.dialect.name == "sqlite":  # which else leaves what is removed in the file
+            if connection.dialect.name == "sqlite":  # by default removed rows stay in the file
                 connection.exec_driver_sql("PRAGMA secure_delete=ON")
             return connection.execute(delete(FEEDBACK_ROWS).where(condition)).rowcount
 
 
-def _oldest(model: str, column: Any, n: int, *more: Any) -> Any:
-    return select(column, *more).where(_R.model == model).order_by(_R.number).limit(n)
+def _oldest(model: str, column: Any, n: int, *other_columns: Any) -> Any:
+    return select(column, *other_columns).where(_R.model == model).order_by(_R.number).limit(n)

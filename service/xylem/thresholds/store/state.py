@@ -1,9 +1,8 @@
-"""Thresholds in the database: every change of a version's is a new
-epoch, and nothing is overwritten.
+"""Thresholds in the database. Every change of a version's thresholds is a new epoch.
 
-Who changes the thresholds of a version locks its row of `threshold_versions` first. So changes are
-in one order, that of their epochs, and every replica that applies the log in that order has the
-same bits.
+Nothing is overwritten. Whoever changes the thresholds of a version locks its row of
+`threshold_versions` first. So its changes have one order, that of their epochs, and all replicas
+that apply the log in this order have the same bits.
 """
 
 import os
@@ -43,9 +42,14 @@ RESTORED = "restored"
 SWITCHED = "switched"
 KEPT = "kept"
 RESET = "reset"
-"""Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save`
-was given; start values, by the first feedback; an earlier epoch's state; a candidate; start values,
-in the place of the thresholds of another version. KEPT is a checkpoint that changed nothing.
+"""Kinds of changes that replace the state; the new one is stored as a checkpoint.
+
+TUNED     the state that `save` was given
+STARTED   start values, at the first feedback
+RESTORED  the state of an earlier epoch
+SWITCHED  a candidate
+RESET     start values, in place of the thresholds of another version
+KEPT      not a change: a checkpoint of the state as it is
 """
 
 FEEDBACK = "feedback"
@@ -53,19 +57,25 @@ SCORED = "scored"
 HALVED = "halved"
 SHADOWED = "shadowed"
 DROPPED = "dropped"
-"""Kinds of changes that leave the state in place: a block of feedback (`codec.Deltas`); one that a
-candidate was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or
-taken away.
+"""Kinds of changes that do not replace the state.
+
+FEEDBACK  a block of feedback (`codec.Deltas`)
+SCORED    a block of feedback that a candidate was scored on (`codec.Scored`)
+HALVED    all counters were halved
+SHADOWED  a candidate was put beside the state
+DROPPED   the candidate was taken away
 """
 
 MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
 
 CHECKPOINTS_MAX = 32
-"""Checkpoints that are kept of a version: the oldest go first."""
+"""The most checkpoints of a version; the oldest are removed first."""
 
 LOGGED_CHECKPOINTS = 3
-"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest
-of all: one can restore every epoch since.
+"""How many regular checkpoints (KEPT) the log reaches back.
+
+If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
+restored.
 """
 
 _OF_VERSION = select(VERSIONS).where(
@@ -78,11 +88,17 @@ _LOG_CHANGE = Compiled(insert(LOG))
 _MOVE_HEAD = Compiled(
     update(VERSIONS).where(VERSIONS.c.id == bindparam("key")), ("epoch", "base_epoch", "n_events")
 )
-"""What runs for every block of feedback, and each time that the database is looked at."""
+"""The statements that run for every block of feedback, and at each look at the database."""
 
 
 class Head(NamedTuple):
-    """A row of `threshold_versions`."""
+    """A row of `threshold_versions`: the state of one version's thresholds.
+
+    epoch       of the last change
+    base_epoch  of the last change that replaced the state: earlier predictions do not count
+    n_events    events of feedback counted so far
+    digest      of the version's manifest; None: not known yet
+    """
 
     id: int
     model: str
@@ -94,17 +110,17 @@ class Head(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Return which version it is of, for errors."""
+        """Return the name of the version, for errors."""
         return f"model {self.model} version {self.version}"
 
 
 class Change(NamedTuple):
-    """A row of `threshold_log`; `at` in seconds since 1970."""
+    """A row of `threshold_log`; `created_at` is in seconds since 1970."""
 
     epoch: int
     kind: str
     payload: bytes
-    at: float
+    created_at: float
 
 
 class Checkpoint(NamedTuple):
@@ -116,9 +132,9 @@ class Checkpoint(NamedTuple):
 
 
 def lock_head(connection: Connection, model: str, version: int, digest: str | None = None) -> Head:
-    """Return a version's head, made if it has none (epoch 0), locked until the transaction ends.
+    """Return a version's head, locked until the transaction ends; epoch 0 if it had none.
 
-    A head without a digest gets the version's. Raises as `find_head`.
+    A head without a digest gets the given one. Raises as `find_head`.
     """
     head = find_head(connection, model, version, digest, lock=True)
     if head is None:
@@ -139,11 +155,12 @@ def find_head(
     *,
     lock: bool = False,
 ) -> Head | None:
-    """Return a version's head, None when it has no thresholds.
+    """Return a version's head; None if it has no thresholds.
 
-    digest  of the version's manifest; None: whoever asks has no version at hand
+    digest  of the version's manifest; None: the caller does not know it
+    lock    whether the row is locked until the transaction ends
 
-    Raises ForeignThresholds for a head that has another digest.
+    Raises ForeignThresholds for a head with another digest.
     """
     row = (
         (_LOCK_HEAD if lock else _FIND_HEAD)
@@ -165,7 +182,7 @@ def find_head(
 
 
 def _set_digest(connection: Connection, head: Head, digest: str) -> Head:
-    """Make a locked head that of the version with this digest."""
+    """Set the digest of a locked head; return the new head."""
     connection.execute(update(VERSIONS).where(VERSIONS.c.id == head.id).values(digest=digest))
     return head._replace(digest=digest)
 
@@ -176,9 +193,7 @@ def all_heads(connection: Connection) -> list[Head]:
 
 
 def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
-    """Return the changes after `epoch` up to the head's, in order;
-    None when the log lacks some of them.
-    """
+    """Return the changes after `epoch` up to the head's, in order; None if some are missing."""
     query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at).where(
         LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
     )
@@ -186,20 +201,21 @@ def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change
     return changes if len(changes) == head.epoch - epoch else None
 
 
-def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
-    """Return the state of an epoch, without `at` the head's: a
-    checkpoint, and the log from there on.
+def read_state(connection: Connection, head: Head, epoch: int | None = None) -> Tuned:
+    """Return the state of an epoch (default: the head's), from a checkpoint and the log since then.
 
-    Raises BadParameter for an epoch that is not kept any more, or not there yet.
+    Raises BadParameter for an epoch that is no longer stored, or not there yet.
     """
-    at = head.epoch if at is None else at
+    epoch = head.epoch if epoch is None else epoch
     query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
-        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(at, head.epoch)
+        CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(epoch, head.epoch)
     )
     row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
-    changes = None if row is None else changes_since(connection, head._replace(epoch=at), row.epoch)
+    changes = (
+        None if row is None else changes_since(connection, head._replace(epoch=epoch), row.epoch)
+    )
     if row is None or changes is None or any(change.kind not in MOVES for change in changes):
-        raise BadParameter(f"{head.place}: expected an epoch that is kept, found {at}")
+        raise BadParameter(f"{head.place}: expected an epoch that is kept, found {epoch}")
     tuned = decode_state(row.state)
     for change in changes:
         if change.kind == HALVED:
@@ -213,7 +229,7 @@ def read_state(connection: Connection, head: Head, at: int | None = None) -> Tun
 def present_state(connection: Connection, head: Head) -> Tuned:
     """Return the state of the head's epoch.
 
-    Raises DatabaseUnavailable when the database lacks some of it.
+    Raises DatabaseUnavailable if the database lacks a part of it.
     """
     try:
         return read_state(connection, head)
@@ -222,52 +238,54 @@ def present_state(connection: Connection, head: Head) -> Tuned:
 
 
 def deltas_of(change: Change, n_labels: int) -> Deltas | None:
-    """Return what a change did to the thresholds in force; None if it was no feedback."""
+    """Return the changes to the thresholds in force; None if the change was no feedback."""
     if change.kind == SCORED:
         return decode_scored(change.payload, n_labels).served
     return decode_deltas(change.payload, n_labels) if change.kind == FEEDBACK else None
 
 
 def add_deltas(tuned: Tuned, deltas: Deltas) -> None:
-    """Do to a state, in place, what feedback did."""
+    """Apply the changes of feedback to a state, in place."""
     tuned.counters.hits[deltas.labels] += deltas.hits
     tuned.counters.marks[deltas.labels] += deltas.marks
     tuned.thresholds[deltas.labels] = deltas.thresholds
 
 
 def halve(tuned: Tuned) -> None:
-    """Halve a state's counters in place, rounding down; thresholds stay: see
-    `threshold_counters`.
+    """Halve a state's counters in place, rounding down.
+
+    Thresholds stay: each follows at the next event of its label.
     """
     for counters in tuned.counters:
         counters >>= 1
 
 
 def checkpoints(connection: Connection, head: Head) -> list[Checkpoint]:
-    """Return the states that are kept, the newest first."""
+    """Return the checkpoints, the newest first."""
     query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.kind, CHECKPOINTS.c.created_at)
     query = query.where(CHECKPOINTS.c.version_id == head.id).order_by(CHECKPOINTS.c.epoch.desc())
     return [Checkpoint(*row) for row in connection.execute(query)]
 
 
 def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> Head:
-    """Put a state in place of the present one; return the
-    version's new head, which is still locked.
-    """
+    """Replace the present state; return the version's new head, which is still locked."""
     head = append(connection, head, kind)
     keep_state(connection, head, kind, tuned)
     return head
 
 
 def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
-    """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
+    """Store the state of the head's epoch as a checkpoint, and remove what is too old.
+
+    Removed are checkpoints beyond CHECKPOINTS_MAX, and the log that nobody needs any more.
+    """
     values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
     connection.execute(
         insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)}
     )
-    there = checkpoints(connection, head)
-    oldest = there[:CHECKPOINTS_MAX][-1].epoch
-    regular = [one.epoch for one in there if one.kind == KEPT]
+    states = checkpoints(connection, head)
+    oldest = states[:CHECKPOINTS_MAX][-1].epoch
+    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == KEPT]
     logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
     logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
@@ -277,7 +295,7 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
 
 
 def find_secret(connection: Connection, name: str) -> bytes | None:
-    """Return the secret of a name, None if nobody has made it yet."""
+    """Return a secret by its name; None if it has not been made yet."""
     secret: bytes | None = connection.execute(
         select(SECRETS.c.value).where(SECRETS.c.name == name)
     ).scalar()
@@ -285,7 +303,7 @@ def find_secret(connection: Connection, name: str) -> bytes | None:
 
 
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
-    """Return the secret of a name, the same for all replicas: made by the first who asks."""
+    """Return a secret by its name, the same for all replicas; the first caller makes it."""
     value = os.urandom(n_bytes)
     connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
     return bytes(
@@ -294,13 +312,13 @@ def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
 
 
 class ThresholdDatabase:
-    """What `xylem thresholds` and admins put in place and read."""
+    """Saves, reads, restores and deletes thresholds, for `xylem thresholds` and for admins."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def save(self, model: str, version: int, tuned: Tuned, digest: str | None = None) -> int:
-        """Keep the thresholds of a version, durably; return their epoch, larger than any before.
+        """Save the thresholds of a version, durably; return their epoch, larger than any before.
 
         Servers that share the database use them within `threshold_refresh_ms`. Here and below,
         `digest` is that of the version's manifest (`find_head`). Raises DatabaseUnavailable,
@@ -311,11 +329,11 @@ class ThresholdDatabase:
             return replace_state(connection, head, TUNED, tuned).epoch
 
     def reset(self, model: str, version: int, start: Tuned, digest: str) -> int:
-        """Put start values in place of all that the database has
-        of a version, whose digest they get.
+        """Replace all that the database has of a version by start values and the version's digest.
 
-        For a version whose name another one had: predictions of that one do not count from here on,
-        and none of its states can be restored. Returns the new epoch. Raises DatabaseUnavailable.
+        It is for a version with the name of an earlier one: predictions of the earlier version do
+        not count from here on, and none of its states can be restored. Returns the new epoch.
+        Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = _set_digest(connection, lock_head(connection, model, version), digest)
@@ -324,7 +342,7 @@ class ThresholdDatabase:
             return replace_state(connection, head, RESET, start).epoch
 
     def load(self, model: str, version: int, digest: str | None = None) -> Tuned | None:
-        """Return the newest thresholds of a version, all feedback included; None when it has none.
+        """Return the newest thresholds of a version, with all feedback; None if it has none.
 
         Raises DatabaseUnavailable, ForeignThresholds.
         """
@@ -333,11 +351,11 @@ class ThresholdDatabase:
             return None if head is None or head.epoch == 0 else present_state(connection, head)
 
     def restore(self, model: str, version: int, epoch: int, digest: str | None = None) -> int:
-        """Put the state of an epoch in place again, as a new epoch, and return that.
+        """Restore the state of an epoch, as a new epoch; return the new epoch.
 
-        What feedback did since does not count any more; its events are still known, and will not
-        count again. Raises BadParameter for an epoch that is not kept, NotTuned where there is
-        none, DatabaseUnavailable.
+        Feedback since the old epoch does not count any more; its events are still known, and will
+        not be counted again. Raises BadParameter for an epoch that is no longer stored, NotTuned if
+        there are no thresholds, DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = lock_head(connection, model, version, digest)
@@ -354,8 +372,8 @@ class ThresholdDatabase:
     def delete(self, model: str, version: int) -> bool:
         """Remove all that the database has of a version; return whether it had anything.
 
-        For a version that is gone: a process that still has it open begins its thresholds anew.
-        Which events were counted stays known. Raises DatabaseUnavailable.
+        It is for a version that no longer exists: a process that still has it open starts its
+        thresholds again. Which events were counted stays known. Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = find_head(connection, model, version, lock=True)
@@ -385,27 +403,25 @@ def append(
 
 
 POINTS_MAX = 200
-"""Points that are told of a label, at most: of more the first, the last, and evenly
-many between.
-"""
+"""The most points of a label's history. Of more, the first, the last and evenly many between."""
 
 STATE_LABELS_MAX = 4_000_000
-"""Labels of states that are read, at most, the newest states first; the newest is
-read in any case.
-"""
+"""The most labels of states that are read, from the newest state on; the newest is always read."""
 
 CHANGES_MAX = 4096
-"""Changes of the log that are read, at most, the newest first."""
+"""The most changes of the log that are read, from the newest on."""
 
 PAYLOAD_BYTES_MAX = 32_000_000
-"""Bytes of such changes, at most."""
+"""The most bytes of these changes."""
 
 _PAGE = 256
 
 
 class PastThreshold(NamedTuple):
-    """A label's threshold from an epoch on; `kind` is that of the change, `at`
-    seconds since 1970.
+    """A label's threshold from an epoch on.
+
+    at     seconds since 1970
+    kind   the kind of change
     """
 
     epoch: int
@@ -419,36 +435,43 @@ def label_history(
 ) -> list[PastThreshold]:
     """Return a label's thresholds as far as the database still has them, ascending by epoch.
 
-    The states that are kept tell of an epoch each; the log, which reaches back some thousands of
-    changes, tells of every change. Where both are silent the threshold may have moved unseen. At
-    most POINTS_MAX. Raises DatabaseUnavailable for bytes that are none of ours.
+    Each checkpoint has the threshold of one epoch; the log, which reaches back some thousands of
+    changes, has every change. Between checkpoints that the log does not cover, the threshold may
+    have moved unseen. Returns at most POINTS_MAX points. Raises DatabaseUnavailable for bytes that
+    cannot be decoded.
     """
-    found = {point.epoch: point for point in _logged(connection, head, label, n_labels)}
-    found |= {point.epoch: point for point in _kept(connection, head, label, n_labels)}
-    points = [found[epoch] for epoch in sorted(found)]
+    points_by_epoch = {
+        point.epoch: point for point in _log_points(connection, head, label, n_labels)
+    }
+    points_by_epoch |= {
+        point.epoch: point for point in _checkpoint_points(connection, head, label, n_labels)
+    }
+    points = [points_by_epoch[epoch] for epoch in sorted(points_by_epoch)]
     if len(points) <= POINTS_MAX:
         return points
     return [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
 
 
-def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
-    """Yield what the states that are kept say of a label."""
+def _checkpoint_points(
+    connection: Connection, head: Head, label: int, n_labels: int
+) -> Iterator[PastThreshold]:
+    """Yield a label's threshold in each checkpoint."""
     table = CHECKPOINTS.c
     query = select(table.epoch, table.created_at, table.kind, table.state)
     query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
     n_states = max(1, STATE_LABELS_MAX // n_labels)
-    for epoch, at, kind, state in connection.execute(
+    for epoch, created_at, kind, state in connection.execute(
         query.order_by(table.epoch.desc()).limit(n_states)
     ):
         thresholds = decode_state(state).thresholds
         if label < len(thresholds):
-            yield PastThreshold(epoch, at, kind, thresholds[label])
+            yield PastThreshold(epoch, created_at, kind, thresholds[label])
 
 
-def _logged(
+def _log_points(
     connection: Connection, head: Head, label: int, n_labels: int
 ) -> Iterator[PastThreshold]:
-    """Yield the label's threshold after each change of the log that moved it, the newest first."""
+    """Yield a label's threshold after each change of the log that moved it, the newest first."""
     room = PAYLOAD_BYTES_MAX
     table = LOG.c
     query = select(table.epoch, table.kind, table.payload, table.created_at).where(
@@ -463,4 +486,4 @@ def _logged(
         assert deltas is not None
         place = int(np.searchsorted(deltas.labels, label))
         if place < len(deltas.labels) and deltas.labels[place] == label:
-            yield PastThreshold(change.epoch, change.at, FEEDBACK, deltas.thresholds[place])
+            yield PastThreshold(change.epoch, change.created_at, FEEDBACK, deltas.thresholds[place])

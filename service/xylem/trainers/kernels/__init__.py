@@ -1,1 +1,1 @@
-"""Kernels that train."""
+"""Compiled kernels that several trainers share."""

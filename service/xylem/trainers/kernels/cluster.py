@@ -1,7 +1,7 @@
-"""Vectors of labels, summed up in a pass over rows, and spherical k-means on sparse unit vectors.
+"""Spherical k-means on sparse unit vectors, and sums of rows by label.
 
-Each row of the vectors has length 1 (or is empty). `members` are the rows that take part, int32,
-ascending, without repeats.
+For k-means, each vector has length 1 (or is empty), and `members` are the vectors to cluster: their
+numbers as int32, ascending, without repeats.
 """
 
 import numpy as np
@@ -26,18 +26,20 @@ from xylem_store import (
 ROUNDS_MAX = 20
 
 GAIN_MIN = 1e-4
-"""Rounds stop when the mean similarity of a vector to its centre grows by less (Prabhu et al.
-2018).
+"""Clustering stops when a round raises the mean similarity of a vector to its centre by less than
+this (Prabhu et al. 2018).
 """
 
 
 @inlined
 def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_out: F32) -> None:
-    """Write each vector's similarity to the centres of both sides;
-    side -1: the vector is in neither.
+    """Write the similarity of each vector to the centres of both sides.
 
-    The length of a sum s of vectors v is found by |s|^2 = sum of v . s, so the sums are never
-    scaled.
+    The squared length of a sum s of vectors v is computed as |s|^2 = sum of v . s, so that the sums
+    need not be scaled.
+
+    side  int64[n]  side of each vector: 0, 1, or -1 if it is on neither
+    sums  float32[n_features, 2]  workspace, zero at the call and on return
     """
     indptr, indices, values, _ = vectors
     for i in range(len(members)):
@@ -65,12 +67,13 @@ def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_
 
 @inlined
 def _group(members: I32, group: I64, ends: I64) -> None:
-    """Sort members by group, else as they are; `ends`: where each
-    group begins, on return where it ends.
+    """Sort members by group, in place; within a group they keep their order.
+
+    ends  int64[groups]  start of each group; on return its end
     """
-    kept = members.copy()
+    unsorted = members.copy()
     for i in range(len(members)):
-        members[ends[group[i]]] = kept[i]
+        members[ends[group[i]]] = unsorted[i]
         ends[group[i]] += 1
 
 
@@ -78,17 +81,18 @@ def _group(members: I32, group: I64, ends: I64) -> None:
 def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32) -> None:
     """Split vectors into two clusters of given sizes, by balanced spherical 2-means.
 
-    Source: Prabhu et al. 2018 (Parabel), algorithm 2: two random vectors are the first centres; a
-    round sorts the vectors by (similarity to the left centre - to the right one), gives the first
-    n_left to the left, and takes the normalised sums as the new centres.
+    Source: Prabhu et al. 2018 (Parabel), algorithm 2. Two random vectors are the first centres. A
+    round sorts the vectors by (similarity to the left centre - similarity to the right one), puts
+    the first n_left into the left cluster and the others into the right one, and takes the
+    normalised sums of both as the new centres.
 
-    members     on return the first n_left are the left cluster, the others the right; each
+    members     on return the first n_left are the left cluster, the others the right one; each
                 ascending
     n_left      0 < n_left < len(members)
     sums        float32[n_features, 2], workspace: zero at the call and on return
 
-    Cost: rounds * (2 * non-zeros of the members + n log n). Depends on its arguments alone; equal
-    scores stay in the order of members.
+    Cost: rounds * (2 * non-zeros of the members + n log n). The result depends on the arguments
+    alone; vectors of equal scores keep the order of `members`.
     """
     n = len(members)
     state = np.full(1, seed, np.uint64)
@@ -120,8 +124,9 @@ def bisect(vectors: SparseRows, members: I32, n_left: int, seed: int, sums: F32)
 def _assign(
     vectors: SparseRows, members: I32, rank: I32, centres: F32, n_clusters: int, cluster_out: I64
 ) -> float:
-    """Give each vector to its nearest centre, of equal ones the
-    first; return the sum of similarities.
+    """Assign each vector to its nearest centre; return the sum of their similarities.
+
+    For equal similarities it is the first centre.
     """
     indptr, indices, values, _ = vectors
     width = centres.shape[1]
@@ -131,8 +136,8 @@ def _assign(
         for tile in range(0, width, LANES):
             near = vbroadcast(0.0)
             for e in range(indptr[members[i]], indptr[members[i] + 1]):
-                at = (rank[indices[e]] - 1) * width + tile
-                near = vadd(near, vmul(vbroadcast(values[e]), vload(centres, at)))
+                offset = (rank[indices[e]] - 1) * width + tile
+                near = vadd(near, vmul(vbroadcast(values[e]), vload(centres, offset)))
             vstore(scores, tile, near)
         cluster_out[i] = np.argmax(scores[:n_clusters])
         total += scores[cluster_out[i]]
@@ -141,8 +146,9 @@ def _assign(
 
 @inlined
 def _centres(vectors: SparseRows, members: I32, cluster: I64, rank: I32, centres: F32) -> None:
-    """Write the normalised sum of each cluster into its column of
-    `centres` (rows: ranks of features).
+    """Write the normalised sum of each cluster into its column of `centres`.
+
+    The rows of `centres` are features in the order of their ranks.
     """
     indptr, indices, values, _ = vectors
     centres[:] = 0
@@ -167,16 +173,17 @@ def _centres(vectors: SparseRows, members: I32, cluster: I64, rank: I32, centres
 def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: I32) -> I64:
     """Split vectors into at most n_clusters clusters, by spherical k-means.
 
-    Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations); the first centres
-    are random vectors; a vector goes to the centre of the largest cosine, of equal ones the first.
+    Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations). The first centres
+    are random vectors. A vector goes to the centre with the largest cosine, for equal cosines to
+    the first.
 
-    members     on return sorted by (cluster, as before)
-    n_clusters  2 <= n_clusters
+    members     on return sorted by cluster, within a cluster in their old order
+    n_clusters  >= 2
     rank        int32[n_features], workspace: zero at the call and on return
 
-    Returns int64[n_clusters + 1]: cluster c is members[result[c]] .. members[result[c + 1] - 1],
-    maybe empty. Cost: rounds * n_clusters * non-zeros of the members; memory: features of the
-    members * n_clusters * 4 bytes. Depends on its arguments alone.
+    Returns int64[n_clusters + 1]: cluster c is members[result[c] : result[c + 1]], which may be
+    empty. Cost: rounds * n_clusters * non-zeros of the members; memory: features of the members *
+    n_clusters * 4 bytes. The result depends on the arguments alone.
     """
     n = len(members)
     width = (n_clusters + LANES - 1) // LANES * LANES
@@ -188,10 +195,10 @@ def kmeans(vectors: SparseRows, members: I32, n_clusters: int, seed: int, rank: 
                 rank[feature] = n_used
     state = np.full(1, seed, np.uint64)
     cluster = np.full(n, -1, np.int64)
-    drawn = np.arange(n).astype(np.int32)
-    shuffle(drawn, n, state)
+    order = np.arange(n).astype(np.int32)
+    shuffle(order, n, state)
     for c in range(min(n, n_clusters)):
-        cluster[drawn[c]] = c
+        cluster[order[c]] = c
     centres = np.empty((n_used, width), np.float32)
     best = -np.inf
     for _ in range(ROUNDS_MAX):
@@ -217,27 +224,28 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 @kernel
 def add_projected(rows: SparseRows, labels: LabelRows, sums_out: F32) -> None:
-    """Add each row to the sums of its labels, features hashed to the dimensions of the sums.
+    """Add each row to the sums of its labels, with the features hashed to P dimensions.
 
-    Source: Weinberger et al. 2009, equation 1: feature f counts up or down in dimension h(f), which
-    keeps inner products in expectation. When there are no more features than dimensions, each has
-    its own, and counts up. Cost: the non-zeros of each row once for each of its labels.
+    Source: Weinberger et al. 2009, equation 1: the value of feature f is added to or subtracted
+    from dimension h(f), which preserves inner products in expectation. If there are no more
+    features than dimensions, each feature has its own dimension, and is added. Cost: the non-zeros
+    of each row once for each of its labels.
 
     sums_out  float32[K, P], P a power of two
     """
     n_dimensions = sums_out.shape[1]
     for row in range(len(rows.indptr) - 1):
         for e in range(rows.indptr[row], rows.indptr[row + 1]):
-            at = np.int64(rows.indices[e])
+            dimension = np.int64(rows.indices[e])
             value = rows.values[e]
             if rows.n_features > n_dimensions:
                 h = (np.uint64(rows.indices[e]) + np.uint64(1)) * _GOLDEN
                 h = (h ^ (h >> np.uint64(30))) * _MIX
-                at = np.int64(h >> np.uint64(20)) & (n_dimensions - 1)
+                dimension = np.int64(h >> np.uint64(20)) & (n_dimensions - 1)
                 if h >> np.uint64(63):
                     value = -value
             for k in range(labels.indptr[row], labels.indptr[row + 1]):
-                sums_out[labels.indices[k], at] += value
+                sums_out[labels.indices[k], dimension] += value
 
 
 @kernel

@@ -1,14 +1,13 @@
-"""Linear classifiers of 16 children at once that go on from old
-weights, by a Newton step in the primal.
+"""Further training of linear classifiers of 16 children at once, by a Newton step in the primal.
 
-What a solver of `xylem.trainers.kernels.solver` minimises, from weights that are near. Weights that
-were pruned are no sum of rows with dual variables any more, so that a dual solver would begin far
-away.
+The step minimises the same function as a solver of `xylem.trainers.kernels.solver`, starting from
+old weights that are near the minimum. A dual solver would start far away from it: weights that were
+pruned cannot be written as a sum of rows times dual variables.
 
 Sources: Tsai, Lin and Lin 2014, "Incremental and decremental training for linear classification"
-(primal methods are the ones to begin from old weights); Lin, Weng and Keerthi 2008, "Trust region
-Newton method for logistic regression" (the direction by conjugate gradients). Deviation: one whole
-step, without a trust region: old weights are near the optimum.
+(primal methods are better suited to start from old weights); Lin, Weng and Keerthi 2008, "Trust
+region Newton method for logistic regression" (the direction by conjugate gradients). Deviation: one
+full step without a trust region, because the old weights are near the optimum.
 """
 
 from typing import Any, NamedTuple
@@ -37,17 +36,17 @@ from xylem_store import (
     vsub,
 )
 
-# conjugate gradients, at most: on debdeps-src the sum that is minimised is within 1% then
+# most steps of conjugate gradients: on debdeps-src the objective is then within 1% of the minimum
 PASSES = 5
 _SHARE = 0.01
-"""They end sooner when the square of the residual is this share of the
-gradient's: a tenth of its length.
+"""Conjugate gradients end earlier when the squared length of the residual is at most this share of
+that of the gradient, so when the residual has a tenth of the gradient's length.
 """
 
 
 @inlined
 def _dot(a: F32, b: F32) -> Any:
-    """Return the inner product of each child's column."""
+    """Return the inner product of the columns of a and b for each child."""
     total = vbroadcast(0.0)
     for f in range(len(a)):
         total = vadd(total, vmul(vload(a, f * LANES), vload(b, f * LANES)))
@@ -56,7 +55,7 @@ def _dot(a: F32, b: F32) -> Any:
 
 @inlined
 def _add_scaled(a: F32, factor: Any, b: F32) -> None:
-    """Add factor * b to a, a factor for each child."""
+    """Add factor * b to a; each child has its own factor."""
     for f in range(len(a)):
         vstore(a, f * LANES, vadd(vload(a, f * LANES), vmul(factor, vload(b, f * LANES))))
 
@@ -66,41 +65,42 @@ def _with(tile: Tile, weights: F32) -> Tile:
     return Tile(tile.positive, weights, tile.alpha, tile.order, tile.active)
 
 
-class Known(NamedTuple):
-    """What the old weights were trained on, of the n rows of a tile.
+class OldRows(NamedTuple):
+    """The rows of a tile on which its old weights were trained.
 
-    positive  uint16[n]   the children that each row was positive for
-    was       uint8[n]    1 where it was among the rows; nowhere: nothing is known
-    weight    float32[n]  the curvature of so many rows is that of this one
+    positive  uint16[n]   the children (bits) for which each row was positive then
+    is_old    uint8[n]    1 if the old weights were trained on the row; all 0: they are not known
+    weight    float32[n]  number of rows whose curvature is taken to be that of this row
     """
 
     positive: U16
-    was: U8
+    is_old: U8
     weight: F32
 
 
-def nothing_known(n_rows: int) -> Known:
-    """Return that old weights are of other rows altogether."""
+def no_old_rows(n_rows: int) -> OldRows:
+    """Return the value for old weights that were trained on none of the rows."""
     no_rows = np.zeros(n_rows, np.uint8)
-    return Known(np.zeros(n_rows, np.uint16), no_rows, np.ones(n_rows, np.float32))
+    return OldRows(np.zeros(n_rows, np.uint16), no_rows, np.ones(n_rows, np.float32))
 
 
 @inlined
 def _slope(tile: Tile, i: int, positive: Any, margins: Any, cost: F32, logistic: bool) -> Any:
-    """Return -d loss / d margin of row i, times y; write the
-    second derivative in place of its alpha.
+    """Return the negative derivative of row i's loss by w . x + b, for each child.
 
-    positive  the children that it is positive for
-    margins   w . x + b of each
+    Writes the second derivative into the row of `tile.alpha`.
+
+    positive  the children (bits) for which the row is positive
+    margins   w . x + b for each child
     """
     y = vselect(np.int64(positive), vbroadcast(1.0), vbroadcast(-1.0))
     margins = vmul(y, margins)
     if not logistic:
-        short = vmax(vbroadcast(0.0), vsub(vbroadcast(1.0), margins))
-        twice = vadd(vload(cost, 0), vload(cost, 0))
-        is_short = vgreater(short, vbroadcast(0.0))
-        vstore(tile.alpha, i * LANES, vselect(is_short, twice, vbroadcast(0.0)))
-        return vmul(y, vmul(twice, short))
+        shortfall = vmax(vbroadcast(0.0), vsub(vbroadcast(1.0), margins))
+        double_cost = vadd(vload(cost, 0), vload(cost, 0))
+        is_short = vgreater(shortfall, vbroadcast(0.0))
+        vstore(tile.alpha, i * LANES, vselect(is_short, double_cost, vbroadcast(0.0)))
+        return vmul(y, vmul(double_cost, shortfall))
     vstore(tile.alpha, i * LANES, margins)
     for c in range(LANES):
         tile.alpha[i, c] = 1.0 / (1.0 + np.exp(min(tile.alpha[i, c], np.float32(80.0))))
@@ -116,16 +116,16 @@ def refine(
     tile: Tile,
     cost: F32,
     logistic: bool,
-    known: Known,
+    old_rows: OldRows,
     is_optimal: bool,
     stop: U8,
 ) -> None:
-    """Bring the weights of a tile nearer to the optimum; its loss
-    is logistic, or the squared hinge.
+    """Move the weights of a tile towards the optimum by one Newton step.
 
-    is_optimal  the weights are the optimum of what is known: then only rows that are new, or
-                positive for other children, pull at them, and of all others some are enough, for
-                the curvature
+    logistic    whether the loss is logistic; else it is the squared hinge
+    is_optimal  whether the weights are the optimum for the old rows. Then only rows that are new,
+                or positive for other children than before, have a gradient; the other rows are only
+                needed for the curvature, for which a sample of them is enough
 
     Cost: every row is read once, and once for each of PASSES; memory of three times the weights.
     """
@@ -137,20 +137,22 @@ def refine(
         residual[:] = 0
     else:
         residual[:] = -tile.weights
-    for i in range(len(tile.order)):  # what it pulls at the weights, less what it pulled before
+    for i in range(len(tile.order)):  # the row's gradient now, less its gradient as an old row
         margins = margins_of(problem, tile, i)
         slope = vbroadcast(0.0)
-        if known.was[i]:
-            slope = vsub(slope, _slope(tile, i, known.positive[i], margins, cost, logistic))
+        if old_rows.is_old[i]:
+            slope = vsub(slope, _slope(tile, i, old_rows.positive[i], margins, cost, logistic))
         slope = vadd(slope, _slope(tile, i, tile.positive[i], margins, cost, logistic))
         vstore(
-            tile.alpha, i * LANES, vmul(vbroadcast(known.weight[i]), vload(tile.alpha, i * LANES))
+            tile.alpha,
+            i * LANES,
+            vmul(vbroadcast(old_rows.weight[i]), vload(tile.alpha, i * LANES)),
         )
         if vnonzero(slope):
             add_row(problem, _with(tile, residual), i, slope)
     direction[:] = residual
     square = _dot(residual, residual)
-    enough = vmul(square, vbroadcast(_SHARE))
+    threshold = vmul(square, vbroadcast(_SHARE))
     for _ in range(PASSES):
         product[:] = direction
         for i in range(len(tile.order)):
@@ -162,11 +164,15 @@ def refine(
         length = vdiv(square, vmax(tiny, _dot(direction, product)))
         _add_scaled(tile.weights, length, direction)
         _add_scaled(residual, vsub(vbroadcast(0.0), length), product)
-        before = square
+        old_square = square
         square = _dot(residual, residual)
-        turned = vdiv(square, vmax(tiny, before))
+        ratio = vdiv(square, vmax(tiny, old_square))
         for f in range(len(direction)):
-            at = f * LANES
-            vstore(direction, at, vadd(vload(residual, at), vmul(turned, vload(direction, at))))
-        if stop[0] or not vgreater(square, enough):
+            offset = f * LANES
+            vstore(
+                direction,
+                offset,
+                vadd(vload(residual, offset), vmul(ratio, vload(direction, offset))),
+            )
+        if stop[0] or not vgreater(square, threshold):
             break

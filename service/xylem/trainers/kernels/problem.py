@@ -1,8 +1,9 @@
-"""The training problem of one node: its rows with features and labels renumbered, and who is
-positive for which child; its weights packed into a sparse chunk.
+"""The training problem of one node: its rows with features and labels renumbered, the rows that
+are positive for each child, and the conversion of its weights to a sparse chunk and back.
 
-`label_ptr`, `label_rows`: the rows that carry each label, labels in the order of the tree's leaves,
-so that a node's labels, and each child's, are consecutive.
+`label_ptr` and `label_rows` are the rows that carry each label: label_rows[label_ptr[i] :
+label_ptr[i + 1]] for label i. The labels are in the order of the tree's leaves, so that those of a
+node, and those of each child, are consecutive.
 """
 
 from typing import NamedTuple
@@ -19,9 +20,8 @@ class Problem(NamedTuple):
 
     rows      int32[n]      ascending
     indptr    int64[n + 1]
-    features  int32[nnz]    ranks: the feature that most rows have is about 0 (so that its weights
-              stay in
-                            cache)
+    features  int32[nnz]    ranks: features that many rows have come first (their weights are close
+                            together, and stay in the cache)
     values    float32[nnz]
     squares   float32[n]    squared length of each row
     used      int32[m]      feature of each rank
@@ -70,57 +70,60 @@ def rows_of(label_ptr: I64, label_rows: I32, first: int, last: int, place: I32) 
 
 @kernel
 def forget_rows(rows: I32, place: I32) -> None:
-    """Clear what `rows_of` wrote into `place`."""
+    """Set to 0 what `rows_of` wrote into `place`."""
     for row in rows:
         place[row] = 0
 
 
 NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
-"""For `localise` to make arrays itself."""
+"""Arguments of `localise` with which it allocates the arrays itself."""
 
 
 @inlined
 def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32, int]:
-    """Return the ids of some rows, each once, as they first appear,
-    and how many the rows have in all.
+    """Return the distinct ids of some rows, and the number of all their ids, with repeats.
 
-    counts  int32, of each id a number, 0 at the call: on return in how many of the rows it is
+    The ids are in the order in which they first appear.
+
+    counts  int32, an element for each id, zero at the call: on return the number of rows with it
     """
     nnz = 0
     for row in rows:
         nnz += indptr[row + 1] - indptr[row]
-    found = np.empty(min(nnz, len(counts)) + 1, np.int32)
+    ids = np.empty(min(nnz, len(counts)) + 1, np.int32)
     n_used = 0
     for row in rows:
         for e in range(indptr[row], indptr[row + 1]):
             id_ = place(indices[place(e)])
-            found[place(n_used)] = id_  # without a branch, which could not be foretold
+            ids[place(n_used)] = id_  # always written: the processor cannot predict a branch here
             n_used += counts[id_] == 0
             counts[id_] += 1
-    return found[:n_used], nnz
+    return ids[:n_used], nnz
 
 
 @kernel
 def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out: F32) -> Problem:
-    """Copy some rows of x, their features renumbered by falling
-    number of rows (up to a factor of two).
+    """Copy some rows of x and renumber their features.
+
+    The features are sorted by falling number of rows, up to a factor of two.
 
     rank  int32[n_features], workspace: zero at the call and on return
-    features_out, values_out  where the copy is made, unless they are too short for it: NO_ROOM
+    features_out, values_out  arrays for the copy; if they are too short, as those of NO_ROOM, new
+          arrays are allocated
     """
     indptr, indices, values, _ = x
-    found, nnz = distinct_of(indptr, indices, rows, rank)
+    distinct, nnz = distinct_of(indptr, indices, rows, rank)
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)
-    for f in found:
+    for f in distinct:
         starts[33 - _digits(rank[f])] += 1
     total = 0
     for d in range(34):
-        kept = starts[d]
+        count = starts[d]
         starts[d] = total
-        total += kept
-    used = np.empty(len(found), np.int32)
-    for f in found:
+        total += count
+    used = np.empty(len(distinct), np.int32)
+    for f in distinct:
         d = 33 - _digits(rank[f])
         used[starts[d]] = f
         starts[d] += 1
@@ -132,17 +135,17 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
     features = features_out[:nnz] if is_long else np.empty(nnz, np.int32)
     local_values = values_out[:nnz] if is_long else np.empty(nnz, np.float32)
     squares = np.zeros(len(rows), np.float32)
-    at = 0
+    position = 0
     for i in range(len(rows)):
         square = np.float32(0)
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             value = values[place(e)]
-            features[place(at)] = rank[place(indices[place(e)])]
-            local_values[place(at)] = value
+            features[place(position)] = rank[place(indices[place(e)])]
+            local_values[place(position)] = value
             square += value * value
-            at += 1
+            position += 1
         squares[i] = square
-        local_ptr[i + 1] = at
+        local_ptr[i + 1] = position
     for f in used:
         rank[f] = 0
     return Problem(
@@ -169,9 +172,10 @@ def _digits(n: int) -> int:
 def positives(
     label_ptr: I64, label_rows: I32, firsts: I64, lasts: I64, place: I32, positive_out: U16
 ) -> None:
-    """Write the set of children (bit c: child c of the tile) that each row is positive for.
+    """Write the set of children (bit c: child c of the tile) for which each row is positive.
 
     firsts, lasts  int64[children of the tile]  child c has the labels firsts[c] .. lasts[c] - 1
+    place          as `rows_of` writes it
     """
     positive_out[:] = 0
     for c in range(len(firsts)):
@@ -184,10 +188,12 @@ def positives(
 def pack_tile(
     weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32
 ) -> tuple[U8, F32]:
-    """Return the weights of a tile that are kept (not 0, |w| >=
-    prune), by ascending feature, then child.
+    """Return (the child, the value) of each weight of a tile that is not 0 and has |w| >= prune.
 
-    counts_out  int32[m]  kept weights of each feature, in the order of `ascending`
+    They are sorted by feature, then by child.
+
+    ascending   int64[m]  the ranks, sorted by feature
+    counts_out  int32[m]  returned weights of each feature, in the order of `ascending`
     """
     nnz = 0
     for k in range(len(ascending)):
@@ -199,25 +205,25 @@ def pack_tile(
         counts_out[k] = count
         nnz += count
     lane = np.empty(nnz, np.uint8)
-    kept = np.empty(nnz, np.float32)
-    at = 0
+    values = np.empty(nnz, np.float32)
+    position = 0
     for k in range(len(ascending)):
         if counts_out[k]:
             for c in range(n_children):
                 w = weights[ascending[k], c]
                 if w != 0 and abs(w) >= prune:
-                    lane[at] = c
-                    kept[at] = w
-                    at += 1
-    return lane, kept
+                    lane[position] = c
+                    values[position] = w
+                    position += 1
+    return lane, values
 
 
 @kernel
 def unpack_tile(chunk: Chunk, lane: I32, rank: I32, weights_out: F32) -> None:
-    """Write the weights of a chunk's children in their lanes, and the rows of their features.
+    """Write the weights of a chunk into those of a tile.
 
-    lane  int32[C]           -1: the child is left out
-    rank  int32[n_features]  -1: the feature is
+    lane  int32[C]           column of each child of the chunk; -1: it is left out
+    rank  int32[n_features]  row of each feature; -1: it is left out
     """
     for k in range(len(chunk.features)):
         row = rank[chunk.features[k]]
@@ -228,10 +234,11 @@ def unpack_tile(chunk: Chunk, lane: I32, rank: I32, weights_out: F32) -> None:
 
 @kernel
 def add_margins(chunk: Chunk, ptr: I32, vectors: I32, values: F32, margins_out: F32) -> None:
-    """Add the margins that a chunk's children, without biases,
-    give each of n vectors, float32[n, C].
+    """Add the margins of n vectors for each child of a chunk, without biases.
 
-    ptr, vectors, values  the vectors by feature: feature f has ptr[f] .. ptr[f + 1] - 1
+    ptr, vectors, values  the vectors by feature: those with feature f are
+                          vectors[ptr[f] : ptr[f + 1]]
+    margins_out           float32[n, C]
     """
     for k in range(len(chunk.features)):
         feature = chunk.features[k]
@@ -259,19 +266,19 @@ def localise_labels(indptr: I64, indices: I32, rows: I32, rank: I32) -> NodeLabe
 
     rank  int32[n_labels], workspace: zero at the call and on return
     """
-    found, nnz = distinct_of(indptr, indices, rows, rank)
-    used = np.sort(found)
+    distinct, nnz = distinct_of(indptr, indices, rows, rank)
+    used = np.sort(distinct)
     for k in range(len(used)):
         rank[used[k]] = k
     ptr = np.empty(len(rows) + 1, np.int64)
     ptr[0] = 0
     ranks = np.empty(nnz, np.int32)
-    at = 0
+    position = 0
     for i in range(len(rows)):
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            ranks[at] = rank[indices[e]]
-            at += 1
-        ptr[i + 1] = at
+            ranks[position] = rank[indices[e]]
+            position += 1
+        ptr[i + 1] = position
     for label in used:
         rank[label] = 0
     return NodeLabels(ptr, ranks, used)

@@ -1,6 +1,4 @@
-"""Random numbers inside kernels: a stream that depends on its seed alone, not on
-thread or machine.
-"""
+"""Random numbers in kernels: their sequence depends on the seed alone, not on thread or machine."""
 
 from typing import Any
 
@@ -37,6 +35,6 @@ def shuffle(items: I32, n: int, state: U64) -> None:
     """Put the first n items into random order (Fisher and Yates)."""
     for i in range(n - 1, 0, -1):
         j = random_below(state, i + 1)
-        kept = items[i]
+        element = items[i]
         items[i] = items[j]
-        items[j] = kept
+        items[j] = element

@@ -6,14 +6,14 @@ carry one of its labels and -1 on the node's other rows, a solver finds the w an
     (|w|^2 + b^2) / 2 + cost[c] * sum over rows of loss(y * (w . x + b))
 
 The dual steps of the 16 problems are taken together: the margins of a row for all children are one
-sum in vector registers, so a row's indices and values are read once for 16 classifiers, and not at
-all when no child still needs the row.
+sum in vector registers, so that the indices and values of a row are read once for 16 classifiers. A
+row that no child needs any more is not read.
 
 Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should
 start on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32.
 The result depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its
-epoch; the weights are then unfinished. It returns the epochs that it took; after `epochs_max` of
-them, less than 0: minus the set of children (bit c: child c) that are not done.
+epoch; the weights are then unfinished. A solver of a tile returns the number of its epochs; if
+children are not done after `epochs_max`, it returns minus the set of them (bit c: child c).
 """
 
 from typing import Any, NamedTuple
@@ -50,19 +50,19 @@ from xylem_store import (
 Integer = int | np.int64
 
 _LINE = 16  # elements of four bytes in a cache line
-INNER_SHARE = 0.1  # newton steps of the logistic loss go on until the gradient is this share of eps
+INNER_SHARE = 0.1  # Newton steps of the logistic loss stop when the gradient is this share of eps
 NEWTON_MAX = 20
 
 
 class Tile(NamedTuple):
-    """What a solver reads and writes besides the problem; n rows, m features.
+    """The arrays that a solver reads and writes, besides the problem; n rows, m features.
 
-    positive  uint16[n]          the children (bits) that each row is positive for
-    weights   float32[m + 1, 16] zero at the first call; the result
-    alpha     float32[n, 16]     dual variables; zero at the first call; a later one goes on from
-              both
-    order     int32[n]           workspace
-    active    uint16[n]          workspace
+    positive  uint16[n]           the children (bits) for which each row is positive
+    weights   float32[m + 1, 16]  zero at the first call; the result
+    alpha     float32[n, 16]      dual variables; zero at the first call. A later call starts from
+                                  these weights and dual variables
+    order     int32[n]            workspace
+    active    uint16[n]           workspace
     """
 
     positive: U16
@@ -88,14 +88,14 @@ def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
     bias = (len(tile.weights) - 1) * LANES
     vstore(tile.weights, bias, vadd(vload(tile.weights, bias), step))
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        at = problem.features[e] * LANES
-        weight = vload(tile.weights, at)
-        vstore(tile.weights, at, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
+        offset = problem.features[e] * LANES
+        weight = vload(tile.weights, offset)
+        vstore(tile.weights, offset, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
 
 
 @inlined
 def _expect_row(problem: Problem, tile: Tile, i: Integer) -> None:
-    """Have row i on its way into the cache."""
+    """Prefetch row i into the cache."""
     prefetch(tile.alpha, i * LANES)
     for e in range(problem.indptr[i], problem.indptr[i + 1], _LINE):
         prefetch(problem.features, e)
@@ -108,8 +108,8 @@ def _hinge_step(
 ) -> Any:
     """Take the dual step of row i for the live children.
 
-    Returns the projected gradient (0 for the others) and the set of children that have no more need
-    of the row: the variable is at its bound, and the gradient beyond what `above` says.
+    Returns the projected gradient (0 for other children), and the set of children that do not need
+    the row any more: their dual variable is 0, and their gradient is larger than `above`.
     """
     zero = vbroadcast(0.0)
     y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
@@ -131,13 +131,14 @@ def _hinge_step(
 def _hinge_epoch(
     problem: Problem, tile: Tile, n_active: int, done: int, diagonal: Any, extent: F32
 ) -> int:
-    """Visit the first n_active rows of `order`; return how many of them some child still needs.
+    """Visit the first n_active rows of `order`; return how many of them a child still needs.
 
-    extent  float32[3, 16]  on return the largest and the least projected gradient of each child;
-            extent[2] is the largest of the epoch before (inf: unknown), beyond which a bounded
-            variable is dropped
+    done    the children (bits) that are done
+    extent  float32[3, 16]  on return extent[0] and extent[1] are the largest and the least
+            projected gradient of each child. extent[2] is the largest of the epoch before (inf: not
+            known): a variable at its bound is dropped if its gradient is larger
     """
-    most = vbroadcast(0.0)
+    largest = vbroadcast(0.0)
     least = vbroadcast(0.0)
     above = vload(extent, 2 * LANES)
     k = 0
@@ -153,10 +154,10 @@ def _hinge_epoch(
             _expect_row(problem, tile, np.int64(tile.order[k + 1]))
         projected, dropped = _hinge_step(problem, tile, i, live, diagonal, above)
         tile.active[i] = live & ~dropped
-        most = vmax(most, projected)
+        largest = vmax(largest, projected)
         least = vmin(least, projected)
         k += 1
-    vstore(extent, 0, most)
+    vstore(extent, 0, largest)
     vstore(extent, LANES, least)
     return n_active
 
@@ -182,12 +183,10 @@ def solve_squared_hinge(
 ) -> int:
     """Train the classifiers of a tile with the loss max(0, 1 - margin)^2.
 
-    Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as LIBLINEAR's
-    solver
-    1. A child is done when its largest and least projected gradient differ by at most eps; when all
-       are
-    done on what shrinking left, all rows are looked at again. Cost: an epoch reads every active row
-    once.
+    Source: Hsieh et al. 2008, algorithm 3 (dual coordinate descent with shrinking), as in solver 1
+    of LIBLINEAR. A child is done when its largest and its least projected gradient differ by at
+    most eps. When all children are done on the rows that shrinking has left, an epoch over all rows
+    checks it. Cost: an epoch reads every active row once.
     """
     lanes = (1 << n_children) - 1
     diagonal = vdiv(vbroadcast(0.5), vload(cost, 0))
@@ -199,7 +198,7 @@ def solve_squared_hinge(
         tile.order[i] = i
     n_active = n_rows
     done = ~lanes
-    whole = True
+    all_active = True
     for epoch in range(epochs_max):
         shuffle(tile.order, n_active, state)
         n_active = _hinge_epoch(problem, tile, n_active, done, diagonal, extent)
@@ -207,10 +206,10 @@ def solve_squared_hinge(
             if extent[0, c] - extent[1, c] <= eps:
                 done |= 1 << c
             extent[2, c] = extent[0, c] if extent[0, c] > 0 else np.inf
-        if stop[0] or (done == -1 and whole):
+        if stop[0] or (done == -1 and all_active):
             return epoch + 1
-        whole = done == -1
-        if whole:
+        all_active = done == -1
+        if all_active:
             done = ~lanes
             n_active = n_rows
             _start(tile, lanes, extent)
@@ -221,7 +220,7 @@ def solve_squared_hinge(
 def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
     """Return w . x + b of row i for one child.
 
-    Four sums, because an addition waits for the one before.
+    It is computed as four sums: in a single sum, every addition would wait for the previous one.
     """
     a = weights[len(weights) - 1]
     b = np.float32(0)
@@ -242,8 +241,8 @@ def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
 
 
 DROP = 0.1
-"""`solve_one` leaves a row out until the end where its variable is 0
-and the gradient above DROP * eps.
+"""`solve_one` leaves a row out, until all others are done, if its dual variable is 0 and its
+gradient is larger than DROP * eps.
 """
 
 
@@ -251,32 +250,32 @@ and the gradient above DROP * eps.
 def solve_one(
     problem: Problem, positive: U16, cost: F32, eps: float, epochs_max: int, seed: int, stop: U8
 ) -> F32:
-    """Return float32[m + 1]: the weights of one classifier, trained as `solve_squared_hinge`.
+    """Return float32[m + 1]: the weights of one classifier, trained as in `solve_squared_hinge`.
 
-    Faster than 16 at once where there are few, and rows are left out sooner (DROP).
+    If there are few children, this is faster than a tile of 16. Rows are left out earlier (DROP).
 
     positive  uint16[n]   1 or 0
     cost      float32[n]  of each row
     """
     zero = np.float32(0)
-    one = np.float32(1)
+    unit = np.float32(1)
     n_rows = len(positive)
     weights = np.zeros(len(problem.used) + 1, np.float32)
     alpha = np.zeros(n_rows, np.float32)
     order = np.arange(n_rows).astype(np.int32)
     state = np.full(1, seed, np.uint64)
     n_active = n_rows
-    whole = False
+    all_active = False
     for _ in range(epochs_max):
         shuffle(order, n_active, state)
-        most = zero
+        largest = zero
         least = zero
         k = 0
         while k < n_active:
             i = order[k]
-            y = one if positive[i] else -one
+            y = unit if positive[i] else -unit
             diagonal = np.float32(0.5) / cost[i]
-            gradient = y * _margin(problem, weights, i) - one + alpha[i] * diagonal
+            gradient = y * _margin(problem, weights, i) - unit + alpha[i] * diagonal
             if alpha[i] <= 0 and gradient > DROP * eps:
                 n_active -= 1
                 order[k] = order[n_active]
@@ -284,20 +283,20 @@ def solve_one(
                 continue
             k += 1
             projected = gradient if alpha[i] > 0 else min(gradient, zero)
-            most = max(most, projected)
+            largest = max(largest, projected)
             least = min(least, projected)
-            target = max(alpha[i] - gradient / (problem.squares[i] + one + diagonal), zero)
+            target = max(alpha[i] - gradient / (problem.squares[i] + unit + diagonal), zero)
             step = y * (target - alpha[i])
             if step != 0:
                 alpha[i] = target
                 weights[len(weights) - 1] += step
                 for e in range(problem.indptr[i], problem.indptr[i + 1]):
                     weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
-        is_done = bool(most - least <= eps)
-        if stop[0] or (is_done and whole):
+        is_done = bool(largest - least <= eps)
+        if stop[0] or (is_done and all_active):
             break
-        whole = is_done
-        if whole:
+        all_active = is_done
+        if all_active:
             n_active = n_rows
     return weights
 
@@ -307,27 +306,27 @@ def _newton(q: Any, slope: Any, cost: Any, old: Any, need_above: Any, lanes: int
     """Minimise the logistic dual along one variable for each child.
 
     Source: Yu, Huang, Lin 2011, algorithm 4: z minimises z log z + (cost - z) log(cost - z) + q (z
-    - old)^2 / 2 + slope (z - old); a Newton step that leaves (0, cost) is replaced by a tenth of z.
-    Returns z, the size of the gradient at first, and the set of children that moved.
+    - old)^2 / 2 + slope (z - old). If a Newton step leaves (0, cost), z is divided by 10 instead.
+    Returns z, the size of the gradient at the start, and the set of children that moved.
     """
     tenth = vbroadcast(0.1)
     least = vbroadcast(1e-30)
     z = vselect(vgreater(old, vmul(vbroadcast(0.5), cost)), vmul(tenth, old), old)
-    rest = vsub(cost, z)
-    gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, rest)))
+    remainder = vsub(cost, z)
+    gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, remainder)))
     first = vmax(gradient, vsub(vbroadcast(0.0), gradient))
     need = vgreater(first, need_above) & lanes
     moved = need
     for _ in range(NEWTON_MAX):
         if need == 0:
             break
-        curvature = vadd(q, vdiv(cost, vmul(rest, z)))
+        curvature = vadd(q, vdiv(cost, vmul(remainder, z)))
         target = vsub(z, vdiv(gradient, curvature))
         target = vselect(vgreater(target, vbroadcast(0.0)), target, vmul(tenth, z))
         target = vmin(vmax(target, least), vmul(cost, vbroadcast(0.999999)))
         z = vselect(need, target, z)
-        rest = vsub(cost, z)
-        gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, rest)))
+        remainder = vsub(cost, z)
+        gradient = vadd(vadd(vmul(q, vsub(z, old)), slope), vlog(vdiv(z, remainder)))
         need &= vgreater(vmax(gradient, vsub(vbroadcast(0.0), gradient)), need_above)
     return vselect(moved, z, old), first, moved
 
@@ -355,9 +354,9 @@ def _logistic_step(
     slope = vselect(swap, vsub(zero, slope), slope)
     z, size, moved = _newton(q, slope, cost, old, inner, lanes)
     if moved:
-        rest = vsub(cost, z)
-        a = vselect(swap, rest, z)
-        other = vselect(swap, z, rest)
+        remainder = vsub(cost, z)
+        a = vselect(swap, remainder, z)
+        other = vselect(swap, z, remainder)
         stored = vselect(moved, vselect(vgreater(a, other), vsub(zero, other), a), stored)
         vstore(tile.alpha, i * LANES, stored)
         step = vmul(y, vsub(z, old))
@@ -378,9 +377,9 @@ def solve_logistic(
 ) -> int:
     """Train the classifiers of a tile with the loss log(1 + exp(-margin)).
 
-    Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as LIBLINEAR's solver 7, but
-    the inner accuracy is INNER_SHARE * eps throughout. Done when no gradient of any child exceeds
-    eps in an epoch. Cost: an epoch reads every row once.
+    Source: Yu, Huang, Lin 2011, algorithm 5 (dual coordinate descent), as in solver 7 of LIBLINEAR,
+    but with the inner accuracy INNER_SHARE * eps throughout. It ends when no gradient of any child
+    exceeds eps in an epoch. Cost: an epoch reads every row once.
     """
     n_rows = len(tile.order)
     lanes = (1 << n_children) - 1
@@ -397,14 +396,14 @@ def solve_logistic(
             add_row(problem, tile, i, vmul(y, alpha))
     for epoch in range(epochs_max):
         shuffle(tile.order, n_rows, state)
-        most = vbroadcast(0.0)
+        largest = vbroadcast(0.0)
         for k in range(n_rows):
             if k + 1 < n_rows:
                 _expect_row(problem, tile, np.int64(tile.order[k + 1]))
-            most = vmax(
-                most, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner)
+            largest = vmax(
+                largest, _logistic_step(problem, tile, np.int64(tile.order[k]), lanes, costs, inner)
             )
-        undone = vgreater(most, vbroadcast(eps)) & lanes
+        undone = vgreater(largest, vbroadcast(eps)) & lanes
         if stop[0] or undone == 0:
             return epoch + 1
     return -undone

@@ -1,8 +1,8 @@
-"""LdSM's objective J: a node's running sums, the best directions of a
-row, and the J of a finished split.
+"""The objective J of LdSM: the running sums of a node, the best directions of a row, and the J of
+a finished split.
 
-A *direction set* is a set of children as an integer, bit m for child m. What the paper keeps as
-running means is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and
+A *direction set* is a set of children as an integer, bit m for child m. The running means of the
+paper are stored as sums, which are the same numbers without divisions: `totals`[m] = C_v P_m and
 `sums`[k, m] = l_v[k] P_m^k.
 """
 
@@ -18,19 +18,19 @@ Integer = int | np.int64
 
 
 class Tally(NamedTuple):
-    """The running sums of a node with M children; they go on from epoch to epoch.
+    """The running sums of a node with M children, over all epochs.
 
-    seen    float64[1]     C_v: labels seen, with repeats
+    n_seen  float64[1]     C_v: number of labels seen, with repeats
     totals  float64[M]     C_v P_m
     sums    float64[k * M]  l_v[k] P_m^k, label by label
-    n_sent  float64[2^M]   the children of each direction set
-    linear  float64[M]     workspace: what each child alone adds to J
-    pairs   float64[M (M - 1) / 2]  workspace: what two children add besides when both get the row
+    n_sent  float64[2^M]   number of children in each direction set
+    linear  float64[M]     workspace: the term that each child alone adds to J
+    pairs   float64[M (M - 1) / 2]  workspace: the term of two children if both get the row
     added   float64[2^M]   workspace
     values  float64[2^M]   workspace: J of each direction set, without the multi-way penalty
     """
 
-    seen: F64
+    n_seen: F64
     totals: F64
     sums: F64
     n_sent: F64
@@ -42,12 +42,12 @@ class Tally(NamedTuple):
 
 @inlined
 def empty_tally(n_labels: int, n_children: int) -> Any:
-    """Return the tally of a node that has seen nothing."""
+    """Return the tally of a node that has seen no row."""
     n_sent = np.zeros(1 << n_children)
     for directions in range(1, 1 << n_children):
         n_sent[directions] = n_sent[directions >> 1] + (directions & 1)
     return Tally(
-        seen=np.zeros(1),
+        n_seen=np.zeros(1),
         totals=np.zeros(n_children),
         sums=np.zeros(n_labels * n_children),
         n_sent=n_sent,
@@ -60,37 +60,37 @@ def empty_tally(n_labels: int, n_children: int) -> Any:
 
 @nonallocating_inlined
 def _add_gaps(tally: Tally, sums: F64, first: Integer, size: float, weight: float) -> None:
-    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J,
-    s_m saying whether m gets the row.
+    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, as terms of a polynomial.
 
-    The children's sums begin at sums[first]. With odd = max(-size, min(gap, size)) and even =
-    max(0, size - |gap|) a term is |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l), and |gap|
-    is the same for every direction set.
+    s_m is 1 if child m gets the row, else 0; gap_jl is the difference of the sums of children j and
+    l, which begin at sums[first]. With odd = max(-size, min(gap, size)) and even = max(0, size -
+    |gap|), a term is |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l); |gap| is left out, as
+    it is the same for every direction set.
     """
     linear = tally.linear
     pairs = tally.pairs
     pair = 0
     for l in range(1, len(linear)):  # noqa: E741 (the paper's index)
-        of_l = sums[place(first + l)]
-        to_l = 0.0
+        sum_l = sums[place(first + l)]
+        linear_l = 0.0
         for j in range(l):
-            gap = sums[place(first + j)] - of_l
+            gap = sums[place(first + j)] - sum_l
             odd = weight * max(-size, min(gap, size))
             even = weight * max(0.0, size - abs(gap))
             linear[place(j)] += even + odd
-            to_l += even - odd
+            linear_l += even - odd
             pairs[place(pair)] -= 2.0 * even
             pair += 1
-        linear[place(l)] += to_l
+        linear[place(l)] += linear_l
 
 
 @nonallocating_inlined
 def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
-    """Write C_v J of every direction set of row i but for the
-    multi-way penalty and a common constant.
+    """Write C_v J of every direction set of row i, without the multi-way penalty.
 
-    As a polynomial in s, so that the labels of the row are gone through once rather than once a
-    set; its values by doubling: a set with child l is a set of children below l, and l.
+    The values lack a constant that is common to all sets. J is computed as a polynomial in s, which
+    needs one pass over the labels of the row instead of one for each set. Its values are computed
+    by doubling: a set whose last child is l is a set of children below l, and l.
     """
     n_children = len(tally.totals)
     linear = tally.linear
@@ -107,10 +107,10 @@ def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> N
     for l in range(n_children):  # noqa: E741
         added[0] = linear[place(l)]
         for j in range(l):
-            both = pairs[place(pair)]
+            pair_term = pairs[place(pair)]
             pair += 1
             for lower in range(1 << j):
-                added[place((1 << j) + lower)] = added[place(lower)] + both
+                added[place((1 << j) + lower)] = added[place(lower)] + pair_term
         for lower in range(1 << l):
             values[place((1 << l) + lower)] = values[place(lower)] + added[place(lower)]
 
@@ -121,36 +121,38 @@ def best_directions(
 ) -> Any:
     """Return the direction set of row i with the least J, and count the row's labels as seen.
 
-    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is taken
-    times C_v, which does not move its minimum; the class integrity is summed over the row's labels,
-    as there: the others add the same to every set. Equal J (as rounded): the smallest set. A row
-    without labels gets set 1. Cost: M^2 / 2 for each label, and 3 for each of 2^M - 1 sets.
+    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is
+    multiplied by C_v, which does not move its minimum. As in the paper, the class integrity is
+    summed over the row's labels only: other labels add the same to every set. For equal J (as
+    rounded) it is the smallest set. A row without labels gets set 1. Cost: M^2 / 2 for each label,
+    and 3 for each of 2^M - 1 sets.
     """
     n_children = len(tally.totals)
     size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
-    tally.seen[0] += size
+    tally.n_seen[0] += size
     _tabulate(tally, labels, i, lambda1)
-    surplus = -tally.seen[0]
+    surplus = -tally.n_seen[0]
     for m in range(n_children):
         surplus += tally.totals[place(m)]
     values = tally.values
     n_sent = tally.n_sent
     least = np.inf
-    chosen = 1
+    best = 1
     for directions in range(1, 1 << n_children):
         value = values[place(directions)] + lambda2 * abs(
             surplus + size * n_sent[place(directions)]
         )
         if value < least:
             least = value
-            chosen = directions
-    return chosen
+            best = directions
+    return best
 
 
 @nonallocating_inlined
 def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
-    """Count that so much of row i goes to `child`: the updates of P_m
-    and P_m^k at the end of algorithm 4.
+    """Add a share of row i to the sums of `child`.
+
+    These are the updates of P_m and P_m^k at the end of algorithm 4.
     """
     tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
     for e in range(labels.ptr[i], labels.ptr[i + 1]):
@@ -159,7 +161,7 @@ def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share:
 
 @kernel
 def count_labels(labels: NodeLabels, directions: U16, n_children: int) -> I32:
-    """Return int32[k, n_children]: how many rows with each label go to each child."""
+    """Return int32[k, n_children]: the number of rows with each label that go to each child."""
     counts = np.zeros((len(labels.used), n_children), np.int32)
     for i in range(len(directions)):
         for e in range(labels.ptr[i], labels.ptr[i + 1]):
@@ -174,36 +176,37 @@ def split_quality(
 ) -> tuple[float, float, float]:
     """Return J, the balancedness factor beta and the purity factor alpha of a split.
 
-    Source: LdSM, equation 1 and definitions 1 and 2, with P_j^i the share of label i's rows that go
-    to child j, pi_i label i's share of all labels of the rows, P_j = sum of pi_i P_j^i: whole rows
-    rather than the regressors' values that training sums up. J is in [-lambda1 (M - 1), lambda2 (M
-    - 1)] when lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper end, lambda1 >= 1; beta in [0,
-    1 - 1/M]; alpha in [0, 1]. At least one label.
+    Source: LdSM, equation 1 and definitions 1 and 2. P_j^i is the share of label i's rows that go
+    to child j, pi_i is label i's share of all labels of the rows, and P_j is the sum of pi_i P_j^i.
+    They count whole rows, while the training adds up the values of the regressors. J is in
+    [-lambda1 (M - 1), lambda2 (M - 1)] if lambda2 / lambda1 > M - 3 (lemma 2) and, for the upper
+    end, lambda1 >= 1; beta is in [0, 1 - 1/M]; alpha is in [0, 1]. There must be at least one
+    label.
 
     counts  int32[k, M]  from `count_labels`
     """
     n_children = counts.shape[1]
-    carried = np.zeros(len(labels.used))
+    label_rows = np.zeros(len(labels.used))
     for rank in labels.ranks:
-        carried[rank] += 1
+        label_rows[rank] += 1
     n_all = np.float64(len(labels.ranks))
-    reached = np.zeros(n_children)
+    child_share = np.zeros(n_children)
     integrity = 0.0
     alpha = 0.0
-    for k in range(len(carried)):
+    for k in range(len(label_rows)):
         row_sum = 0.0
         for j in range(n_children):
             row_sum += counts[k, j]
         for j in range(n_children):
-            reached[j] += counts[k, j] / n_all
+            child_share[j] += counts[k, j] / n_all
             alpha += min(np.float64(counts[k, j]), row_sum - counts[k, j]) / n_all
             for l in range(j + 1, n_children):  # noqa: E741
                 integrity += abs(counts[k, j] - counts[k, l]) / n_all
     balance = 0.0
     beta = 0.0
     for j in range(n_children):
-        beta = max(beta, abs(reached[j] - reached.mean()))
+        beta = max(beta, abs(child_share[j] - child_share.mean()))
         for l in range(j + 1, n_children):  # noqa: E741
-            balance += abs(reached[j] - reached[l])
-    j_value = balance - lambda1 * integrity + lambda2 * abs(reached.sum() - 1.0)
+            balance += abs(child_share[j] - child_share[l])
+    j_value = balance - lambda1 * integrity + lambda2 * abs(child_share.sum() - 1.0)
     return j_value, beta, alpha / n_children

@@ -1,9 +1,9 @@
 """LdSM: training the regressors of one node for the objective J.
 
-Children are lanes of a vector: child m of a node is lane m, and a node has at most CHILDREN_MAX of
-them. Weights are float32[m + 1, 8], row m being the bias, as in `solver`. The value of a regressor
-is h(x) = 1 / (1 + exp(-w . x - b)); a row goes to every child with h > 0.5, so with a margin above
-0.
+Children are lanes of a vector: child m of a node is lane m, and a node has at most CHILDREN_MAX
+children. Weights are float32[m + 1, 8], row m being the bias, as in `solver`. The value of a
+regressor is h(x) = 1 / (1 + exp(-w . x - b)). A row goes to every child with h > 0.5, which is a
+margin above 0.
 """
 
 from typing import Any, NamedTuple
@@ -32,37 +32,37 @@ from xylem_store import (
 Integer = int | np.int64
 
 CHILDREN_MAX = 8
-"""2^M - 1 direction sets are tried for each row."""
+"""Most children of a node: for M children, 2^M - 1 direction sets are compared for each row."""
 
 INIT = 0.1
-"""Weights begin in +-INIT / sqrt(mean features a row): enough to tell the children apart, not to
-drown what is learned (ten times as much cost a point of P@1 on bibtex, a tenth half a point).
+"""Initial weights are random in +-INIT / sqrt(mean features of a row). This is enough to make the
+children differ, and small compared with the trained weights (on bibtex, ten times this value costs
+a point of P@1, a tenth of it half a point).
 """
 
 ROWS_USUAL = 5000
-"""A node of n rows above these is passed over sqrt(ROWS_USUAL / n) times as often: it sees rows
-enough, and more passes only fit them (held-out P@3: on debtags, 23,694 rows, 5 passes are 0.8
+"""A node with n rows, more than these, has sqrt(ROWS_USUAL / n) times as many epochs.
+
+It sees enough rows; more epochs overfit (held-out P@3: on debtags, 23,694 rows, 5 epochs are 0.8
 points better than 10; on bibtex, 4,880 rows, 10 are 0.4 better than 5).
 """
 
 LEAST_SCALE = 1e-30
-"""NAG divides by the size of a feature's values; smaller ones count as
-this, so that weights stay finite.
-"""
+"""Least scale of a feature in NAG, which divides by it: weights stay finite."""
 
 SGD = 0
 NAG = 1
 
 
 class Learning(NamedTuple):
-    """How regressors are trained.
+    """The options of the training of regressors.
 
     n_children        M, 2 to CHILDREN_MAX
-    lambda1, lambda2  of J, >= 0
-    epochs            >= 1, of a node of ROWS_USUAL rows or fewer
+    lambda1, lambda2  weights of the terms of J, >= 0
+    epochs            >= 1, for a node of ROWS_USUAL rows or fewer
     optimiser         SGD or NAG
     step              size of the first step, > 0
-    prune             smaller weights count as 0
+    prune             weights with a smaller absolute value are set to 0
     """
 
     n_children: int
@@ -78,11 +78,11 @@ class Regressors(NamedTuple):
     """The regressors of a node while they are trained; m features.
 
     weights  float32[m + 1, 8]
-    margins  float32[8]         of the row at hand
+    margins  float32[8]         w . x + b of the current row
     steps    float32[8]         its step: minus the gradient of the loss by the margin, times the
-             rate
-    scales   float32[m + 1]      NAG: the size of each feature's values (the bias: 1); SGD:
-             float32[0]
+                                rate
+    scales   float32[m + 1]     NAG: the largest size of each feature's values (the bias: 1); SGD:
+                                float32[0]
     squares  float32[m + 1, 8]  NAG: the sum of each weight's squared gradients; SGD: float32[0, 8]
     """
 
@@ -97,12 +97,12 @@ class Regressors(NamedTuple):
 def margins_of(problem: Problem, regressors: Regressors, i: Integer) -> None:
     """Write w . x + b of row i for each child into `margins`.
 
-    Four sums, added at last: of one alone, every addition would wait for the one before.
+    It is computed as four sums: in a single sum, every addition would wait for the previous one.
     """
     weights = regressors.weights
     features = problem.features
     values = problem.values
-    one = np.float32(1)
+    unit = np.float32(1)
     first = load8(weights, (len(weights) - 1) * EIGHT)
     second = zero8()
     third = second
@@ -127,22 +127,20 @@ def margins_of(problem: Problem, regressors: Regressors, i: Integer) -> None:
     vstore(
         regressors.margins,
         0,
-        add_scaled8(add_scaled8(first, one, second), one, add_scaled8(third, one, fourth)),
+        add_scaled8(add_scaled8(first, unit, second), unit, add_scaled8(third, unit, fourth)),
     )
 
 
 @nonallocating_inlined
 def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
-    """Add steps * (x, 1) to the weights, and what that adds to the margins of row i
-    to `margins`.
-    """
+    """Add steps * (x, 1) of row i to the weights, and update the row's `margins` accordingly."""
     weights = regressors.weights
     step = load8(regressors.steps, 0)
-    at = (len(weights) - 1) * EIGHT
-    vstore(weights, at, add_scaled8(load8(weights, at), np.float32(1), step))
+    offset = (len(weights) - 1) * EIGHT
+    vstore(weights, offset, add_scaled8(load8(weights, offset), np.float32(1), step))
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        at = problem.features[place(e)] * EIGHT
-        vstore(weights, at, add_scaled8(load8(weights, at), problem.values[place(e)], step))
+        offset = problem.features[place(e)] * EIGHT
+        vstore(weights, offset, add_scaled8(load8(weights, offset), problem.values[place(e)], step))
     margins = load8(regressors.margins, 0)
     vstore(regressors.margins, 0, add_scaled8(margins, problem.squares[i] + np.float32(1), step))
 
@@ -157,16 +155,16 @@ def _step_nag(
     normal: float,
     n_children: int,
 ) -> float:
-    """Take the normalised adaptive step of row i for which `steps`
-    is minus the gradient by the margin.
+    """Take the normalised adaptive gradient step of row i; return N with this row.
+
+    `steps` is minus the gradient of the loss by the margin.
 
     Source: Ross, Mineiro, Langford 2013, "Normalized online learning", algorithm 2 (NAG).
-    Deviation: a node's rows are all there from the beginning, so the scale of a feature is the
-    largest of its values, and no weight needs rescaling.
+    Deviation: all rows of a node are known from the beginning, so the scale of a feature is the
+    size of its largest value, and no weight has to be rescaled.
 
-    t       rows so far, with this one
-    normal  N of the rows before; returns it with this one: the sum of x_f^2 / scale_f^2 of features
-            and bias
+    t       number of rows so far, with this one
+    normal  N of the previous rows: the sum of x_f^2 / scale_f^2 over the features and the bias
     """
     bias = len(regressors.weights) - 1
     first = problem.indptr[i]
@@ -185,11 +183,11 @@ def _step_nag(
             gradient = regressors.steps[m] * value / np.float32(scale)
             regressors.squares[f, m] += gradient * gradient
             if regressors.squares[f, m] > 0:
-                moved = np.float32(
+                change = np.float32(
                     rate * gradient / np.sqrt(np.float64(regressors.squares[f, m])) / scale
                 )
-                regressors.weights[f, m] += moved
-                regressors.margins[m] += moved * value
+                regressors.weights[f, m] += change
+                regressors.margins[m] += change * value
     return normal
 
 
@@ -209,11 +207,11 @@ def begin_regressors(problem: Problem, learning: Learning, state: U64) -> Regres
         np.full(n_used + 1 if learning.optimiser == NAG else 0, np.float32(LEAST_SCALE)),
         np.zeros((n_used + 1 if learning.optimiser == NAG else 0, EIGHT), np.float32),
     )
-    most = INIT / np.sqrt(max(1.0, len(problem.features) / max(1, len(problem.rows))))
+    bound = INIT / np.sqrt(max(1.0, len(problem.features) / max(1, len(problem.rows))))
     for f in range(n_used):
         for m in range(learning.n_children):
             share = np.float64(next_random(state) >> np.uint64(11)) / 9007199254740992.0
-            regressors.weights[f, m] = (2.0 * share - 1.0) * most
+            regressors.weights[f, m] = (2.0 * share - 1.0) * bound
     if learning.optimiser == NAG:
         regressors.scales[n_used] = 1
         for e in range(len(problem.features)):
@@ -235,21 +233,22 @@ def _pass_over(
     length: float,
     normal: float,
 ) -> float:
-    """Visit every row once: the loop of algorithm 4. Returns NAG's N, which was `normal` before.
+    """Visit every row once, as in the loop of algorithm 4; return N of NAG after the pass.
 
-    visits  how many were before this pass, and all there will be
-    length  what SGD's step is divided by
+    visits  number of visits before this pass, and of all visits of the training
+    length  divisor of SGD's step
+    normal  N of NAG before the pass
     """
     done, n_visits = visits
-    for at in range(len(order)):
-        i = np.int64(order[at])
-        chosen = best_directions(tally, labels, i, lambda1, learning.lambda2)
+    for position in range(len(order)):
+        i = np.int64(order[position])
+        directions = best_directions(tally, labels, i, lambda1, learning.lambda2)
         margins_of(problem, regressors, i)
         rate = learning.step * (1.0 - done / n_visits)
         done += 1
         scale = 1.0 if learning.optimiser == NAG else rate / length
         for m in range(learning.n_children):
-            towards = (chosen >> m) & 1
+            towards = (directions >> m) & 1
             regressors.steps[m] = scale * (towards - _logistic(np.float64(regressors.margins[m])))
         if learning.optimiser == NAG:
             normal = _step_nag(problem, regressors, i, rate, done, normal, learning.n_children)
@@ -266,17 +265,17 @@ def train_regressors(
 ) -> Regressors:
     """Train the regressors of a node.
 
-    Source: LdSM, algorithm 4 (TrainRegressors). For each row: the directions that give J its least
-    value (algorithm 3), one cross-entropy step of each regressor towards them, then P_m and P_m^k
-    count the row with h. Deviations: h is the logistic function of the margin, which replaces the
-    clamped margin; rows are shuffled each epoch, and large nodes have fewer epochs (ROWS_USUAL);
-    the step falls linearly from learning.step to 0 over the epochs; that of SGD is divided by the
-    largest squared length of a row where that is above 1.
+    Source: LdSM, algorithm 4 (TrainRegressors). For each row it finds the directions with the least
+    J (algorithm 3), takes one cross-entropy step of each regressor towards them, and adds the row
+    to P_m and P_m^k with the share h. Deviations: h is the logistic function of the margin, instead
+    of the clamped margin; rows are shuffled each epoch, and large nodes have fewer epochs
+    (ROWS_USUAL); the step falls linearly from learning.step to 0 over the epochs; the step of SGD
+    is divided by the largest squared length of a row if that is above 1.
 
     labels   each row has at least one
-    lambda1  in place of learning.lambda1
-    state    uint64[1], the random numbers; advanced
-    stop     uint8[1]; set: ends after an epoch, the weights being unfinished
+    lambda1  used in place of learning.lambda1
+    state    uint64[1]  state of the random numbers; advanced
+    stop     uint8[1]   set it to end after an epoch; the weights are then unfinished
 
     Cost: passes * (features of the rows * 8 + labels of the rows * M^2 + rows * 2^M). Memory: 32
     bytes for each feature that occurs (NAG: 68), 8 M for each label. Deterministic.

@@ -1,6 +1,4 @@
-"""LdSM: the split that the trained regressors of a node make, and what it keeps of
-their weights.
-"""
+"""LdSM: splitting the rows of a node by its trained regressors."""
 
 from typing import NamedTuple
 
@@ -13,29 +11,29 @@ from xylem.trainers.ldsm.regressors import Learning, Regressors, margins_of, tra
 from xylem_store import F32, F64, I32, I64, U8, U16, U64, kernel
 
 RETRIES = 2
-"""A split that serves nothing, or is lopsided, is trained anew, with lambda1 halved, so often; if
-it serves nothing even then, the node stays a leaf.
+"""A useless or lopsided split is trained again with lambda1 halved, at most this many times; if it
+is useless even then, the node stays a leaf.
 """
 
 FULL = 0.9
-"""A split serves nothing when the children together hold more than this share of M times the rows.
-One that leaves a child more than this share of the rows is lopsided: few rows taken off again and
-again made the deepest paths.
+"""A split is useless if the children together hold more than this share of M times the rows. It is
+lopsided if one child gets more than this share of the rows: repeated splits that separate few rows
+made the deepest paths.
 """
 
 
 class Split(NamedTuple):
-    """A node's split; `n_children` is 0 when the node stays a leaf.
+    """A node's split; `n_children` is 0 if the node stays a leaf.
 
-    n_children  children that get a row; they come first in all below
+    n_children  number of children that get a row; these children come first in all arrays
     weights     float32[m + 1, 8]
     features    int32[m]           feature of each row of `weights`
     directions  uint16[n]          direction set of each row
-    sizes       int64[M]           rows of each child
+    sizes       int64[M]           number of rows of each child
     labels      int32[k]           labels that occur, ascending
-    counts      int32[k, M]        rows with each label that go to each child
+    counts      int32[k, M]        number of rows with each label that go to each child
     quality     float64[3]         J, beta, alpha (`split_quality`)
-    n_retries   trainings beyond the first
+    n_retries   number of trainings after the first one
     """
 
     n_children: int
@@ -50,10 +48,12 @@ class Split(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """The training set, and a thread's workspaces.
+    """The training set, and the workspaces of a thread.
 
-    feature_rank  int32[n_features], label_rank int32[n_labels]: zero between calls
-    features, values  where the rows of a node are copied to; short ones: to memory
+    feature_rank      int32[n_features], zero between calls
+    label_rank        int32[n_labels], zero between calls
+    features, values  arrays into which the rows of a node are copied; if they are too short, new
+                      arrays are allocated
     """
 
     rows: SparseRows
@@ -66,10 +66,10 @@ class Examples(NamedTuple):
 
 @kernel
 def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> U16:
-    """Return the direction set of each row: every child with a margin
-    above 0, else that of the greatest.
+    """Return the direction set of each row.
 
-    Source: LdSM, algorithm 5 (CreateChildren). Equal margins: the lowest child.
+    Source: LdSM, algorithm 5 (CreateChildren). The set has every child with a margin above 0, or,
+    if there is none, the child with the largest margin; for equal margins the first of them.
     """
     directions = np.empty(len(problem.rows), np.uint16)
     margins = regressors.margins
@@ -88,7 +88,7 @@ def route_rows(problem: Problem, regressors: Regressors, n_children: int) -> U16
 
 @kernel
 def _drop_empty_children(sizes: I64, weights: F32, directions: U16, counts: I32) -> int:
-    """Move the children that get rows to the front; return how many they are."""
+    """Move the children that get rows to the front; return the number of them."""
     n_kept = 0
     for m in range(len(sizes)):
         if sizes[m]:
@@ -110,11 +110,11 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     """Train a node on its rows and send them to its children.
 
     Source: LdSM, algorithms 4 and 5. Deviations: features and labels are renumbered to those that
-    occur in the node; weights below learning.prune count as 0 before the rows are sent; a split
-    that serves nothing (a child gets all rows; the children together hold more than FULL * M times
-    the rows) or is lopsided (a child gets more than FULL times the rows) is trained anew with
-    lambda1 halved, up to RETRIES times, then the node stays a leaf if the split serves nothing;
-    children without rows are dropped, so that a row to come goes to the best of the others.
+    occur in the node. Weights below learning.prune are set to 0 before the rows are sent. A split
+    is trained again with lambda1 halved, up to RETRIES times, if it is useless (a child gets all
+    rows, or the children together hold more than FULL * M times the rows) or lopsided (a child gets
+    more than FULL times the rows); if it is still useless then, the node stays a leaf. Children
+    without rows are dropped; later rows go to the best of the others.
 
     rows  int32[n], ascending, n >= 1; each carries a label
     """

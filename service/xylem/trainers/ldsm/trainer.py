@@ -1,5 +1,5 @@
-"""Trainer `ldsm`: an ensemble of logarithm-depth decision trees that may send a row
-several ways.
+"""Trainer `ldsm`: an ensemble of decision trees of logarithmic depth, in which a row may go to
+several children.
 """
 
 import heapq
@@ -32,13 +32,16 @@ from xylem.trainers.spec import (
     TrainerSpec,
 )
 from xylem.trainers.weighing import PART_ROWS, Weighed, parts_of, weigh
-from xylem.trainers.windows import at_hand, mapped
+from xylem.trainers.windows import load_rows, mapped
 from xylem_store import F32, I32, U8, Chunk, Tree
 
 
 class SplitFacts(NamedTuple):
-    """A trained node: whether its split was kept, trainings beyond the first, and J,
-    beta, alpha.
+    """The figures of a trained node.
+
+    serves     whether the node was split; else it stayed a leaf
+    n_retries  number of trainings after the first one
+    objective, balance, purity  J, beta and alpha (`split_quality`)
     """
 
     depth: int
@@ -51,8 +54,11 @@ class SplitFacts(NamedTuple):
 
 
 class LdsmTree(NamedTuple):
-    """A tree: its leaves, deepest leaf, the rows in all leaves (a row
-    may be in several), trained nodes.
+    """A tree and its figures.
+
+    depth           of the deepest leaf
+    rows_in_leaves  sum of the rows of all leaves; a row may be in several
+    splits          the trained nodes
     """
 
     tree: Tree
@@ -63,19 +69,19 @@ class LdsmTree(NamedTuple):
 
 
 def report_of(trees: Sequence[LdsmTree], arity: int, n_labels: int) -> dict[str, Any]:
-    """Return the report of an ensemble as JSON takes it.
+    """Return the report of an ensemble as values of JSON.
 
     Source: LdSM, figure 1 (J at the levels of a tree), figure 2 (the depth against log_M K),
-    definitions 1 and 2. `depths` has, for the kept splits of each depth, how many there are, the
-    rows that they share out, the least, mean and greatest J, the mean balancedness factor (0: even)
-    and purity factor (0: pure).
+    definitions 1 and 2. `depths` has, for the splits of each depth, their number, the number of
+    rows that they split, the least, mean and greatest J, the mean balancedness factor (0: even) and
+    the mean purity factor (0: pure). Nodes that stayed leaves are not counted.
 
-    n_labels  labels that occur (K)
+    n_labels  number of labels that occur (K)
     """
     facts = [fact for grown in trees for fact in grown.splits]
-    kept = [fact for fact in facts if fact.serves]
+    kept_splits = [fact for fact in facts if fact.serves]
     by_depth: dict[int, list[SplitFacts]] = {}
-    for fact in kept:
+    for fact in kept_splits:
         by_depth.setdefault(fact.depth, []).append(fact)
     return {
         "trees": len(trees),
@@ -84,9 +90,9 @@ def report_of(trees: Sequence[LdsmTree], arity: int, n_labels: int) -> dict[str,
         "nodes_mean": fmean([len(grown.tree.node_label) for grown in trees]),
         "leaves_mean": fmean([grown.n_leaves for grown in trees]),
         "rows_in_leaves_mean": fmean([grown.rows_in_leaves for grown in trees]),
-        "splits": len(kept),
-        "splits_retried": sum(fact.n_retries > 0 for fact in kept),
-        "splits_given_up": len(facts) - len(kept),
+        "splits": len(kept_splits),
+        "splits_retried": sum(fact.n_retries > 0 for fact in kept_splits),
+        "splits_given_up": len(facts) - len(kept_splits),
         "depths": [_of_depth(depth, by_depth[depth]) for depth in sorted(by_depth)],
     }
 
@@ -107,9 +113,9 @@ def _of_depth(depth: int, splits: list[SplitFacts]) -> dict[str, Any]:
 
 NODES_LEAST = 2000
 NODES_MOST = 65_536
-"""Between these lies max_nodes when it is not given."""
+"""Bounds of the default of max_nodes."""
 
-# the number of each, and the size of its first step
+# for each optimiser its number in kernels, and the default size of its first step
 _OPTIMISERS = {"sgd": (SGD, 1.0), "nag": (NAG, 0.5)}
 
 
@@ -185,18 +191,18 @@ class LdsmParameters(Parameters):
         return self
 
     def most_nodes(self, n_labels: int) -> int:
-        """Return how many nodes a tree may have; n_labels labels occur."""
+        """Return the most nodes that a tree may have, if n_labels labels occur."""
         return self.max_nodes or max(NODES_LEAST, min(2 * n_labels, NODES_MOST))
 
     def learning(self) -> Learning:
-        """Return how the regressors of a node are trained."""
+        """Return the options of the training of regressors."""
         optimiser, step = _OPTIMISERS[self.optimiser]
-        how = self.epochs, optimiser, self.step or step, self.prune
-        return Learning(self.arity, self.lambda1, self.lambda2, *how)
+        descent_options = self.epochs, optimiser, self.step or step, self.prune
+        return Learning(self.arity, self.lambda1, self.lambda2, *descent_options)
 
 
 Histogram = tuple[I32, I32]
-"""Labels, ascending, and how many of a node's rows carry each."""
+"""(Labels, ascending; the number of a node's rows that carry each)."""
 
 _NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
 
@@ -205,8 +211,8 @@ _NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
 class _Node:
     """A node while its tree grows.
 
-    histogram  of a leaf; empty at an inner node
-    children   ids in the order of growth; empty at a leaf
+    histogram  the labels of a leaf; empty at an inner node
+    children   positions in `_Growth.nodes`; empty at a leaf
     """
 
     depth: int
@@ -219,7 +225,7 @@ class _Node:
 class _Growth:
     """The growth of one tree (LdSM, algorithm 1).
 
-    waiting  heap of (-priority, id, rows) of the nodes that may be split
+    waiting  heap of (-priority, position in `nodes`, rows) of the leaves that may be split
     """
 
     def __init__(
@@ -242,44 +248,47 @@ class _Growth:
         self._add(0, rows, histogram, int(counts.sum() - counts.max()))
 
     def grow(self, stop: U8) -> None:
-        """Split the node of the highest priority until nothing is
-        left to split, or a limit is reached.
+        """Split the leaf of the highest priority, until no leaf can be split or a limit is reached.
 
-        Deviations: a node whose priority is 0 (one label says all) is not split, the root included;
-        a split must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the
-        elder node.
+        For equal priorities it is the older leaf. Deviations: a leaf whose priority is 0 (only one
+        label occurs in it) is not split, not even the root; a split must fit into max_nodes, while
+        the paper may exceed T_max by M - 1.
         """
-        most = self.nodes_max - self.parameters.arity
-        while self.waiting and len(self.nodes) <= most and not stop[0]:
+        nodes_limit = self.nodes_max - self.parameters.arity
+        while self.waiting and len(self.nodes) <= nodes_limit and not stop[0]:
             _, number, rows = heapq.heappop(self.waiting)
             node = self.nodes[number]
             split = split_node(self.examples, rows, self.learning, self.state, stop)
-            held = self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
-            serves = split.n_children > 0 and held <= self.rows_max
+            rows_in_leaves = (
+                self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
+            )
+            serves = split.n_children > 0 and rows_in_leaves <= self.rows_max
             self.splits.append(
                 SplitFacts(node.depth, node.n_rows, serves, split.n_retries, *split.quality)
             )
             if serves:
-                self.rows_held = held
+                self.rows_held = rows_in_leaves
                 self._add_children(node, rows, split)
 
     def _add(self, depth: int, rows: I32, histogram: Histogram, priority: int) -> None:
-        """Add a leaf, and let it wait when it may be split."""
+        """Add a leaf, and put it on the heap if it may be split."""
         p = self.parameters
         if priority and len(rows) >= p.min_rows and depth < p.max_depth:
             heapq.heappush(self.waiting, (-priority, len(self.nodes), rows))
         self.nodes.append(_Node(depth, len(rows), histogram))
 
     def _add_children(self, node: _Node, rows: I32, split: Split) -> None:
-        """Add the children of a split; the priority of one is 0
-        when one label says all (algorithm 1).
+        """Add the children of a split.
+
+        The priority of a child (algorithm 1) is the number of its labels, with repeats, that are
+        not its most frequent label.
         """
         n_children = split.n_children
-        kept = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
-        kept = kept[np.argsort(split.features[kept])]
-        n_weights = np.empty(len(kept), np.int32)
-        lane, weight = pack_tile(split.weights, kept, n_children, 0.0, n_weights)
-        features = split.features[kept]
+        used = np.flatnonzero((split.weights[:-1, :n_children] != 0).any(axis=1))
+        used = used[np.argsort(split.features[used])]
+        n_weights = np.empty(len(used), np.int32)
+        lane, weight = pack_tile(split.weights, used, n_children, 0.0, n_weights)
+        features = split.features[used]
         bias = split.weights[-1, :n_children].copy()
         node.chunk = Chunk(features, offsets(n_weights), lane.astype(np.int32), weight, bias)
         node.children = range(len(self.nodes), len(self.nodes) + n_children)
@@ -292,7 +301,7 @@ class _Growth:
             self._add(node.depth + 1, rows[goes], histogram, priorities[child])
 
     def finish(self, weighed: Weighed) -> LdsmTree:
-        """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
+        """Return the tree, its nodes numbered breadth-first; its weights score original rows."""
         order = [0]
         for number in order:
             order.extend(self.nodes[number].children)
@@ -309,21 +318,27 @@ class _Growth:
         return LdsmTree(tree, len(leaves), depth, self.rows_held, self.splits)
 
     def _values(self, node: _Node) -> tuple[I32, F32]:
-        """Return the labels of a leaf and their shares; equal counts: the smaller
-        labels are kept.
+        """Return the most frequent labels of a leaf, ascending, and their shares.
+
+        Of labels with equal counts the smaller ones come first.
         """
         labels, counts = node.histogram
-        whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
+        denominator = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
         if len(labels) > self.parameters.leaf_labels:
-            kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
-            labels = labels[kept]
-            counts = counts[kept]
-        return labels, (counts / np.float32(whole)).astype(np.float32)
+            frequent = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
+            labels = labels[frequent]
+            counts = counts[frequent]
+        return labels, (counts / np.float32(denominator)).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class _Grow:
-    """Grows the tree of a number."""
+    """A step that grows a tree; the tree's number determines its seed.
+
+    labelled  int32[..]  the rows that carry labels
+    spilled   counts of the rows if they are in a temporary file; the rows of a node are then copied
+              to another one. None: they are in memory
+    """
 
     weighed: Weighed
     labels: LabelRows
@@ -333,7 +348,7 @@ class _Grow:
     spilled: Census | None = None
 
     def workspace(self) -> Examples:
-        """Return what trees are grown of; rows that are spilled are copied to a file first."""
+        """Return the training set with the workspaces of a thread."""
         rows = self.weighed.rows
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         if self.spilled is None:
@@ -344,7 +359,7 @@ class _Grow:
         return Examples(rows, self.labels, *ranks, *copy)
 
     def run(self, number: int, examples: Examples, stop: U8) -> LdsmTree:
-        """Return a tree, by its number."""
+        """Return the tree of that number."""
         growth = _Growth(examples, self.labelled, self.parameters, derived_seed(self.seed, number))
         growth.grow(stop)
         return growth.finish(self.weighed)
@@ -354,19 +369,19 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     """Train LdSM trees that differ by their initial weights and the order of their rows.
 
     Source: LdSM, algorithms 1 to 5; deviations: `_Growth.grow`, `split_node`, `train_regressors`.
-    Rows without labels are left out: a share is of the rows that carry any label. The threads take
-    a tree at a time; the same bits whatever their number. Time: each split reads its node's rows at
-    most epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows.
-    Memory: the trees, and for each that is being grown 4 * max_copies bytes a row, and what
-    `train_regressors` says of a node.
+    Rows without labels are left out; shares are relative to the rows with labels. Each thread grows
+    a tree at a time; the bits do not depend on the number of threads. Time: a split reads its
+    node's rows at most epochs * (1 + RETRIES) times, and the nodes of a depth hold at most
+    max_copies * rows. Memory: the trees, and for each tree that is being grown 4 * max_copies bytes
+    a row and the memory of `train_regressors` for a node.
     """
     if source.reads != "rows" and parameters.rerank == "yes":
         raise BadParameter("rerank: expected no to train on a stream, found yes")
     source.census.check_labelled()
-    data, is_mapped = at_hand(source, tools.progress)
+    data, is_mapped = load_rows(source, tools.progress)
     for number, part in enumerate(parts_of(data.rows)):
         squares = squared_lengths(part.values, part.indptr)
-        # no gradient step would be finite
+        # with an infinite squared length no gradient step would be finite
         wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
         if len(wrong):
             row = number * PART_ROWS + wrong[0]
@@ -378,7 +393,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     grow = _Grow(
         weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None
     )
-    forest = tools.collected("trees", grow, range(parameters.trees))
+    forest = tools.collect("trees", grow, range(parameters.trees))
     extra = {}
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
@@ -390,37 +405,40 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
-    """Return the memory that growing a tree takes, as `fit_ldsm`
-    says, and the root's rows once more.
+    """Return the memory in bytes that growing a tree takes, as in `fit_ldsm`.
+
+    A copy of the rows of the root is added to it.
     """
-    of_feature = 68 if p.optimiser == "nag" else 32
-    of_label = 8 * p.arity
-    held = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
-    return held + of_feature * data.rows.n_features + of_label * data.labels.n_labels
+    feature_bytes = 68 if p.optimiser == "nag" else 32
+    label_bytes = 8 * p.arity
+    row_bytes = int(4 * p.max_copies * data.rows.n_rows) + 8 * len(data.rows.indices)
+    return row_bytes + feature_bytes * data.rows.n_features + label_bytes * data.labels.n_labels
 
 
 def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:
-    """Return a bound on the size of what `fit_ldsm` would train.
+    """Return a bound on the size of the model that `fit_ldsm` would train.
 
-    Not a forecast but a proof, and so far above the usual size: a tree has at most nodes - 1
-    children and arity^(d + 1) of nodes at depth d; a child has at most a weight for each feature
-    that occurs, and those of a depth together at most `arity` for each value of the rows that its
-    nodes hold (max_copies times the training rows). Nothing is trained, so alpha_per_depth is
-    empty.
+    It is a proven bound, not a forecast, and therefore far above the usual size. A tree has at most
+    nodes - 1 children, and at most arity^(d + 1) of them belong to nodes at depth d. A child has at
+    most one weight for each feature that occurs. The children of a depth have together at most
+    `arity` weights for each value of the rows that its nodes hold (max_copies times the training
+    rows). Nothing is trained, so alpha_per_depth is empty.
     """
     p = parameters
     labelled = np.diff(data.labels.indptr) > 0
     n_entries = int(np.diff(data.rows.indptr)[labelled].sum())
     n_features = len(np.unique(data.rows.indices))
     n_labels = len(np.unique(data.labels.indices))
-    most = int(p.max_copies * n_entries) * p.arity
-    left = p.most_nodes(n_labels) - 1
-    of_tree = 0
+    entries_max = int(p.max_copies * n_entries) * p.arity
+    nodes_left = p.most_nodes(n_labels) - 1
+    tree_bound = 0
     for depth in range(p.max_depth):
-        n_children = min(left, p.arity ** min(depth + 1, 40), -(-most // max(1, n_features)))
-        of_tree += min(n_children * n_features, most)
-        left -= n_children
-    bound = p.trees * of_tree
+        n_children = min(
+            nodes_left, p.arity ** min(depth + 1, 40), -(-entries_max // max(1, n_features))
+        )
+        tree_bound += min(n_children * n_features, entries_max)
+        nodes_left -= n_children
+    bound = p.trees * tree_bound
     tools.progress("estimate", 1, 1)
     return SizeEstimate.of(bound, n_features, n_labels)
 

@@ -1,5 +1,5 @@
-"""What a grown LOMtree becomes: leaves' counts, chunks, histograms,
-the report; and its state as arrays.
+"""The results of a grown LOMtree: counts of its leaves, chunks, histograms, the report, and its
+state as arrays.
 """
 
 from itertools import pairwise
@@ -38,25 +38,28 @@ from xylem.trainers.state import LearnerState, check_that
 from xylem_store import F32, I32, I64, Chunk
 
 _OF_NODES = OnlineTree._fields[:-4]
-"""What is kept of each node as it is; the others are views of it, or tables."""
+"""The arrays of nodes that are stored in a state; the other fields are all nodes, counters and
+tables.
+"""
 
 
 def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
-    """Return what is kept of a tree: the same of two that are the same, wherever their tables lie.
+    """Return the arrays of a tree's state.
 
-    Where blocks lie, and keys in them, is of no effect on what is found, or on when there is no
-    room.
+    They are equal for equal trees, wherever the tables of these lie in their pools. The positions
+    of blocks, and of keys in blocks, are not stored: neither the keys that are found nor the keys
+    that have no room depend on them.
     """
     n = int(tree.state[N_NODES])
     arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
     for part in ("weights", "classes"):
         pool: Pool = getattr(tree, part)
         _, slots = contents(pool, np.arange(n))
-        free = np.zeros(SIZES, np.int64)  # how many blocks there are of each size
+        free = np.zeros(SIZES, np.int64)  # number of free blocks of each size
         for size in range(SIZES):
-            at = int(pool.free[size])
-            while at >= 0:
-                free[size], at = free[size] + 1, int(pool.key[at])
+            block = int(pool.free[size])
+            while block >= 0:
+                free[size], block = free[size] + 1, int(pool.key[block])
         arrays |= {
             f"{part}/bits": pool.bits[:n].copy(),
             f"{part}/used": pool.used[:n].copy(),
@@ -68,52 +71,54 @@ def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
     return {**arrays, "counts": tree.state}
 
 
-def restore_tree(found: LearnerState, tree: OnlineTree, n_labels: int) -> None:
-    """Write what was kept over a tree without rows. Raises Corrupt, and what `restoring` refuses.
+def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
+    """Write a stored state over a tree without rows.
 
-    n_labels  labels of its classes are below
+    n_labels  all labels of the state are below
+
+    Raises Corrupt, and the errors that `restoring` turns into it.
     """
-    tree.state[:] = found.take("counts", "int64", len(tree.state))
+    tree.state[:] = state.take("counts", "int64", len(tree.state))
     n = int(tree.state[N_NODES])
     check_that(
         1 <= n <= len(tree.left) and n == 2 * tree.state[N_SPLITS] + 1,
-        "as many nodes as splits make",
+        "1 + 2 * splits nodes",
     )
     for name in _OF_NODES:
         array = getattr(tree, name)
-        array[:n] = found.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
+        array[:n] = state.take(f"node/{name}", array.dtype.name, n, *array.shape[1:])
     left = tree.left[:n]
     right = tree.right[:n]
     parent = tree.parent[:n]
     root = int(tree.state[ROOT])
     inner = np.flatnonzero(left != LEAF)
     children = np.concatenate([left[inner], right[inner]])
-    others = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
-    # no way down from the root comes back
-    check_that(np.array_equal(np.sort(children), others), "one tree")
+    non_roots = np.delete(np.arange(n), root) if 0 <= root < n else np.empty(0)
+    # each node but the root is the child of one node, so there are no cycles below the root
+    check_that(np.array_equal(np.sort(children), non_roots), "one tree")
     check_that(
         (parent[children] == np.tile(inner, 2)).all() and parent[root] == -1, "parents of children"
     )
     for part in ("weights", "classes"):
-        _restore_pool(found, part, getattr(tree, part), n)
-    check_that((found.arrays["classes/keys"] < n_labels).all(), "labels that there are")
+        _restore_pool(state, part, getattr(tree, part), n)
+    check_that((state.arrays["classes/keys"] < n_labels).all(), "labels of the version")
 
 
-def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
-    """Write the contents of n tables into an empty pool, whose blocks then lie one
-    after the other.
-    """
-    bits = found.take(f"{part}/bits", "int32", n)
-    used = found.take(f"{part}/used", "int32", n)
-    keys = found.take(f"{part}/keys", "int32", None)
-    free = found.take(f"{part}/free", "int64", SIZES)
-    values = found.take(f"{part}/values", pool.value.dtype.name, len(keys), N_VALUES)
+def _restore_pool(state: LearnerState, part: str, pool: Pool, n: int) -> None:
+    """Write the contents of n tables into an empty pool, with one block after the other."""
+    bits = state.take(f"{part}/bits", "int32", n)
+    used = state.take(f"{part}/used", "int32", n)
+    keys = state.take(f"{part}/keys", "int32", None)
+    free = state.take(f"{part}/free", "int64", SIZES)
+    values = state.take(f"{part}/values", pool.value.dtype.name, len(keys), N_VALUES)
     has = np.flatnonzero(bits != -1)
     check_that(((bits[has] >= BITS_MIN) & (bits[has] < SIZES)).all(), "sizes of tables")
     n_free = sum(blocks << size for size, blocks in enumerate(free.tolist()))
     check_that((free >= 0).all() and n_free <= len(pool.key), "free blocks")
-    each: I64 = np.concatenate([bits[has].astype(np.int64), np.repeat(np.arange(SIZES), free)])
-    starts = offsets(np.int64(1) << each)
+    block_bits: I64 = np.concatenate(
+        [bits[has].astype(np.int64), np.repeat(np.arange(SIZES), free)]
+    )
+    starts = offsets(np.int64(1) << block_bits)
     check_that(starts[-1] <= len(pool.key), "tables within the memory of the parameters")
     room = np.where(bits < 0, 0, np.int64(3) << np.maximum(bits, 0).astype(np.int64))
     check_that(
@@ -122,26 +127,30 @@ def _restore_pool(found: LearnerState, part: str, pool: Pool, n: int) -> None:
     ptr = offsets(used)
     check_that(ptr[-1] == len(keys) and (keys >= 0).all(), "keys of tables")
     same_table = np.diff(np.repeat(np.arange(n), used)) == 0
-    check_that((np.diff(keys.astype(np.int64))[same_table] > 0).all(), "keys in their order")
+    check_that((np.diff(keys.astype(np.int64))[same_table] > 0).all(), "ascending keys")
     pool.start[has] = starts[: len(has)]
     pool.bits[:n] = bits
     pool.key[: starts[-1]] = -1
-    for at, size in zip(starts[len(has) : -1].tolist(), each[len(has) :].tolist(), strict=True):
-        pool.key[at] = pool.free[size]
-        pool.free[size] = at
-    pool.counts[:2] = starts[-1], found.take(f"{part}/refused", "int64", 1)[0]
+    for start, size in zip(
+        starts[len(has) : -1].tolist(), block_bits[len(has) :].tolist(), strict=True
+    ):
+        pool.key[start] = pool.free[size]
+        pool.free[size] = start
+    pool.counts[:2] = starts[-1], state.take(f"{part}/refused", "int64", 1)[0]
     fill(pool, ptr, keys.copy(), values.copy())
 
 
-_GROWTH_POINTS = 100  # points of the criteria against the number of splits that a report keeps
+_GROWTH_POINTS = 100  # most points of the criteria against the number of splits in a report
 
 
-_PIECE = 1 << 16  # the weights of so many keys are looked at together, or those of one node
+_PIECE = 1 << 16  # the weights of about this many keys are converted at once, or those of one node
 
 
 class LeafCounts(NamedTuple):
-    """What was counted at the leaves of a tree, by position:
-    int64[leaves] rows, and those of each label.
+    """The counts of the leaves of a tree, by position.
+
+    rows    int64[leaves]  number of rows
+    labels  number of rows with each label
     """
 
     rows: I64
@@ -163,23 +172,23 @@ def breadth_first(tree: OnlineTree) -> tuple[I64, I32]:
     return order, child_ptr.astype(np.int32)
 
 
-def counted_at(tree: OnlineTree, leaves: I64) -> LeafCounts:
-    """Return what the leaves have counted while the tree grew."""
+def count_leaves(tree: OnlineTree, leaves: I64) -> LeafCounts:
+    """Return the counts that the leaves collected while the tree grew."""
     leaf, slots = contents(tree.classes, leaves)
     label = tree.classes.key[slots]
     count = tree.classes.value[slots, COUNT]
     return LeafCounts(tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
 
 
-def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
-    """Return what the leaves count of these rows, which go down the tree as it is now."""
+def recount_leaves(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts:
+    """Return the counts of these rows at the leaves that they reach in the final tree."""
     rows, labels = data
-    reached = np.empty(rows.n_rows, np.int32)
+    row_leaf = np.empty(rows.n_rows, np.int32)
     waiting = np.empty((len(tree.left) + 1, 2), np.int64)
-    route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
+    route_rows(tree, rows, np.arange(rows.n_rows, dtype=np.int32), waiting, row_leaf)
     place = np.zeros(len(tree.left), np.int64)
     place[leaves] = np.arange(len(leaves))
-    leaf = place[reached]
+    leaf = place[row_leaf]
     n_labels = np.diff(labels.indptr)
     n_rows = np.bincount(leaf[n_labels > 0], minlength=len(leaves))
     ones = np.ones(len(labels.indices))
@@ -189,25 +198,26 @@ def recounted_at(tree: OnlineTree, leaves: I64, data: TrainingSet) -> LeafCounts
 
 
 def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
-    """Return the scorers of each node's children (none of the
-    left, h of the right), None for a leaf.
+    """Return the chunk of each node, None for a leaf.
+
+    The left child has no weights; those of the right child are the regressor h.
     """
     places = np.flatnonzero(tree.left[order] != LEAF)
     pool = tree.weights
     inner = order[places]
-    most = int(pool.used[order].max())
-    row_ptr = np.arange(most + 1, dtype=np.int64)
-    child = np.ones(most, np.int32)
+    n_max = int(pool.used[order].max())
+    row_ptr = np.arange(n_max + 1, dtype=np.int64)
+    child = np.ones(n_max, np.int32)
     bias = np.zeros((len(inner), 2), np.float32)
     bias[:, 1] = tree.bias[inner, WEIGHT]
     chunks: list[Chunk | None] = [None] * len(order)
     for begin, end in pairwise(pieces_of(offsets(pool.used[inner]), _PIECE)):
         table, slots = contents(pool, inner[begin:end])
         weight = pool.value[slots, WEIGHT] / pool.value[slots, SCALE]
-        kept = np.flatnonzero(weight)
-        features = pool.key[slots[kept]]
-        weight = weight[kept]
-        ends = np.searchsorted(table[kept], np.arange(end - begin + 1)).tolist()
+        nonzero = np.flatnonzero(weight)
+        features = pool.key[slots[nonzero]]
+        weight = weight[nonzero]
+        ends = np.searchsorted(table[nonzero], np.arange(end - begin + 1)).tolist()
         for node, (first, last) in enumerate(pairwise(ends), begin):
             n = last - first
             entries = features[first:last], row_ptr[: n + 1], child[:n], weight[first:last]
@@ -216,10 +226,13 @@ def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
 
 
 def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -> dict[str, Any]:
-    """Return what a training tells of the tree; rows int64[n] by node."""
+    """Return the report of a training.
+
+    counts, rows  of each node; rows is int64[n]
+    """
     growth = criteria_by_splits(child_ptr, counts)
     last = len(growth["splits"]) - 1
-    kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
+    points = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
     depth = depths(child_ptr)
     is_leaf = np.diff(child_ptr) == 0
     return {
@@ -230,13 +243,16 @@ def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -
         "mean_depth": float((depth * rows)[is_leaf].sum() / max(1, rows[is_leaf].sum())),
         "weights_left_out": n_refused(tree.weights),
         "labels_left_out": n_refused(tree.classes),
-        "criteria_by_splits": {name: values[kept].tolist() for name, values in growth.items()},
+        "criteria_by_splits": {name: values[points].tolist() for name, values in growth.items()},
         "splits_by_depth": splits_by_depth(child_ptr, counts),
     }
 
 
 def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
-    """Return int64[n]: the rows of each node, from those of the leaves by position."""
+    """Return int64[n]: the number of rows of each node.
+
+    at_leaves  int64[leaves]  the rows of the leaves, by position
+    """
     rows = np.zeros(len(child_ptr) - 1, np.int64)
     rows[np.diff(child_ptr) == 0] = at_leaves
     for node in np.flatnonzero(np.diff(child_ptr))[::-1].tolist():
@@ -247,10 +263,10 @@ def rows_of_nodes(child_ptr: I32, at_leaves: I64) -> I64:
 def histograms_of(
     child_ptr: I32, counts: NodeCounts, rows: I64, n_kept: int
 ) -> list[tuple[I32, F32] | None]:
-    """Return the label shares of each leaf, None for others: the
-    commonest n_kept labels, equal ones by id.
+    """Return (labels, their shares of the rows) of each leaf, None for inner nodes.
 
-    A leaf that no row reached answers as the nearest node above it that some did.
+    A leaf has its n_kept most frequent labels, of equal ones those with the smallest ids. A leaf
+    that no row reached has the labels of the nearest node above it with rows.
     """
     source = np.arange(len(rows))
     for node in np.flatnonzero(np.diff(child_ptr)).tolist():
@@ -258,19 +274,19 @@ def histograms_of(
             if not rows[child]:
                 source[child] = source[node]
     leaves = np.flatnonzero(np.diff(child_ptr) == 0)
-    of = source[leaves]
-    n_entries = np.diff(counts.ptr)[of]
+    source_nodes = source[leaves]
+    n_entries = np.diff(counts.ptr)[source_nodes]
     leaf = np.repeat(np.arange(len(leaves)), n_entries)
     begins = offsets(n_entries)
-    entry = ranges(counts.ptr[of], n_entries)
+    entry = ranges(counts.ptr[source_nodes], n_entries)
     label = counts.label[entry]
     count = counts.value[entry]
     best = np.lexsort((label, -count, leaf))
     best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
     best = best[np.lexsort((label[best], leaf[best]))]
-    share = (count[best] / np.maximum(1, rows[of])[leaf[best]]).astype(np.float32)
+    share = (count[best] / np.maximum(1, rows[source_nodes])[leaf[best]]).astype(np.float32)
     ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
-    found: list[tuple[I32, F32] | None] = [None] * len(rows)
+    histograms: list[tuple[I32, F32] | None] = [None] * len(rows)
     for node, first, last in zip(leaves.tolist(), [0, *ends], ends, strict=False):
-        found[node] = label[best[first:last]], share[first:last]
-    return found
+        histograms[node] = label[best[first:last]], share[first:last]
+    return histograms

@@ -1,24 +1,25 @@
-"""The online tree of LOMtree: rows come one after the other, and
-each trains the nodes on its way down.
+"""The online tree of LOMtree: it learns from one row after the other.
+
+Each row trains the nodes on its way down the tree.
 
 Source: Choromanska and Langford 2015, "Logarithmic Time Online Multiclass prediction", algorithm 1,
 whose objective is equation 1 of Choromanska and Jain 2019: J(h) = 2 sum_i |pi_i P(h > 0) - P(h > 0,
 i)|. Names of the paper are in brackets. Deviations:
 
-* A row with several labels goes down once. It counts for each of them, and is steered by the mean
-  of their mean scores; for one label this is the paper's rule.
-* The row that makes a leaf split goes on to one of the two children, and counts there.
-* A leaf splits only when its sibling has rows enough (WAIT), so that splits which separate nothing
-  do not make a chain.
-* The parent of the leaf that is given up may be the root: its sibling is the root then.
-* The paper leaves the regressor open. Here it takes normalised adaptive gradient steps on the
-  logistic loss (Ross, Mineiro, Langford 2013, algorithm 1). Vowpal Wabbit's has the absolute loss
-  |h(x) - c| / 2, c in {-1, 1}, which did no better on digits and worse on generated classes.
+* A row with several labels goes down once. It is counted for each of its labels, and its direction
+  follows from the mean of their mean scores; for one label this is the paper's rule.
+* The row that makes a leaf split goes on to one of the two children, and is counted there.
+* A leaf splits only if its sibling has enough rows (WAIT). Otherwise splits that separate nothing
+  would follow one another in a long chain.
+* The parent of the leaf that is given up may be the root; then the leaf's sibling becomes the root.
+* The paper does not specify the regressor. Here it takes normalised adaptive gradient steps on the
+  logistic loss (Ross, Mineiro, Langford 2013, algorithm 1). Vowpal Wabbit uses the absolute loss
+  |h(x) - c| / 2, c in {-1, 1}, which was not better on digits and worse on generated classes.
 
-Cost of a row: for each node on its way one pass to find the weights of its features, and two over
-them; depth of the tree is logarithmic when the splits are balanced. A tree of many labels does not
-fit in the caches: the values of a node, and those of a feature, lie together, and are asked for
-while the node above is learnt. No memory is allocated. Deterministic.
+Cost of a row: at each node on its way, one pass to find the weights of its features, and two passes
+over them; the depth of the tree is logarithmic if the splits are balanced. A tree of many labels
+does not fit in the caches: therefore the values of a node, and those of a feature, are stored
+together, and are prefetched while the node above is trained. No memory is allocated. Deterministic.
 """
 
 from typing import Any, NamedTuple
@@ -51,22 +52,18 @@ from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
 _VALUE_MIN = 2.0**-100
-"""Feature values nearer to 0 are taken for 0: the weight of a value is of the order
-of its inverse.
+"""Feature values with a smaller absolute value count as 0: the weight of a feature is of the order
+of the inverse of its values, and would become too large.
 """
 
 GRADIENT_MIN = 1e-6
-"""A row whose score is this right is not stepped on: squares of
-smaller gradients vanish in 32 bits.
-"""
+"""A row with a smaller gradient takes no step: in float32 the gradient's square would be lost."""
 
-MOVE_MAX = 2.0  # a step moves the score of its row by no more
+MOVE_MAX = 2.0  # a step changes the score of its row by at most this
 
 
 class Row(NamedTuple):
-    """A row to learn: features[first:last] with their values, and
-    labels[first_label:last_label].
-    """
+    """A row: features[first:last], values[first:last] and labels[first_label:last_label]."""
 
     features: I32
     values: F32
@@ -78,7 +75,7 @@ class Row(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Workspace for the features of a row: slots, values over scales, and their rates."""
+    """Workspace for the features of a row: their slots, scaled values (value / scale) and rates."""
 
     slot: I64
     scaled: F64
@@ -86,13 +83,13 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(longest: int) -> Scratch:
-    """Return workspace for rows of at most so many features."""
+    """Return the workspace for rows of at most `longest` features."""
     return Scratch(np.empty(longest, np.int64), np.empty(longest), np.empty(longest))
 
 
 @inlined
 def fetch_tables(tree: OnlineTree, node: Integer, row: Row) -> None:
-    """Ask for what a node knows of a row's features and labels."""
+    """Prefetch what a node's tables have for the features and labels of a row."""
     fetch(tree.weights, node, row.features, row.first, row.last)
     fetch(tree.classes, node, row.labels, row.first_label, row.last_label)
 
@@ -101,12 +98,12 @@ def fetch_tables(tree: OnlineTree, node: Integer, row: Row) -> None:
 def _look_up(
     tree: OnlineTree, node: Integer, row: Row, scratch: Scratch
 ) -> tuple[Any, float, float]:
-    """Find the weights of a row's features, making those that the node lacks; widen their scales.
+    """Find the weights of a row's features, adding those that the node lacks; widen their scales.
 
-    Source: Ross, Mineiro, Langford 2013, algorithm 1, with v = w * s, which a wider scale leaves
-    alone, and H the squares over s^2. Returns (weights found, h(x), sum of squared scaled values);
-    slots and scaled values are in `scratch`. A feature that the pool has no room for counts as
-    absent.
+    Source: Ross, Mineiro, Langford 2013, algorithm 1, with v = w * s, which does not change when a
+    scale becomes wider, and H the sum of squares divided by s^2. Returns (number of weights found,
+    h(x), sum of squared scaled values); slots and scaled values are in `scratch`. A feature for
+    which the pool has no room counts as absent.
     """
     n = np.int64(0)
     score = np.float64(tree.bias[node, WEIGHT])
@@ -134,7 +131,7 @@ def _look_up(
         scratch.slot[n] = slot
         scratch.scaled[n] = scaled
         n += 1
-    # the table has moved under the slots that were found first
+    # the table has moved while features were inserted: the first slots are no longer valid
     if tree.weights.start[node] != block:
         n = np.int64(0)
         for e in range(row.first, row.last):
@@ -151,12 +148,12 @@ def train_node(
 ) -> Any:
     """Take a step of a node's regressor towards `direction`; return the score after it.
 
-    Source: Ross, Mineiro, Langford 2013, algorithm 1, the loss being log(1 + exp(-direction *
-    h(x))). A step moves the score by no more than MOVE_MAX; there is none where the gradient is
-    below GRADIENT_MIN.
+    Source: Ross, Mineiro, Langford 2013, algorithm 1, with the loss log(1 + exp(-direction *
+    h(x))). A step changes the score by at most MOVE_MAX; there is no step if the gradient is below
+    GRADIENT_MIN.
 
-    What the next node knows of the row is asked for as soon as that node can be told, so that it
-    comes while the step is taken.
+    The table entries of the next node are prefetched as soon as that node can be guessed, so that
+    they arrive while the step is taken.
     """
     n, score, squares = _look_up(tree, node, row, scratch)
     fetch_tables(tree, child_of(tree, node, score), row)
@@ -180,12 +177,12 @@ def train_node(
         gain += scaled * scratch.rate[i]
     common = np.sqrt(np.float64(tree.n_trained[node]) / tree.norm[node])
     gain *= common
-    by = direction * min(step * gradient, MOVE_MAX / gain)
-    after = score + by * gain
-    tree.bias[node, WEIGHT] += np.float32(by * common * bias_rate)
+    move = direction * min(step * gradient, MOVE_MAX / gain)
+    new_score = score + move * gain
+    tree.bias[node, WEIGHT] += np.float32(move * common * bias_rate)
     for i in range(n):
-        tree.weights.value[scratch.slot[i], WEIGHT] += np.float32(by * common * scratch.rate[i])
-    return after
+        tree.weights.value[scratch.slot[i], WEIGHT] += np.float32(move * common * scratch.rate[i])
+    return new_score
 
 
 @inlined
@@ -200,7 +197,7 @@ def score_of(tree: OnlineTree, node: Integer, rows: SparseRows, row: Integer) ->
     return score
 
 
-TIE = 1e-9  # mean scores that differ by no more are equal: sums in another order would differ so
+TIE = 1e-9  # mean scores that differ by less count as equal: it may come from the order of a sum
 
 
 @inlined
@@ -217,7 +214,7 @@ def _count_labels(tree: OnlineTree, node: Integer, row: Row) -> None:
 
 @inlined
 def _direction(tree: OnlineTree, node: Integer, row: Row) -> Any:
-    """Return where to steer a row: 1.0 unless the mean score of its labels is below the node's."""
+    """Return the direction of a row: -1.0 if its labels' mean score is below the node's, or 1.0."""
     total = 0.0
     for k in range(row.first_label, row.last_label):
         slot = find(tree.classes, node, np.int64(row.labels[k]))
@@ -269,7 +266,7 @@ def learn_rows(
     order: I32,
     scratch: Scratch,
 ) -> None:
-    """Learn from the rows in `order`, one after the other; rows without labels are passed over.
+    """Learn from the rows in `order`, one after the other; rows without labels are skipped.
 
     The arrays of the tree must have room for 2 * budget.splits + 1 nodes, and `scratch` for the
     longest row.
@@ -285,11 +282,12 @@ def learn_rows(
 
 @kernel
 def route_rows(tree: OnlineTree, rows: SparseRows, order: I32, waiting: I64, leaf_out: I32) -> None:
-    """Write the leaf of every row: right where h(x) > 0.
+    """Write the leaf that each row reaches; a row goes to the right child if h(x) > 0.
 
-    All rows of a node are scored one after the other, so that its weights come to the cache once.
+    All rows of a node are scored one after the other, so that its weights are loaded into the cache
+    once.
 
-    order    int32[n]: the rows to send, each once; they are put in another order
+    order    int32[n]: the rows, each once; on return in another order
     waiting  int64[N + 1, 2]: workspace, for a tree that may have N nodes
     """
     waiting[0, 0], waiting[0, 1] = tree.state[ROOT], len(order)
@@ -304,16 +302,16 @@ def route_rows(tree: OnlineTree, rows: SparseRows, order: I32, waiting: I64, lea
                 leaf_out[order[i]] = node
             begin = end
             continue
-        at = begin
+        position = begin
         right = end
-        while at < right:
-            row = order[at]
+        while position < right:
+            row = order[position]
             if score_of(tree, node, rows, row) > 0.0:
                 right -= 1
-                order[at] = order[right]
+                order[position] = order[right]
                 order[right] = row
             else:
-                at += 1
+                position += 1
         waiting[n_waiting, 0] = tree.right[node]
         waiting[n_waiting, 1] = end
         waiting[n_waiting + 1, 0] = tree.left[node]

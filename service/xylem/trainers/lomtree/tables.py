@@ -1,12 +1,12 @@
-"""Many small hash tables, one a node, in one pool of slots of fixed size.
+"""Many small hash tables, one for each node, in one pool of slots of fixed size.
 
-A table takes a block of 2^b slots of the pool and moves to one of twice the size when three
-quarters of its slots are used; blocks left behind serve other tables. So memory is bounded by the
-pool, whatever the number of tables, keys and releases. Keys are int32 >= 0, found by linear
+A table uses a block of 2^b slots of the pool, and moves to a block of twice the size when three
+quarters of its slots are used; blocks that become free are used by other tables. Memory is bounded
+by the pool, whatever the number of tables, keys and releases. Keys are int32 >= 0, found by linear
 probing. A pool that has no room refuses new keys and counts them.
 
-A slot holds a key and its three values side by side, and lies within a cache line: what is found
-costs one miss, and `fetch` asks for it beforehand.
+A slot holds a key and its three values side by side, and lies within a cache line: finding a key
+costs one cache miss, and `fetch` prefetches it.
 """
 
 from typing import Any, NamedTuple
@@ -22,10 +22,10 @@ from xylem_store import nonallocating_kernel as kernel
 Integer = int | np.int64
 
 TABLE = np.dtype([("start", np.int64), ("used", np.int32), ("bits", np.int32)])
-"""What a pool knows of a table: see `Pool`."""
+"""The fields of a table in a pool: see `Pool`."""
 
 N_VALUES = 3
-"""The values of a key."""
+"""Number of values of a key."""
 
 LINE_BYTES = 64
 
@@ -35,8 +35,8 @@ BITS_MIN = 3
 SIZES = 32
 """A table has 2^BITS_MIN slots at least, and fewer than 2^SIZES."""
 
-SLOTS_MAX = (1 << 31) - 1  # the most slots of a pool: the start of a block stands in a key
-_TAKEN = 0
+SLOTS_MAX = (1 << 31) - 1  # most slots of a pool: a free block stores a start in an int32 key
+_ALLOCATED = 0
 _REFUSED = 1
 _FACTOR = 2
 
@@ -44,18 +44,18 @@ _FACTOR = 2
 class Pool(NamedTuple):
     """The tables of n nodes.
 
-    start   int64[n]      the first slot of the node's block, another whenever the table moves; -1:
-            none
-    used    int32[n]      keys in the table
-    bits    int32[n]      log2 of the slots of its block; -1: the table is empty and has none
-    free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the
-            next
-                          one starts
-    counts  int64[3]      slots of the pool given out so far, keys refused since the pool was made,
-            and what
-                          keys are multiplied by, another number in each run
-    key     int32[P]      -1: the slot is free; of slots not given out, anything
-    value   float[P, 4]   what belongs to the key; the last column is where `key` lies
+    start   int64[n]      the first slot of the node's block, which changes when the table moves;
+                          -1: no block
+    used    int32[n]      number of keys in the table
+    bits    int32[n]      log2 of the number of slots of its block; -1: the table is empty and has
+                          no block
+    free    int64[32]     start of the first free block of 2^i slots, -1: none; the first key of a
+                          free block is the start of the next one
+    counts  int64[3]      number of slots that blocks have used so far; number of keys refused since
+                          the pool was made; the factor of the hash function, which differs from run
+                          to run
+    key     int32[P]      -1: the slot is free; undefined for slots outside blocks
+    value   float[P, 4]   the values of the key; `key` is a view of the last column
     """
 
     start: I64
@@ -68,17 +68,19 @@ class Pool(NamedTuple):
 
 
 def aligned(n_bytes: int) -> U8:
-    """Return memory, not touched yet, that begins on a cache line."""
+    """Return uninitialised memory that begins on a cache line."""
     raw = np.empty(n_bytes + LINE_BYTES, np.uint8)
     start = -raw.ctypes.data % LINE_BYTES
     return raw[start : start + n_bytes]
 
 
 def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
-    """Return empty tables over so many slots, at most SLOTS_MAX; memory
-    is touched only as slots are used.
+    """Return a pool of n_slots slots with empty tables.
 
-    tables  TABLE[n]; the pool keeps and writes it
+    The operating system assigns memory only as slots are used.
+
+    tables   TABLE[n]; the pool refers to it and writes it
+    n_slots  at most SLOTS_MAX
     """
     tables["start"] = _NONE
     tables["used"] = 0
@@ -96,13 +98,14 @@ def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
 
 
 def n_refused(pool: Pool) -> int:
-    """Return how many times a key found no room."""
+    """Return the number of times that a key was refused."""
     return int(pool.counts[_REFUSED])
 
 
 def contents(pool: Pool, tables: I64) -> tuple[I64, I64]:
-    """Return the keys of some tables, by table and key: the position
-    of its table, and its slot, of each.
+    """Return the slots of all keys of some tables, sorted by table and key.
+
+    Returns (int64[..], the position in `tables` of each key's table; int64[..], its slot).
     """
     has = np.flatnonzero(pool.bits[tables] >= 0)
     sizes = np.int64(1) << pool.bits[tables[has]].astype(np.int64)
@@ -117,8 +120,9 @@ def contents(pool: Pool, tables: I64) -> tuple[I64, I64]:
 
 @inlined
 def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
-    """Return where in a block of 2^bits slots the search for a key begins
-    (multiplicative hashing).
+    """Return the position in a block of 2^bits slots at which the search for a key begins.
+
+    It comes from multiplicative hashing.
     """
     mixed = (np.uint64(key) * np.uint64(pool.counts[_FACTOR])) & np.uint64(0xFFFFFFFF)
     return np.int64(mixed >> np.uint64(32 - bits))
@@ -126,7 +130,7 @@ def _place(pool: Pool, key: Integer, bits: Integer) -> Any:
 
 @inlined
 def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) -> None:
-    """Ask for the cache lines at which the search for keys[first:last] begins."""
+    """Prefetch the cache lines at which the search for keys[first:last] begins."""
     bits = np.int64(pool.bits[table])
     start = pool.start[table]
     if bits >= 0:
@@ -136,17 +140,17 @@ def fetch(pool: Pool, table: Integer, keys: I32, first: Integer, last: Integer) 
 
 @inlined
 def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
-    """Return the slot of a key in a block, or the free one where it would be put."""
+    """Return the slot of a key in a block, or the free slot into which it would be inserted."""
     mask = (np.int64(1) << bits) - 1
-    at = _place(pool, key, bits)
-    while pool.key[start + at] != key and pool.key[start + at] != _NONE:
-        at = (at + 1) & mask
-    return start + at
+    offset = _place(pool, key, bits)
+    while pool.key[start + offset] != key and pool.key[start + offset] != _NONE:
+        offset = (offset + 1) & mask
+    return start + offset
 
 
 @inlined
 def find(pool: Pool, table: Integer, key: Integer) -> Any:
-    """Return the slot of a key, -1 when the table does not have it."""
+    """Return the slot of a key; -1 if the table does not have it."""
     bits = np.int64(pool.bits[table])
     if bits < 0:
         return np.int64(_NONE)
@@ -156,16 +160,16 @@ def find(pool: Pool, table: Integer, key: Integer) -> Any:
 
 @kernel
 def _take_block(pool: Pool, bits: Integer) -> Any:
-    """Return the start of an empty block of 2^bits slots, -1 when the pool has none."""
+    """Return the start of an empty block of 2^bits slots; -1 if the pool has no room for one."""
     size = np.int64(1) << bits
     start = np.int64(pool.free[bits])
     if start != _NONE:
         pool.free[bits] = pool.key[start]
     else:
-        start = np.int64(pool.counts[_TAKEN])
+        start = np.int64(pool.counts[_ALLOCATED])
         if start + size > len(pool.key):
             return _NONE
-        pool.counts[_TAKEN] = start + size
+        pool.counts[_ALLOCATED] = start + size
     for slot in range(start, start + size):
         pool.key[slot] = _NONE
     return start
@@ -179,7 +183,7 @@ def _give_block(pool: Pool, start: Integer, bits: Integer) -> None:
 
 @kernel
 def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
-    """Move a table to a block of 2^bits slots, more than it has; return whether there was room."""
+    """Move a table to a larger block of 2^bits slots; return whether there was room for it."""
     old_bits = np.int64(pool.bits[table])
     old_start = pool.start[table]
     if bits >= SIZES:
@@ -191,10 +195,10 @@ def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
         for slot in range(old_start, old_start + (np.int64(1) << old_bits)):
             key = pool.key[slot]
             if key != _NONE:
-                to = _search(pool, start, bits, np.int64(key))
-                pool.key[to] = key
+                target = _search(pool, start, bits, np.int64(key))
+                pool.key[target] = key
                 for i in range(N_VALUES):
-                    pool.value[to, i] = pool.value[slot, i]
+                    pool.value[target, i] = pool.value[slot, i]
         _give_block(pool, old_start, old_bits)
     pool.start[table] = start
     pool.bits[table] = bits
@@ -203,7 +207,7 @@ def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
 
 @kernel
 def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
-    """Give a table without a block one in which so many keys fit, if the pool has room for it."""
+    """Give a table without a block one in which n_keys keys fit, if the pool has room for it."""
     bits = np.int64(BITS_MIN)
     while bits < SIZES and 4 * n_keys > np.int64(3) << bits:
         bits += 1
@@ -212,7 +216,7 @@ def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
 
 @kernel
 def _add(pool: Pool, table: Integer, key: Integer) -> Any:
-    """Do `insert` for a key that the table lacks."""
+    """Insert a key that the table does not have; return as `insert` does."""
     bits = np.int64(pool.bits[table])
     # bits -1: 3 << -1 is not defined, and a table without a block is full
     if bits < 0 or 4 * (np.int64(pool.used[table]) + 1) > np.int64(3) << bits:
@@ -230,8 +234,9 @@ def _add(pool: Pool, table: Integer, key: Integer) -> Any:
 
 @inlined
 def insert(pool: Pool, table: Integer, key: Integer) -> Any:
-    """Return the slot of a key, a new one having the values 0; -1 when the pool has
-    no room for it.
+    """Return the slot of a key, which is inserted with the values 0 if the table does not have it.
+
+    Returns -1 if the pool has no room for it.
     """
     slot = find(pool, table, key)
     return slot if slot >= 0 else _add(pool, table, key)
@@ -239,7 +244,7 @@ def insert(pool: Pool, table: Integer, key: Integer) -> Any:
 
 @kernel
 def release(pool: Pool, table: Integer) -> None:
-    """Empty a table; its block serves others."""
+    """Empty a table, and free its block for other tables."""
     if pool.bits[table] >= 0:
         _give_block(pool, pool.start[table], np.int64(pool.bits[table]))
     pool.start[table] = _NONE
@@ -249,8 +254,9 @@ def release(pool: Pool, table: Integer) -> None:
 
 @kernel
 def fill(pool: Pool, ptr: I64, keys: I32, values: NDArray[Any]) -> None:
-    """Put keys[ptr[i] : ptr[i + 1]], with their values, into
-    table i, whose block has room for them.
+    """Insert keys[ptr[i] : ptr[i + 1]] and their values into table i, for each i.
+
+    The blocks of the tables must have room for them.
     """
     for table in range(len(ptr) - 1):
         for k in range(ptr[table], ptr[table + 1]):

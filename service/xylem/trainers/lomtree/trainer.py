@@ -16,9 +16,9 @@ from xylem.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,
     chunks_of,
-    counted_at,
+    count_leaves,
     histograms_of,
-    recounted_at,
+    recount_leaves,
     report_of,
     restore_tree,
     rows_of_nodes,
@@ -30,22 +30,23 @@ from xylem.trainers.size import SizeEstimate
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
 from xylem.trainers.spec import LeafLabels, Trained, TrainerSpec
 from xylem.trainers.state import LearnerState, PassPlan, check_that, restoring
-from xylem.trainers.windows import dealt
+from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Tree
 
-_SAMPLE_MAX = 1 << 16  # so many rows are remembered at most: every n-th, where there are more
-_SHARE = 10  # the first and the last of so many parts are compared
-_EXCESS = 0.25  # a warning says when they differ by so much more than two parts by chance
+_SAMPLE_MAX = 1 << 16  # most rows whose labels are stored; if there are more, every n-th row
+_SHARE = 10  # the first and the last of this many parts of the rows are compared
+_EXCESS = 0.25  # most by which they may differ more than random parts, without a warning
 
 
 @dataclass
 class LabelOrder:
-    """Compares the labels of the first tenth of the rows with those of the last.
+    """Compares the labels of the first tenth of the rows with those of the last tenth.
 
-    Memory: 4 bytes for each of 65,536 rows at most. The same rows give the same answer however they
-    are cut.
+    Memory: 4 bytes for each of at most 65,536 rows. The result does not depend on how the rows are
+    cut into parts.
 
-    labels  int32[..]  of every row whose number `step` divides
+    labels  int32[..]  first label of each row whose number is a multiple of `step`
+    n_rows  number of rows with labels so far
     """
 
     labels: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -53,23 +54,21 @@ class LabelOrder:
     n_rows: int = 0
 
     def add(self, labels: LabelRows) -> None:
-        """Take the next rows; of each counts its first label, and rows without any
-        are passed over.
-        """
-        carrying = np.flatnonzero(np.diff(labels.indptr))
-        rows = np.arange(self.n_rows, self.n_rows + len(carrying))
-        first = labels.indices[labels.indptr[carrying]]
-        self.n_rows += len(carrying)
+        """Add the next rows, each with its first label; rows without labels are skipped."""
+        labelled_rows = np.flatnonzero(np.diff(labels.indptr))
+        rows = np.arange(self.n_rows, self.n_rows + len(labelled_rows))
+        first = labels.indices[labels.indptr[labelled_rows]]
+        self.n_rows += len(labelled_rows)
         self.labels = np.concatenate([self.labels, first[rows % self.step == 0]])
         while len(self.labels) > _SAMPLE_MAX:
             self.labels = self.labels[::2]
             self.step = 2 * self.step
 
     def difference(self) -> float:
-        """Return how much more the first and last tenth differ than two halves of both: 0 to 1.
+        """Return by how much the first and the last tenth differ more than two mixtures of them.
 
-        The difference is half the sum over the labels of the difference of their shares (total
-        variation).
+        It is in 0 to 1. A difference is the total variation distance: half the sum over the labels
+        of the absolute difference of their shares.
         """
         n = len(self.labels) // _SHARE
         if n < 2:
@@ -80,29 +79,29 @@ class LabelOrder:
         return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
 
     def warnings(self) -> list[str]:
-        """Return a warning where they differ much."""
-        found = self.difference()
-        if found <= _EXCESS:
+        """Return a warning if they differ much, else an empty list."""
+        difference = self.difference()
+        if difference <= _EXCESS:
             return []
         return [
             "rows are learnt in their order, and those of the last tenth have other labels "
             "than those of the "
-            f"first ({found:.0%} more than by chance): shuffled rows may be learnt better"
+            f"first ({difference:.0%} more than by chance): shuffled rows may be learnt better"
         ]
 
 
-def _variation(one: I32, other: I32) -> float:
-    n = 1 + int(max(one.max(), other.max()))
-    shares = [np.bincount(part, minlength=n) / len(part) for part in (one, other)]
+def _variation(first: I32, second: I32) -> float:
+    n = 1 + int(max(first.max(), second.max()))
+    shares = [np.bincount(part, minlength=n) / len(part) for part in (first, second)]
     return float(np.abs(shares[0] - shares[1]).sum()) / 2
 
 
-# leaves for each label, rare ones counting less, where the parameters say no number
+# default number of leaves for each label; rare labels count less
 LEAVES_A_LABEL = 4
-STREAM_LEAVES_MAX = 1 << 16  # the most leaves of a stream whose parameters say no number
+STREAM_LEAVES_MAX = 1 << 16  # most leaves by default, for a stream
 _LEAVES_MAX = 1 << 20
 
-_BLOCK_ROWS = 4096  # rows learnt between two looks at interrupts and progress
+_BLOCK_ROWS = 4096  # rows learnt before interrupts are handled and progress is reported
 _WEIGHT_SLOT_BYTES = 16
 _CLASS_SLOT_BYTES = 32
 _LOAD = 0.75  # the share of slots that tables use at most
@@ -147,21 +146,23 @@ class LomtreeParameters(Parameters):
 
 
 class OnlineLomtree:
-    """A LOMtree that learns from rows as they come, in memory that its parameters bound.
+    """A LOMtree that learns from rows as they arrive, in memory that is bounded by its parameters.
 
     The same rows in the same order give the same tree, however they are cut into parts.
     """
 
     def __init__(self, parameters: LomtreeParameters, leaves: int = 0) -> None:
-        """Make a tree that is one leaf, and may have so many; 0: as many as its labels want.
+        """Make a tree that consists of one leaf.
 
-        Nothing is random in it; passes and order are the caller's affair.
+        leaves  most leaves; 0: LEAVES_A_LABEL for each label so far, up to STREAM_LEAVES_MAX
+
+        The tree uses no random numbers; the caller chooses the passes and the order of the rows.
         """
         self._parameters = parameters
         self._follows = not leaves
         self._leaves = leaves or STREAM_LEAVES_MAX
-        # two at least: arrays of one are of another type, for which all
-        # kernels would be compiled once more
+        # at least two: views of an array of one node are contiguous, which is another type for
+        # numba, and would compile all kernels again
         n_nodes = max(2 * self._leaves - 1, 2)
         n_bytes = parameters.memory_mb << 20
         slots = 2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES, n_bytes // 3 // _CLASS_SLOT_BYTES
@@ -170,12 +171,12 @@ class OnlineLomtree:
         self._n_labels = 0
 
     def learn(self, data: TrainingSet, order: I32 | None = None) -> Iterator[int]:
-        """Learn from the rows, one after the other; yields now and then how many are done.
+        """Learn from the rows, one after the other; yield from time to time how many are done.
 
-        order  int32[..]: which rows, in which order; None: all as they stand
+        order  int32[..]: the rows to learn from, in this order; None: all rows in their order
 
-        Rows without labels are passed over. Where leaves follow the labels, these are numbered as
-        they come.
+        Rows without labels are skipped. If the number of leaves depends on the labels so far, these
+        must be numbered in the order in which they appear.
         """
         rows, labels = data
         if order is None:
@@ -191,36 +192,41 @@ class OnlineLomtree:
                 yield end
 
     def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
-        """Yield (first, last, leaves): order[first:last] is learnt
-        by a tree of so many leaves at most.
+        """Yield (first, last, leaves): order[first:last] is learnt with at most `leaves` leaves.
 
-        Leaves for each label so far hang on the row, and not on the part in which it came.
+        If that depends on the labels so far, it is computed for each row, so that it does not
+        depend on how the rows are cut into parts.
         """
         if not self._follows:
             yield 0, len(order), self._leaves
             return
-        so_far = np.full(labels.n_rows, self._n_labels)
+        n_labels = np.full(labels.n_rows, self._n_labels)
         np.maximum.at(
-            so_far, np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)), labels.indices + 1
+            n_labels,
+            np.repeat(np.arange(labels.n_rows), np.diff(labels.indptr)),
+            labels.indices + 1,
         )
-        so_far = np.maximum.accumulate(so_far[order])
-        self._n_labels = int(so_far.max(initial=self._n_labels))
-        leaves = np.clip(LEAVES_A_LABEL * so_far, 1, self._leaves)
+        n_labels = np.maximum.accumulate(n_labels[order])
+        self._n_labels = int(n_labels.max(initial=self._n_labels))
+        leaves = np.clip(LEAVES_A_LABEL * n_labels, 1, self._leaves)
         cuts = [0, *(1 + np.flatnonzero(np.diff(leaves))).tolist(), len(order)]
         for first, last in itertools.pairwise(cuts):
             if first < last:
                 yield first, last, int(leaves[first])
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Return all that learning depends on: facts as JSON takes them, and arrays by name."""
+        """Return everything that further learning depends on: facts (JSON) and arrays, by name."""
         return {"n_labels": self._n_labels, "leaves": self._leaves}, tree_arrays(self._tree)
 
-    def restore(self, found: LearnerState, n_labels: int) -> None:
-        """Go on from the state of a tree of as many leaves; its labels
-        are below n_labels. Raises Corrupt.
+    def restore(self, state: LearnerState, n_labels: int) -> None:
+        """Continue from the state of a tree that may have as many leaves as this one.
+
+        n_labels  all labels of the state are below
+
+        Raises Corrupt.
         """
-        restore_tree(found, self._tree, n_labels)
-        self._n_labels = int(found.facts["n_labels"])
+        restore_tree(state, self._tree, n_labels)
+        self._n_labels = int(state.facts["n_labels"])
 
     def finish(
         self,
@@ -229,26 +235,27 @@ class OnlineLomtree:
         ids: I32 | None = None,
         recount: TrainingSet | None = None,
     ) -> Trained:
-        """Return the tree as it is; learning may go on after.
+        """Return the model of the current tree; the tree can learn more rows afterwards.
 
-        ids      int32[labels so far]: the final ids, below n_labels; None: as they are
-        recount  rows that the leaves answer with, in place of those that they counted while the
-                 tree grew
+        ids      int32[labels so far]: the final id of each label, below n_labels; None: the labels
+                 have their final ids
+        recount  rows from which the leaves count their labels; None: they have the counts that they
+                 collected while the tree grew
         """
         order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
         if recount is None:
-            counted = counted_at(self._tree, leaves)
+            leaf_counts = count_leaves(self._tree, leaves)
         else:
-            counted = recounted_at(self._tree, leaves, recount)
+            leaf_counts = recount_leaves(self._tree, leaves, recount)
         if ids is not None:
-            counted = LeafCounts(
-                counted.rows, counted.labels._replace(label=ids[counted.labels.label])
+            leaf_counts = LeafCounts(
+                leaf_counts.rows, leaf_counts.labels._replace(label=ids[leaf_counts.labels.label])
             )
         n_entries = np.zeros(len(order), np.int64)
-        n_entries[np.diff(child_ptr) == 0] = np.diff(counted.labels.ptr)
-        counts = sum_to_inner_nodes(child_ptr, counted.labels._replace(ptr=offsets(n_entries)))
-        rows = rows_of_nodes(child_ptr, counted.rows)
+        n_entries[np.diff(child_ptr) == 0] = np.diff(leaf_counts.labels.ptr)
+        counts = sum_to_inner_nodes(child_ptr, leaf_counts.labels._replace(ptr=offsets(n_entries)))
+        rows = rows_of_nodes(child_ptr, leaf_counts.rows)
         chunks = chunks_of(self._tree, order)
         histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
@@ -258,19 +265,19 @@ class OnlineLomtree:
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
-    """Train a LOMtree: in several passes over rows that can be read again,
-    else once on each row as it comes.
+    """Train a LOMtree, in several passes if the rows can be read several times, else in one.
 
-    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given. Deviation: of
-    rows in memory the leaves count all in the final tree; an online tree's have those since they
-    were made. One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises
-    BadData where no row carries a label.
+    Source: see `learning`. The rows of a pass are shuffled, depending on the seed, unless
+    order=given. Deviation: if the rows are in memory, the leaves count the labels of all rows in
+    the final tree; the leaves of an online tree have counted only the rows since they were made.
+    One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises BadData if no
+    row carries a label.
     """
     is_once = source.reads == "once"
-    before = tools.passes.state
+    previous_state = tools.passes.state
     leaves = parameters.leaves if is_once else _leaves_of(source.census, parameters)
-    if is_once and before is not None and before.facts.get("once") is not True:
-        leaves = before.facts.get("leaves", 0)
+    if is_once and previous_state is not None and previous_state.facts.get("once") is not True:
+        leaves = previous_state.facts.get("leaves", 0)
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
     passes = tools.passes.of(parameters.passes)
@@ -281,13 +288,13 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         total = passes.stop * source.census.n_rows
     label_order = LabelOrder()
     random = np.random.default_rng(tools.seed)
-    if before is not None:
+    if previous_state is not None:
         with restoring():
-            online.restore(before, len(before.arrays["ids"]))
-            step, n_seen = map(int, before.facts["label_order"])
-            label_order = LabelOrder(before.take("labels", "int32", None), step, n_seen)
-            random.bit_generator.state = before.facts["random"]
-    for data, order in _in_turn(source, parameters, tools, random):
+            online.restore(previous_state, len(previous_state.arrays["ids"]))
+            step, n_seen = map(int, previous_state.facts["label_order"])
+            label_order = LabelOrder(previous_state.take("labels", "int32", None), step, n_seen)
+            random.bit_generator.state = previous_state.facts["random"]
+    for data, order in _ordered_rows(source, parameters, tools, random):
         if order is None and (is_once or n_rows < source.census.n_rows):
             label_order.add(data.labels)
         for done in online.learn(data, order):
@@ -311,17 +318,17 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
     return replace(trained, warnings=label_order.warnings(), state=state)
 
 
-def _in_turn(
+def _ordered_rows(
     source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
-    """Yield rows with the order in which they are learnt; None: as they stand."""
+    """Yield (rows, the order in which they are learnt) of all passes; None: in their order."""
     passes = tools.passes.of(parameters.passes)
     if source.reads == "once" or parameters.order == "given":
         for _ in range(1) if source.reads == "once" else passes:
             for part in source.parts():
                 yield part, None
         return
-    windows = dealt(source, tools)
+    windows = deal_windows(source, tools)
     for number in passes:
         for _, window in (
             [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number)
@@ -332,10 +339,11 @@ def _in_turn(
 
 
 def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
-    """Return the number of leaves that parameters mean for rows that were counted.
+    """Return the most leaves of a tree, from the parameters and the counts of all rows.
 
-    As many labels count as would have the entropy of these if all were as frequent: labels of a row
-    or two each, of which there may be tens of thousands, are no reason for leaves of a row or two.
+    By default it is LEAVES_A_LABEL times the effective number of labels: the exponential of the
+    entropy of their shares. Tens of thousands of labels with one or two rows each should not cause
+    as many leaves with one or two rows.
     """
     shares = census.label_rows / max(1, int(census.label_rows.sum()))
     shares = shares[shares > 0]
@@ -346,10 +354,10 @@ def _leaves_of(census: Census, parameters: LomtreeParameters) -> int:
 def estimate_lomtree(
     data: TrainingSet, parameters: LomtreeParameters, tools: Tools
 ) -> SizeEstimate:
-    """Return the size bound of what `fit_lomtree` would train: all
-    features at all nodes, within memory.
+    """Return a bound on the size of the model that `fit_lomtree` would train.
 
-    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
+    It counts all features at all nodes, as far as memory_mb allows. The leaves are not included:
+    they take 8 bytes for each of their labels, of which there are at most leaves * leaf_labels.
     """
     leaves = _leaves_of(count(data), parameters)
     n_used = len(np.unique(data.rows.indices))

@@ -1,4 +1,4 @@
-"""The tree of LOMtree: its nodes, which leaves may split, and how they come by children."""
+"""The tree of LOMtree: its nodes, the rule for splitting a leaf, and the split itself."""
 
 from typing import Any, NamedTuple
 
@@ -14,13 +14,17 @@ Integer = int | np.int64
 LEAF = -1
 
 ROOT, N_NODES, N_SPLITS, N_SWAPS, N_ROWS = range(5)
-"""What `OnlineTree.state` holds: see there."""
+"""Positions in `OnlineTree.state`."""
 
 WEIGHT, SQUARES, SCALE = range(3)
-"""Values of a weight: v, H, s. A feature of value x adds v * x / s to the score."""
+"""Positions of the values of a weight: v, H, s. A feature with value x adds v * x / s to the
+score.
+"""
 
 COUNT, N_SCORED, SCORES = range(3)
-"""Values of a class at a node: rows counted [l], rows scored [n], the sum of their scores [m]."""
+"""Positions of the values of a class at a node: number of rows counted [l], number of rows scored
+[n], sum of their scores [m].
+"""
 
 _NODE = np.dtype(
     [
@@ -34,7 +38,7 @@ _NODE = np.dtype(
         *((name, np.float64) for name in ("score", "norm", "unused")),
     ]
 )
-"""All that is known of a node but the contents of its tables, in two cache lines."""
+"""The fields of a node without the contents of its tables, in two cache lines."""
 
 NODE_BYTES = _NODE.itemsize
 
@@ -42,34 +46,37 @@ _NODE_WORDS = NODE_BYTES // 8
 _LINE_WORDS = LINE_BYTES // 8
 
 WAIT = 16
-"""A leaf splits only when its sibling has one of so many of its rows, or so many: else the split
-above them has separated nothing yet, and one below would separate no more. On debtags-src, whose
-rows have several labels, the mean depth of 2,400 leaves was 139 without.
+"""A leaf splits only if its sibling has at least WAIT rows, or 1 / WAIT of the leaf's rows.
+
+Otherwise the split above them has separated nothing yet, and a split of the leaf would not separate
+more. On debtags-src, whose rows have several labels, the mean depth of 2,400 leaves was 139 without
+this rule.
 """
 
 
 class OnlineTree(NamedTuple):
-    """A tree that learns; N nodes at most, in no order. What is of N nodes are views of `nodes`.
+    """A tree that learns, with at most N nodes in no particular order.
+
+    The arrays of length N are views of `nodes`. Letters in brackets are names of the paper.
 
     parent      int32[N]    -1 at the root
     left        int32[N]    child for h(x) <= 0; LEAF at a leaf
     right       int32[N]    child for h(x) > 0
-    least       int64[N]    [C] leaf: rows that reached it, with those that it was given when it was
-                made;
-                            inner node: the least of its leaves'
+    least       int64[N]    [C] at a leaf: rows that reached it, and those that it got from its
+                            parent when it was made; at an inner node: the least of its leaves
     n_rows      int64[N]    rows counted since the node was made
-    n_counted   int64[N]    their labels
-    most        int64[N]    rows of the commonest label
+    n_counted   int64[N]    labels of these rows, with repeats
+    most        int64[N]    rows of the most frequent label
     score       float64[N]  sum of scores over rows and their labels, since the node has children
-    n_scored    int64[N]    how many: score / n_scored is the node's mean score [E]
+    n_scored    int64[N]    number of these scores: score / n_scored is the mean score [E]
     bias        float32[N, 2]  v and H of the constant feature
-    norm        float64[N]  sum over the rows trained on of the squares of their values, each over
-                its scale
-    n_trained   int64[N]    rows trained on
-    nodes       int64[N * 16]  _NODE, node by node, so that a node's values share their cache lines
-    state       int64[6]    root, nodes made, splits, swaps, rows learnt; the last one has no use
+    norm        float64[N]  sum of the squares of scaled values, over the rows trained on
+    n_trained   int64[N]    number of rows trained on
+    nodes       int64[N * 16]  _NODE, node by node, so that the values of a node share cache lines
+    state       int64[6]    root, number of nodes, splits, swaps and rows learnt; the last one is
+                            not used
     weights     the weights of the nodes' regressors, float32 (v, H, s) by feature
-    classes     what is known of each class at each node, float64 (l, n, m) by label
+    classes     the figures of each class at each node, float64 (l, n, m) by label
     """
 
     parent: I32
@@ -91,11 +98,11 @@ class OnlineTree(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What learning may use.
+    """The limits and options of learning.
 
-    splits           inner nodes, at most
-    swap_resistance  [R_S] a leaf takes over the place of the least-used one when its rows of other
-                     labels than its commonest are more than so many times the rows of the
+    splits           most inner nodes
+    swap_resistance  [R_S] a leaf takes the nodes of the least-used leaf if the number of its rows
+                     without its most frequent label is more than this many times the rows of the
                      least-used leaf
     step             learning rate of the regressors
     """
@@ -106,7 +113,7 @@ class Budget(NamedTuple):
 
 
 def make_tree(n_nodes: int, weight_slots: int, class_slots: int) -> OnlineTree:
-    """Return a tree that is a leaf without rows, and may grow to so many nodes."""
+    """Return a tree that is one leaf without rows, with space for n_nodes nodes."""
     nodes = aligned(n_nodes * NODE_BYTES).view(_NODE)
     nodes[:] = np.zeros(1, _NODE)
     nodes["parent"] = -1
@@ -125,7 +132,7 @@ def make_tree(n_nodes: int, weight_slots: int, class_slots: int) -> OnlineTree:
 
 @inlined
 def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
-    """Make a node a leaf that has seen nothing [SetNode]."""
+    """Make a node a leaf without any rows [SetNode]."""
     release(tree.weights, node)
     release(tree.classes, node)
     tree.parent[node] = parent
@@ -144,7 +151,7 @@ def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
 
 @inlined
 def refresh_least(tree: OnlineTree, node: Integer) -> None:
-    """Bring `least` of a node and of those above it up to date [UpdateC]."""
+    """Update `least` of a node and of the nodes above it [UpdateC]."""
     while node >= 0:
         least = min(tree.least[tree.left[node]], tree.least[tree.right[node]])
         if least == tree.least[node]:
@@ -155,7 +162,7 @@ def refresh_least(tree: OnlineTree, node: Integer) -> None:
 
 @kernel
 def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
-    """Take a leaf and its parent out of the tree, the leaf's sibling taking the parent's place.
+    """Remove a leaf and its parent from the tree; the leaf's sibling takes the parent's place.
 
     Returns the parent. The leaf must not be the root.
     """
@@ -176,11 +183,13 @@ def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
 
 @inlined
 def may_split(tree: OnlineTree, leaf: Integer, budget: Budget) -> Any:
-    """Return whether a leaf may have children: its rows differ, it
-    need not wait, and there are nodes.
+    """Return whether a leaf may be split.
+
+    Its rows must have different labels, its sibling must have enough rows (WAIT), and there must be
+    nodes for its children: new ones, or those of the least-used leaf.
     """
     if tree.n_counted[leaf] == tree.classes.used[leaf] * tree.n_rows[leaf]:
-        return False  # every row has all the labels
+        return False  # all rows have the same labels
     parent = np.int64(tree.parent[leaf])
     if parent >= 0:
         sibling = np.int64(tree.left[parent]) + np.int64(tree.right[parent]) - leaf
@@ -205,9 +214,9 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
     else:
         left = np.int64(tree.state[ROOT])
         while tree.left[left] != LEAF:  # to a leaf with the fewest rows; of several, the leftmost
-            one = np.int64(tree.left[left])
-            other = np.int64(tree.right[left])
-            left = one if tree.least[one] <= tree.least[other] else other
+            left_child = np.int64(tree.left[left])
+            right_child = np.int64(tree.right[left])
+            left = left_child if tree.least[left_child] <= tree.least[right_child] else right_child
         right = np.int64(_cut_out(tree, left))
         tree.state[N_SWAPS] += 1
     _set_leaf(tree, left, leaf)
@@ -221,13 +230,13 @@ def split_leaf(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
 
 @inlined
 def child_of(tree: OnlineTree, node: Integer, score: float) -> Any:
-    """Return where a row of this score goes next: right where h(x) > 0."""
+    """Return the child to which a row of this score goes: the right one if h(x) > 0."""
     return np.int64(tree.right[node] if score > 0.0 else tree.left[node])
 
 
 @inlined
 def fetch_children(tree: OnlineTree, node: Integer) -> None:
-    """Ask for what is known of a node's children."""
+    """Prefetch the fields of a node's children."""
     for child in (np.int64(tree.left[node]), np.int64(tree.right[node])):
         prefetch(tree.nodes, child * _NODE_WORDS)
         prefetch(tree.nodes, child * _NODE_WORDS + _LINE_WORDS)

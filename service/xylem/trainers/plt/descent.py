@@ -1,6 +1,4 @@
-"""The node classifiers of probabilistic label trees by stochastic
-gradient descent, on rows read in turn.
-"""
+"""Training of the node classifiers of probabilistic label trees, by stochastic gradient descent."""
 
 import heapq
 import itertools
@@ -16,23 +14,24 @@ from xylem.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
-from xylem.trainers.windows import dealt
+from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 
 SHARDS = 8
-"""The nodes of a tree are dealt to so many shards, which are trained side by side."""
+"""Most shards of a tree: its nodes are dealt to shards, which are trained in parallel."""
 
 _WORD_BYTES = 4
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
-# what the seeds of shuffles are derived from besides the tree's: trees and windows have others
-_SHUFFLE = 1
+_SHUFFLE = 1  # word of derived seeds: for shuffling the rows of a window, for each tree
 PARTS = 10
-"""So many parts of the rows: one is shown with the trees that have learnt from those before it."""
+"""Number of parts of the rows in the first pass: the rows of a part are shown with the trees that
+have learnt from all parts before it.
+"""
 
 
-class _Growing(NamedTuple):
-    """A tree in training."""
+class _TrainingTree(NamedTuple):
+    """A tree that is being trained."""
 
     seed: int
     shape: Shape
@@ -47,18 +46,20 @@ def train_trees(
     bytes_max: int,
     tools: Tools,
 ) -> tuple[list[Tree], dict[str, int], LearnerState | None]:
-    """Train the classifiers of some trees in the same passes over the rows.
+    """Train the classifiers of several trees in the same passes over the rows.
 
-    shapes     (tools of the tree, its shape) each; of a training that goes on those of its state
-    bytes_max  what weights may take, all trees together
+    shapes     (tools of the tree, its shape) for each tree; a training that continues has the
+               shapes of its state
+    bytes_max  most bytes of the weights of all trees together
 
-    `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is
-    learnt; in that pass all trees then have the order of the first.
+    If `tools.on_rows` is set, it is called with the rows of the first pass, except those of the
+    first part, before they are learnt; all trees then learn in the order of the first tree in that
+    pass.
 
-    Returns the trees, a report: weights trained, and how often a feature was passed over for want
-    of room; and the state, where one is to be left. Rows are shuffled anew for each epoch and tree
-    (`windows`). Memory: bytes_max and two windows. The same bits for any number of threads and
-    however the source cuts its rows.
+    Returns (the trees; a report with the number of weights, and how often a feature was skipped
+    because there was no room for it; the state, None if `tools.passes` does not ask for it). Rows
+    are shuffled again for each epoch and each tree (`windows`). Memory: bytes_max and two windows.
+    The bits do not depend on the number of threads, or on how the source cuts its rows.
     """
     census = source.census
     growing = _begin(
@@ -73,23 +74,23 @@ def train_trees(
         trees = [_harvest(tree, descent, census.n_features) for tree in growing]
         return build_ensemble(trees, len(census.label_rows), census.n_features)
 
-    shown = None if tools.on_rows is None else _Shown(tools.on_rows, census.n_rows, so_far)
-    windows = dealt(source, tools)
+    preview = None if tools.on_rows is None else _Preview(tools.on_rows, census.n_rows, so_far)
+    windows = deal_windows(source, tools)
     for epoch in passes:
-        gone = epoch * census.n_rows
+        n_done = epoch * census.n_rows
         for number, window in windows.visit(epoch):
             orders = []
             for tree in growing:
                 seed = derived_seed(tree.seed, _SHUFFLE, epoch, number)
                 shuffled = np.random.Generator(np.random.PCG64(seed)).permutation(window.n_rows)
                 orders.append(shuffled.astype(np.int32))
-            if shown is None or epoch > 0:
+            if preview is None or epoch > 0:
                 _descend(window, orders, growing, descent, tools.crew)
             else:
-                for piece in shown.pieces(gone, window, orders[0]):
+                for piece in preview.pieces(n_done, window, orders[0]):
                     _descend(window, [piece] * len(growing), growing, descent, tools.crew)
-            gone += window.n_rows
-            tools.progress("classifiers", gone, descent.epochs * census.n_rows)
+            n_done += window.n_rows
+            tools.progress("classifiers", n_done, descent.epochs * census.n_rows)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
     state = _state(growing, passes.stop, census.n_features) if tools.passes.keeps else None
@@ -100,8 +101,11 @@ def train_trees(
     return trees, {"weights": trained, "passed_over": passed_over}, state
 
 
-class _Shown:
-    """Shows all rows but those of the first part; the trees are asked for once a part."""
+class _Preview:
+    """Calls `on_rows` with all rows except those of the first part.
+
+    The trees are harvested once for each part, before its first row.
+    """
 
     def __init__(self, on_rows: OnRows, n_rows: int, trees: Callable[[], TreeEnsemble]) -> None:
         self._on_rows = on_rows
@@ -109,14 +113,15 @@ class _Shown:
         self._trees = trees
         self._ensemble: TreeEnsemble | None = None
 
-    def pieces(self, gone: int, window: TrainingSet, order: I32) -> Iterator[I32]:
-        """Yield the order of a window, after `gone` rows before it,
-        in pieces, each after it was shown.
+    def pieces(self, n_before: int, window: TrainingSet, order: I32) -> Iterator[I32]:
+        """Yield the order of a window in pieces, each after `on_rows` was called with its rows.
+
+        n_before  number of rows in the windows before this one
         """
-        end = gone + len(order)
-        cuts = sorted({gone, end, *(begin for begin in self._begins if gone < begin < end)})
+        end = n_before + len(order)
+        cuts = sorted({n_before, end, *(begin for begin in self._begins if n_before < begin < end)})
         for low, high in itertools.pairwise(cuts):
-            piece = order[low - gone : high - gone]
+            piece = order[low - n_before : high - n_before]
             if low in self._begins:
                 self._ensemble = self._trees()
             if self._ensemble is not None:
@@ -124,9 +129,12 @@ class _Shown:
             yield piece
 
 
-def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
-    """Return the trees before the first row; where bytes_max has no
-    room for all weights, with less room.
+def _begin(
+    shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
+) -> list[_TrainingTree]:
+    """Return the trees before the first row.
+
+    If bytes_max is not enough for all weights that may occur, each shard gets less room.
     """
     shards = [_deal(shape, census) for shape in shapes]
     rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
@@ -142,7 +150,7 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
         topology = Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
         bias = np.zeros(len(shape.first), np.float32)
         steps = np.zeros(len(shape.first), np.int64)
-        of_tree = []
+        tree_shards = []
         for number, (n_slots, n_words) in enumerate(room):
             # a power of two
             slots = max(_SLOTS_MIN, 1 << (max(1, int(n_slots * share)).bit_length() - 1))
@@ -156,15 +164,19 @@ def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int
                 steps=steps,
                 used=np.zeros(3, np.int64),
             )
-            of_tree.append(shard_of_nodes)
-        growing.append(_Growing(seed, shape, topology, of_tree))
+            tree_shards.append(shard_of_nodes)
+        growing.append(_TrainingTree(seed, shape, topology, tree_shards))
     return growing
 
 
 def _descend(
-    window: TrainingSet, orders: list[I32], growing: list[_Growing], descent: Descent, crew: Crew
+    window: TrainingSet,
+    orders: list[I32],
+    growing: list[_TrainingTree],
+    descent: Descent,
+    crew: Crew,
 ) -> None:
-    """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
+    """Train every shard of every tree on the rows of a window, each tree in its own order."""
 
     def work(item: tuple[int, int]) -> None:
         t, number = item
@@ -176,8 +188,9 @@ def _descend(
 
 
 def _deal(shape: Shape, census: Census) -> I32:
-    """Return the shard of each inner node, -1 at leaves; the next largest goes where
-    least work is.
+    """Return the shard of each inner node, -1 at leaves.
+
+    The nodes are dealt by falling work, each to the shard with the least work so far.
     """
     visits = np.minimum(shape.below(census.label_rows[shape.labels]), census.n_rows)
     visits[0] = census.n_rows
@@ -193,37 +206,34 @@ def _deal(shape: Shape, census: Census) -> I32:
 
 
 def _room(shape: Shape, shard: I32, census: Census) -> list[tuple[int, int]]:
-    """Return how many pairs (node, feature) and weights each
-    shard has room for: all that may occur.
+    """Return (slots for pairs of node and feature, number of weights) for each shard.
 
-    A node meets no feature that none of its rows has.
+    They are enough for all that may occur: a node has no more pairs than its rows have features.
     """
     pairs = np.minimum(shape.below(census.label_nonzeros[shape.labels]), census.n_features)
     pairs[0] = min(census.n_nonzeros, census.n_features)
     words = pairs * np.diff(shape.child_ptr)
     room = []
     for number in range(int(shard.max()) + 1):
-        mine = shard == number
-        most = _SLOTS_MIN
-        while 3 * most < 4 * (int(pairs[mine].sum()) + 1):
-            most *= 2
-        room.append((most, int(words[mine].sum())))
+        in_shard = shard == number
+        n_slots = _SLOTS_MIN
+        while 3 * n_slots < 4 * (int(pairs[in_shard].sum()) + 1):
+            n_slots *= 2
+        room.append((n_slots, int(words[in_shard].sum())))
     return room
 
 
-def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerState:
-    """Return what the trees go on from; of each shard the pairs by
-    key, with their weights in that order.
-    """
+def _state(growing: list[_TrainingTree], n_passes: int, n_features: int) -> LearnerState:
+    """Return the state of the trees: for each shard its pairs by key, and their weights."""
     keys = []
     weights = []
     passed_over = []
     for tree in growing:
         width = np.diff(tree.shape.child_ptr)
         for shard in tree.shards:
-            found, place = used_keys(shard.keys, shard.place)
-            nodes = (found - np.uint64(1)) // np.uint64(n_features)
-            keys.append(found)
+            shard_keys, place = used_keys(shard.keys, shard.place)
+            nodes = (shard_keys - np.uint64(1)) // np.uint64(n_features)
+            keys.append(shard_keys)
             weights.append(shard.pool[ranges(place, width[nodes])])
             passed_over.append(int(shard.used[2]))
     arrays: dict[str, NDArray[Any]] = {
@@ -236,10 +246,10 @@ def _state(growing: list[_Growing], n_passes: int, n_features: int) -> LearnerSt
     return LearnerState(n_passes, {"passed_over": passed_over}, arrays)
 
 
-def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> None:
-    """Give trees before the first row what they had learnt.
+def _restore(growing: list[_TrainingTree], state: LearnerState, n_features: int) -> None:
+    """Write a state over trees before the first row.
 
-    Raises Corrupt, and what `restoring` refuses.
+    Raises Corrupt, and the errors that `restoring` turns into it.
     """
     n_shards = sum(len(tree.shards) for tree in growing)
     n_nodes = sum(len(t.shape.first) for t in growing)
@@ -249,51 +259,53 @@ def _restore(growing: list[_Growing], state: LearnerState, n_features: int) -> N
     bias = state.take("bias", "float32", n_nodes)
     steps = state.take("steps", "int64", n_nodes)
     passed_over = state.facts["passed_over"]
-    check_that(len(passed_over) == n_shards, "a number for each shard")
+    check_that(len(passed_over) == n_shards, "passed_over of each shard")
     check_that(
         key_ptr[0] == 0 and key_ptr[-1] == len(keys) and (np.diff(key_ptr) >= 0).all(), "offsets"
     )
-    at_shard = at_node = at_weight = 0
+    shard_index = node_start = weight_start = 0
     for tree in growing:
-        nodes_here = slice(at_node, at_node + len(tree.shape.first))
-        at_node = nodes_here.stop
-        tree.shards[0].bias[:] = bias[nodes_here]
-        tree.shards[0].steps[:] = steps[nodes_here]
+        tree_nodes = slice(node_start, node_start + len(tree.shape.first))
+        node_start = tree_nodes.stop
+        tree.shards[0].bias[:] = bias[tree_nodes]
+        tree.shards[0].steps[:] = steps[tree_nodes]
         for number, shard in enumerate(tree.shards):
-            mine = keys[key_ptr[at_shard] : key_ptr[at_shard + 1]].copy()
-            nodes = (mine - np.uint64(1)) // np.uint64(n_features)
+            shard_keys = keys[key_ptr[shard_index] : key_ptr[shard_index + 1]].copy()
+            nodes = (shard_keys - np.uint64(1)) // np.uint64(n_features)
             check_that(
-                (mine[1:] > mine[:-1]).all() and (nodes < len(tree.shape.first)).all(),
-                "pairs by key",
+                (shard_keys[1:] > shard_keys[:-1]).all() and (nodes < len(tree.shape.first)).all(),
+                "pairs sorted by key",
             )
             check_that((tree.topology.shard[nodes] == number).all(), "pairs of a shard's nodes")
-            add_pairs(tree.topology, shard, mine, n_features)
-            check_that(shard.used[0] == len(mine), "no more pairs than there is room for")
+            add_pairs(tree.topology, shard, shard_keys, n_features)
+            check_that(shard.used[0] == len(shard_keys), "no more pairs than there is room for")
             n_weights = int(shard.used[1])
-            shard.pool[:n_weights] = weights[at_weight : at_weight + n_weights]
-            shard.used[2] = passed_over[at_shard]
-            at_shard = at_shard + 1
-            at_weight = at_weight + n_weights
-    check_that(at_weight == len(weights), "as many weights as pairs have")
+            shard.pool[:n_weights] = weights[weight_start : weight_start + n_weights]
+            shard.used[2] = passed_over[shard_index]
+            shard_index = shard_index + 1
+            weight_start = weight_start + n_weights
+    check_that(weight_start == len(weights), "as many weights as the pairs need")
 
 
-def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
-    """Return the tree with its weights w = v / Pi, small ones left out."""
+def _harvest(tree: _TrainingTree, descent: Descent, n_features: int) -> Tree:
+    """Return the tree with its weights w = v / Pi, without those below `descent.prune`."""
     shape = tree.shape
     chunks: list[Chunk | None] = [None] * len(shape.first)
     for number, shard in enumerate(tree.shards):
         keys, place = used_keys(shard.keys, shard.place)
         nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
         for node in np.flatnonzero(tree.topology.shard == number).tolist():
-            mine = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())
+            node_pairs = slice(
+                *np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist()
+            )
             children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
             product = 1.0 + descent.penalty * descent.rate * float(shard.steps[node])
             width = children.stop - children.start
-            weights = shard.pool[place[mine, None] + np.arange(width)] / np.float32(product)
-            kept = (weights != 0) & (np.abs(weights) >= descent.prune)
-            feature, child = np.nonzero(kept)
+            weights = shard.pool[place[node_pairs, None] + np.arange(width)] / np.float32(product)
+            is_kept = (weights != 0) & (np.abs(weights) >= descent.prune)
+            feature, child = np.nonzero(is_kept)
             bias = shard.bias[children] / np.float32(product)
             chunks[node] = Chunk.of(
-                features[mine].astype(np.int64)[feature], child, weights[kept], bias
+                features[node_pairs].astype(np.int64)[feature], child, weights[is_kept], bias
             )
     return Tree(shape.child_ptr, shape.node_label, chunks)

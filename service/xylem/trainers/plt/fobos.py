@@ -6,14 +6,14 @@ with the penalty lambda |w|^2 / 2 and Bottou's step size. A classifier's update 
     w <- (w - g_t * gradient) / (1 + lambda * g_t),   g_t = g / (1 + lambda * g * t)
 
 which changes every weight. With Pi_t = product over i < t of (1 + lambda * g_i) and v = Pi_t * w it
-becomes v <- v - Pi_t * g_t * gradient: only the row's features change. For this step size the
-product telescopes, Pi_t = 1 + lambda * g * t, and Pi_t * g_t = g. So a classifier needs to know t
-and nothing else, and no long product is rounded. (Deviation: the paper's Pi_t includes step t; with
-it the factor would be g * (1 + lambda * g_t), which is not the update that the paper starts from.)
+becomes v <- v - Pi_t * g_t * gradient: only weights of the row's features change. For this step
+size the product telescopes: Pi_t = 1 + lambda * g * t, and Pi_t * g_t = g. Therefore a classifier
+only stores t, and no long product is rounded. (Deviation: the paper's Pi_t includes step t; with it
+the factor would be g * (1 + lambda * g_t), which is not the update that the paper starts from.)
 
 The classifiers of a node's children are updated together, on the rows that carry a label under the
-node, and at a root on all rows: the root's own classifier, P(any label), is folded into those of
-its children.
+node. At the root they are updated on all rows, so that they include the root's own classifier,
+P(any label).
 """
 
 from typing import Any, NamedTuple
@@ -48,8 +48,12 @@ class Topology(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """How the classifiers are trained: g > 0 and lambda >= 0 of the
-    module's docstring, and the passes.
+    """The options of the training.
+
+    rate     g of the module's docstring, > 0
+    penalty  lambda of the module's docstring, >= 0
+    epochs   number of passes over the rows
+    prune    weights with a smaller absolute value are left out of the trees
     """
 
     rate: float
@@ -59,18 +63,18 @@ class Descent(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """The weights of some inner nodes: for a pair (node, feature) one number a child, v = Pi_t * w.
+    """The weights of some inner nodes: for a pair (node, feature) v = Pi_t * w of each child.
 
-    number                   which it is, in `Topology.shard`
-    seed                     of the hash table `keys`, as `new_seed` makes it
+    number                   number of the shard in `Topology.shard`
+    seed                     seed of the hash table `keys`, from `new_seed`
     keys   uint64[slots]     0: empty; else 1 + node * n_features + feature; a quarter stays empty
-    place  int64[slots]      where the pair's weights begin in `pool`
+    place  int64[slots]      start of the pair's weights in `pool`
     pool   float32[words]
-    bias   float32[N]        v of the constant feature, by child; shards share it, and `steps`
-    steps  int64[N]          updates so far, t, by inner node
-    used   int64[3]          pairs, words of the pool, and how often a feature was passed over
-           because pool
-                             or slots were full
+    bias   float32[N]        v of the constant feature, by child; all shards share `bias` and
+                             `steps`
+    steps  int64[N]          number of updates so far, t, by inner node
+    used   int64[3]          number of pairs; of words used in `pool`; and how often a feature was
+                             skipped because `pool` or `keys` was full
     """
 
     number: int
@@ -84,12 +88,12 @@ class Shard(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Workspace: the nodes that a row goes through.
+    """Workspace: the nodes on the paths of a row.
 
-    visit   int32[N]       1 + the position of the row that marked a node last
-    path    int32[N]       the nodes that the present row marked
-    place   int64[..]      where the weights of each of the row's features begin, -1 without any
-    step    float32[..]    a number for each child of a node
+    visit   int32[N]       1 + the position of the last row that marked the node
+    path    int32[N]       the nodes that the current row has marked
+    place   int64[..]      start of the weights of each of the row's features; -1: it has none
+    step    float32[..]    margin, then step, of each child of a node
     """
 
     visit: I32
@@ -100,8 +104,9 @@ class Marks(NamedTuple):
 
 @inlined
 def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
-    """Return where the weights of a pair begin, having made room
-    for a new one; -1 when there is none.
+    """Return the start of the weights of a pair, which is added if it is new.
+
+    Returns -1 if there is no room for it.
     """
     n_slots = len(shard.keys)
     slot = slot_start((key * np.uint64(shard.seed) * _GOLDEN) >> np.uint64(32), n_slots)
@@ -109,7 +114,7 @@ def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
         if shard.keys[slot] == key:
             return shard.place[slot]
         slot = slot_next(slot, n_slots)
-    # in a table that is almost full every search would read most of it
+    # a quarter of the slots stays empty: in an almost full table a search would read most slots
     if shard.used[1] + width > len(shard.pool) or 4 * (shard.used[0] + 1) > 3 * n_slots:
         shard.used[2] += 1
         return -1
@@ -122,7 +127,10 @@ def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
 
 @inlined
 def _mark(tree: Topology, labels: I32, now: int, marks: Marks) -> int:
-    """Mark the root and the nodes at and above the leaves of the labels; return how many."""
+    """Mark the root, the leaves of the labels and all nodes above these; return their number.
+
+    now  1 + the position of the row
+    """
     marks.visit[0] = now
     marks.path[0] = 0
     n = 1
@@ -144,13 +152,12 @@ def _update(
     indices: I32,
     values: F32,
     base: Any,
-    how: Descent,
+    descent: Descent,
     marks: Marks,
 ) -> None:
-    """Take the step of the classifiers of a node's children on one
-    row; marked children are positive.
+    """Take a step of the classifiers of a node's children on one row; marked children are positive.
 
-    base  uint64: the key of the node with feature 0
+    base  uint64: key of the pair of the node and feature 0
     """
     place = marks.place
     step = marks.step
@@ -160,22 +167,22 @@ def _update(
     for c in range(width):
         step[c] = shard.bias[first + c]
     for e in range(len(indices)):
-        at = _find(shard, base + np.uint64(indices[e]), width)
-        place[e] = at
-        if at >= 0:
+        offset = _find(shard, base + np.uint64(indices[e]), width)
+        place[e] = offset
+        if offset >= 0:
             for c in range(width):
-                step[c] += values[e] * pool[at + c]
-    shrunk = np.float32(1.0 / (1.0 + how.penalty * how.rate * shard.steps[node]))
+                step[c] += values[e] * pool[offset + c]
+    shrunk = np.float32(1.0 / (1.0 + descent.penalty * descent.rate * shard.steps[node]))
     for c in range(width):
         positive = 1.0 if marks.visit[first + c] == marks.visit[0] else 0.0
         probability = 1.0 / (1.0 + np.exp(-np.float64(step[c] * shrunk)))
-        step[c] = np.float32(how.rate * (positive - probability))
+        step[c] = np.float32(descent.rate * (positive - probability))
         shard.bias[first + c] += step[c]
     for e in range(len(indices)):
-        at = place[e]
-        if at >= 0:
+        offset = place[e]
+        if offset >= 0:
             for c in range(width):
-                pool[at + c] += values[e] * step[c]
+                pool[offset + c] += values[e] * step[c]
     shard.steps[node] += 1
 
 
@@ -186,20 +193,20 @@ def train_shard(
     order: I32,
     tree: Topology,
     shard: Shard,
-    how: Descent,
+    descent: Descent,
     stop: U8,
 ) -> None:
-    """Go through rows in the order given, taking the steps of the nodes that belong to a shard.
+    """Take the steps of all nodes of a shard on the rows, in their `order`.
 
-    labels  those of the rows; a row without any is a negative at the root, and nothing else
+    labels  labels of the rows; a row without any is a negative at the root, and nothing else
     order   int32[n]  positions of rows, fewer than 2^31 - 1
     stop    uint8[1]  set it to end early; the weights are then unfinished
 
-    A pair (node, feature) gets its weights when a row first has it; when the shard is full it has
-    none, counts as 0, and used[2] says how often that was so. Cost: for each marked node of the
-    shard, the row's non-zeros times the node's children, twice. Deterministic: nodes do not
-    influence each other, so the weights are the same bits however nodes are dealt to shards (of
-    enough room) and shards to threads.
+    A pair (node, feature) gets weights when a row has it for the first time. If the shard is full,
+    it gets none, its weights count as 0, and used[2] is increased. Cost: for each marked node of
+    the shard, the row's non-zeros times the node's children, twice. Deterministic: nodes do not
+    influence each other, so the bits of the weights do not depend on how nodes are dealt to shards
+    (with enough room) and shards to threads.
     """
     longest = widest = np.int64(0)
     for row in range(len(rows.indptr) - 1):
@@ -221,14 +228,14 @@ def train_shard(
             node = marks.path[m]
             if tree.shard[node] == shard.number:
                 base = np.uint64(node) * np.uint64(rows.n_features) + _ONE
-                _update(tree, shard, node, indices, values, base, how, marks)
+                _update(tree, shard, node, indices, values, base, descent, marks)
 
 
 @kernel
 def add_pairs(tree: Topology, shard: Shard, keys: U64, n_features: int) -> None:
-    """Give pairs their places in a shard, one after the other, as far as it has room.
+    """Add pairs to a shard, one after the other, as long as it has room.
 
-    keys  of nodes that belong to it, each once
+    keys  of nodes that belong to the shard, each once
     """
     for key in keys:
         node = np.int64((key - _ONE) // np.uint64(n_features))
@@ -236,7 +243,7 @@ def add_pairs(tree: Topology, shard: Shard, keys: U64, n_features: int) -> None:
 
 
 def used_keys(keys: U64, place: I64) -> tuple[U64, I64]:
-    """Return the keys of a shard that are not empty, ascending, and the places of their weights."""
+    """Return the keys of a shard, ascending, and the start of the weights of each."""
     slots = np.flatnonzero(keys != NEW)
     slots = slots[np.argsort(keys[slots])]
     return keys[slots], place[slots]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from xylem.base import BadParameter, LabelRows, Parameters, SparseRows, fault
-from xylem.trainers.classifiers import Members, Solving, members_of, solver_bytes
+from xylem.trainers.classifiers import Members, SolverOptions, members_of, solver_bytes
 from xylem.trainers.clustering import balanced_shape
 from xylem.trainers.label_tree import grow
 from xylem.trainers.plt.descent import train_trees
@@ -89,10 +89,10 @@ class PltParameters(Parameters):
             raise fault(f"expected a power of two with tree=kmeans, found {self.arity}", "arity")
         return self
 
-    def solving(self) -> Solving:
-        """Return what the batch solver takes."""
+    def solving(self) -> SolverOptions:
+        """Return the options of the batch solver."""
         costs = self.cost, self.cost_decay, self.rare_decay
-        return Solving("logistic", *costs, self.eps, self.max_epochs, self.prune)
+        return SolverOptions("logistic", *costs, self.eps, self.max_epochs, self.prune)
 
 
 def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
@@ -101,11 +101,11 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     Source: Jasinska et al. 2016, section 5. The probability of a label is the product along its
     path of the estimates P(some label under the node | some label under its parent, x), each by
     logistic regression on the rows that carry a label under the parent. Deviation: a root has no
-    classifier of its own; its children are trained on all rows, also those without labels, so they
+    classifier; its children are trained on all rows, also on those without labels, so that they
     estimate P(some label under the node | x).
 
-    Raises BadParameter for another solver than sgd with rows that are not in memory, BadData when
-    no row carries a label.
+    Raises BadParameter if the rows are not in memory and the solver is not sgd, BadData if no row
+    carries a label.
     """
     if parameters.solver == "sgd":
         return _descend(source, parameters, tools)
@@ -115,28 +115,29 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
     trees: list[Tree] = []
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    for of_tree, shape in _shapes(source, parameters, data, tools):
+    for tree_tools, shape in _shapes(source, parameters, data, tools):
         trees.append(
-            grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree)
+            grow(weighed, shape, _members(data.labels, shape), parameters.solving(), tree_tools)
         )
     sizes = len(source.census.label_rows), source.census.n_features
     return Trained.of(trees, *sizes, "logistic", parameters)
 
 
 def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
-    """Train by gradient descent on rows that are read for each
-    epoch, and once more for k-means trees.
+    """Train by gradient descent.
 
-    Memory: the weights, two windows, and for k-means trees 2,048 bytes a label until training
-    begins.
+    The rows are read once for each epoch, and once more for k-means trees. Memory: the weights, two
+    windows, and for k-means trees 2,048 bytes a label until the training begins.
     """
     census = source.census
     census.check_labelled()
-    before = tools.passes.state
+    previous_state = tools.passes.state
     n_trees = parameters.trees
-    if before is not None:
-        assert before.ensemble is not None
-        olds = [shape_of(old.child_ptr, old.node_label) for old in trees_of(before.ensemble)]
+    if previous_state is not None:
+        assert previous_state.ensemble is not None
+        olds = [
+            shape_of(old.child_ptr, old.node_label) for old in trees_of(previous_state.ensemble)
+        ]
         shapes = [(tools.of_tree(tree, n_trees), shape) for tree, shape in enumerate(olds)]
     else:
         shapes = list(_shapes(source, parameters, None, tools))
@@ -145,15 +146,18 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
     trees, report, state = train_trees(source, shapes, descent, bytes_max, tools)
     warnings = []
     if report["passed_over"]:
-        found = f"features that nodes met late were passed over {report['passed_over']} times"
-        warnings.append(f"memory_mib: expected room for all weights, found less: {found}")
+        passed_over = f"features were left out {report['passed_over']} times"
+        warnings.append(f"memory_mib: expected room for all weights, found less: {passed_over}")
     sizes = len(census.label_rows), census.n_features
-    more: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
-    return Trained.of(trees, *sizes, "logistic", parameters, **more)
+    fields: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
+    return Trained.of(trees, *sizes, "logistic", parameters, **fields)
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
-    """Return the size bound of what `fit_plt` would train; `memory_mib` may keep it smaller."""
+    """Return a bound on the size of the model that `fit_plt` would train.
+
+    The limit `memory_mib`, which may make the model smaller, is not taken into account.
+    """
     weighed = None
     if parameters.solver == "batch":
         weighed = data._replace(rows=weigh(data.rows, parameters.idf).rows)
@@ -165,9 +169,10 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
 def _shapes(
     source: RowSource, p: PltParameters, weighed: TrainingSet | None, tools: Tools
 ) -> Iterator[tuple[Tools, Shape]]:
-    """Make the trees over the labels that rows carry; yields (tools of the tree, shape).
+    """Yield (tools of the tree, shape) of each tree over the labels that rows carry.
 
-    weighed  the rows by which labels are clustered; None: those of the source, projected
+    weighed  the rows by which labels are clustered; None: the rows of the source, projected to
+             fewer dimensions
     """
     counts = source.census.label_rows
     vectors = None
@@ -177,18 +182,21 @@ def _shapes(
             label_representations(*weighed, tools) if weighed else projected_vectors(source, tools)
         )
     for tree in range(p.trees):
-        of_tree = tools.of_tree(tree, p.trees)
+        tree_tools = tools.of_tree(tree, p.trees)
         if vectors is not None:
-            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, of_tree)
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_tools)
         elif p.tree == "random":
-            shape = random_shape(labels, p.arity, of_tree.seed)
+            shape = random_shape(labels, p.arity, tree_tools.seed)
         else:
             shape = huffman_shape(labels, counts[labels], p.arity)
-        yield of_tree, shape
+        yield tree_tools, shape
 
 
 def _members(labels: LabelRows, shape: Shape) -> Members:
-    """Return the rows of each leaf's label, and after them those of none: negatives at the root."""
+    """Return the rows of each leaf's label, and after them the rows without labels.
+
+    The latter are negatives at the root.
+    """
     members = members_of(*rows_by_label(labels), shape.labels)
     without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
     end = members.ptr[-1] + len(without)
@@ -196,9 +204,10 @@ def _members(labels: LabelRows, shape: Shape) -> Members:
 
 
 def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
-    """Return how trees get new labels and go on from old weights: by the batch solver.
+    """Return the object that adds new labels to trees and trains them further.
 
-    A group of a tree that is not clustered is divided by chance.
+    It needs the batch solver. In a tree that is not clustered, a group that is too large is divided
+    at random. Raises BadParameter for solver sgd.
     """
     p = parameters
     if p.solver == "sgd":

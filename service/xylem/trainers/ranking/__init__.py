@@ -1,1 +1,1 @@
-"""Trainers `fastxml` and `pfastrexml`, and their kernels: `split`, `separator`, `tree`."""
+"""Trainers `fastxml` and `pfastrexml`, and their kernels: `separator`, `tree`."""

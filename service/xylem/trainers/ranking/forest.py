@@ -9,7 +9,7 @@ from pydantic import Field
 
 from xylem.base import Parameters, SparseRows
 from xylem.evaluation import A, B, propensities, shares_by_depth
-from xylem.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
+from xylem.trainers.ranking.tree import GrownTree, Growth, TrainingRows, grow_tree
 from xylem.trainers.representations import rerank_arrays
 from xylem.trainers.size import SizeEstimate
 from xylem.trainers.source import RowSource, Tools, TrainingSet, all_rows, derived_seed
@@ -29,8 +29,8 @@ from xylem.trainers.weighing import weigh
 from xylem_store import F32, I32, U8, Chunk, Tree
 
 SPARE = 1.25
-"""An estimate allows another tree so many times the weights of the
-first; they differ by a few percent.
+"""In an estimate, each further tree is allowed this many times the weights of the first one; in
+fact they differ by a few percent.
 """
 
 
@@ -62,12 +62,12 @@ class FastXmlParameters(Parameters):
     prune: Prune = 0.0
     idf: Idf = "auto"
 
-    def worths(self, data: TrainingSet) -> F32:
-        """Return what each label is worth in the splits' nDCG, float32[K], > 0."""
+    def label_weights(self, data: TrainingSet) -> F32:
+        """Return the weight of each label in the nDCG of splits, float32[K], > 0."""
         return np.ones(data.labels.n_labels, np.float32)
 
     def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
-        """Return the arrays that a version has besides its trees."""
+        """Return the arrays of the version besides its trees, by "group/name"."""
         return {}
 
 
@@ -84,14 +84,16 @@ class PfastreXmlParameters(FastXmlParameters):
     alpha: Alpha = 0.5
     gamma: Gamma = 30.0
 
-    def worths(self, data: TrainingSet) -> F32:
+    def label_weights(self, data: TrainingSet) -> F32:
         """Return 1 / propensity of each label, float32[K], >= 1."""
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
-        known = propensities(counts, data.rows.n_rows, self.propensity_a, self.propensity_b)
-        return (1.0 / known).astype(np.float32)
+        label_propensities = propensities(
+            counts, data.rows.n_rows, self.propensity_a, self.propensity_b
+        )
+        return (1.0 / label_propensities).astype(np.float32)
 
     def extra(self, data: TrainingSet) -> dict[str, NDArray[Any]]:
-        """Return the labels' mean rows, if they re-rank."""
+        """Return the mean rows of the labels, if predictions are re-ranked by them."""
         return (
             rerank_arrays(data.rows, data.labels, self.alpha, self.gamma)
             if self.rerank == "yes"
@@ -100,12 +102,11 @@ class PfastreXmlParameters(FastXmlParameters):
 
 
 def typical_value(rows: SparseRows) -> float:
-    """Return the mean size of a value, large ones weighing more
-    (by their squares); 1 when all are 0.
+    """Return the mean absolute value, weighted by the squares of the values; 1 if all are 0.
 
-    An L1 penalty is not neutral to scale: with rows s times as long, the cost over s keeps as many
-    weights. Rows of length 1 have smaller values the more of their features matter alike, so length
-    is no measure.
+    An L1 penalty depends on the scale: for rows that are s times as long, the cost must be divided
+    by s to keep the same number of weights. The length of the rows does not measure this scale: in
+    rows of length 1, the values are the smaller, the more features are about equally large.
     """
     sizes = np.abs(rows.values.astype(np.float64))
     squares = float((sizes**2).sum())
@@ -114,7 +115,10 @@ def typical_value(rows: SparseRows) -> float:
 
 @dataclass(frozen=True)
 class _Grow:
-    """Grows the tree of a number."""
+    """A step that grows a tree; the tree's number determines its seed.
+
+    labelled  int32[..]  the rows that carry labels
+    """
 
     rows: TrainingRows
     labelled: I32
@@ -122,23 +126,23 @@ class _Grow:
     seed: int
 
     def workspace(self) -> None:
-        """Return nothing: none is needed."""
+        """Return None: the step needs no workspace."""
 
-    def run(self, number: int, workspace: None, stop: U8) -> Grown:
-        """Return a tree, by its number."""
+    def run(self, number: int, workspace: None, stop: U8) -> GrownTree:
+        """Return the tree of that number."""
         seed = derived_seed(self.seed, number)
         return grow_tree(self.rows, self.labelled.copy(), self.growth, seed, stop)
 
 
 def grow_forest(
     data: TrainingSet, parameters: FastXmlParameters, label_weight: F32, n_trees: int, tools: Tools
-) -> list[Grown]:
-    """Grow the first n_trees trees, each on all rows that carry labels;
-    the threads take a tree at a time.
+) -> list[GrownTree]:
+    """Grow the first n_trees trees, each on all rows that carry labels.
 
     label_weight  float32[K], > 0: gain of each label in the nDCG of the splits
 
-    The same bits whatever the number of threads. Cost and memory: see `grow_tree`, for each thread.
+    Each thread grows a tree at a time; the bits do not depend on the number of threads. Cost and
+    memory: see `grow_tree`, for each thread.
     """
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
@@ -157,15 +161,17 @@ def grow_forest(
         prune=p.prune,
     )
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    forest = tools.collected("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
-    for number, grown in enumerate(forest):  # one after the other: weights are not there twice
+    forest = tools.collect("trees", _Grow(rows, labelled, growth, tools.seed), range(n_trees))
+    # one tree after the other, so that only one tree's weights are in memory twice
+    for number, grown in enumerate(forest):
         forest[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
     return forest
 
 
-def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
-    """Return the tree that the store takes: a leaf's value is a
-    label's share of its rows * leaf_weight.
+def tree_of(grown: GrownTree, leaf_weight: F32) -> Tree:
+    """Return a tree in the form of the store.
+
+    The value of a label in a leaf is its share of the leaf's rows, times its leaf_weight.
     """
     n_nodes = len(grown.n_rows)
     is_inner = np.diff(grown.child_ptr) > 0
@@ -175,18 +181,18 @@ def tree_of(grown: Grown, leaf_weight: F32) -> Tree:
     histograms: list[tuple[I32, F32] | None] = [None] * n_nodes
     for node in range(n_nodes):
         if is_inner[node]:
-            of_node = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
-            n_weights = of_node.stop - of_node.start
+            weight_range = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
+            n_weights = weight_range.stop - weight_range.start
             chunks[node] = Chunk(
-                features=grown.feature[of_node],
+                features=grown.feature[weight_range],
                 row_ptr=np.arange(n_weights + 1),
                 child=np.ones(n_weights, np.int32),
-                weight=grown.weight[of_node],
+                weight=grown.weight[weight_range],
                 bias=np.array([0.0, grown.bias[grown.child_ptr[node] + 1]], np.float32),
             )
         else:
-            of_leaf = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
-            histograms[node] = grown.leaf_label[of_leaf], value[of_leaf]
+            label_range = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
+            histograms[node] = grown.leaf_label[label_range], value[label_range]
     return Tree(grown.child_ptr, np.full(n_nodes, -1, np.int32), chunks, histograms)
 
 
@@ -204,24 +210,24 @@ def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -
     code: 30 and 0.8).
     """
     data = all_rows(source)
-    worths = parameters.worths(data)
-    forest = grow_forest(data, parameters, worths, parameters.trees, tools)
-    trees = [tree_of(grown, worths / worths.max()) for grown in forest]
+    label_weights = parameters.label_weights(data)
+    forest = grow_forest(data, parameters, label_weights, parameters.trees, tools)
+    trees = [tree_of(grown, label_weights / label_weights.max()) for grown in forest]
     extra = parameters.extra(data)
     sizes = (data.labels.n_labels, data.rows.n_features)
     return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
 
 
 def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:
-    """Return the size of a forest, from its first tree.
+    """Return an estimate of the size of a forest, from its first tree.
 
-    What a tree's separators keep cannot be known without solving them, so the first tree is grown,
-    as the training will, and each other one is allowed SPARE times its weights and one separator
-    that keeps every feature: a forecast with room to spare, not a proof. alpha_per_depth is of the
-    first tree. The mean rows that re-rank are not counted: 8 bytes for each feature of each label.
-    Cost: that of a tree.
+    The number of weights of a separator is only known after it is solved. Therefore the first tree
+    is grown as in the training, and each further tree is allowed SPARE times its weights, and one
+    separator with a weight for every feature. This is a forecast with a margin, not a proven bound.
+    alpha_per_depth is that of the first tree. The mean rows for re-ranking are not included: they
+    take 8 bytes for each feature of each label. Cost: that of growing a tree.
     """
-    first = grow_forest(data, parameters, parameters.worths(data), 1, tools)[0]
+    first = grow_forest(data, parameters, parameters.label_weights(data), 1, tools)[0]
     n_weights = len(first.weight)
     n_features = len(np.unique(data.rows.indices))
     n_labels = len(np.unique(data.labels.indices))

@@ -1,5 +1,5 @@
-"""A sparse linear separator of two sides: logistic regression with an
-L1 penalty, by coordinate descent.
+"""A sparse linear separator of two sides: logistic regression with an L1 penalty, trained by
+coordinate descent.
 
 For the rows of a node, y = +1 on the second side and -1 on the first, the solver finds the w (its
 last element is the constant term, penalised like the others) that minimises
@@ -21,22 +21,23 @@ from xylem.trainers.kernels.random import random_below
 from xylem_store import F32, F64, I32, I64, U8, U64, inlined, kernel
 
 PASSES_MAX = 10
-"""Coordinate descent goes through the features at most so often in a Newton step."""
+"""Most passes of coordinate descent over the features in a Newton step."""
 
-HALVINGS_MAX = 20  # a Newton step is halved at most so often until it lowers the objective
+HALVINGS_MAX = 20  # a Newton step is halved at most this many times until it lowers the objective
 _RIDGE = 1e-12  # added to every second derivative, so that none is 0
-_STEP_MAX = 10.0  # a coordinate moves at most so far at once
-_DECREASE = 0.01  # a step must bring this share of the decrease that its linear model promises
+_STEP_MAX = 10.0  # largest change of a coordinate in one step
+_DECREASE = 0.01  # a step must bring this share of the decrease that its linear model predicts
 
 
 class Columns(NamedTuple):
-    """The rows of a node by feature, and a last column of ones for the
-    constant term; n rows, m - 1 features.
+    """The rows of a node by feature: n rows, m - 1 features.
+
+    The last column has a one in every row, for the constant term.
 
     ptr      int64[m + 1]
     row      int32[nnz]    0 .. n - 1, ascending within a column
     value    float32[nnz]
-    feature  int32[m]      -1 at the last
+    feature  int32[m]      feature of each column; -1 at the last one
     """
 
     ptr: I64
@@ -52,10 +53,10 @@ def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
     counts  int32[n_features], workspace: zero at the call and on return
     """
     indptr, indices, values, _ = x
-    found, nnz = distinct_of(indptr, indices, rows, counts)
-    n_used = len(found)
+    distinct, nnz = distinct_of(indptr, indices, rows, counts)
+    n_used = len(distinct)
     feature = np.empty(n_used + 1, np.int32)
-    feature[:n_used] = np.sort(found)
+    feature[:n_used] = np.sort(distinct)
     feature[n_used] = -1
     ptr = np.empty(n_used + 2, np.int64)
     ptr[0] = 0
@@ -63,15 +64,15 @@ def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
         ptr[k + 1] = ptr[k] + counts[feature[k]]
         counts[feature[k]] = k
     ptr[n_used + 1] = nnz + len(rows)
-    following = ptr[:-1].copy()
+    next_entry = ptr[:-1].copy()
     row_out = np.empty(nnz + len(rows), np.int32)
     value_out = np.empty(nnz + len(rows), np.float32)
     for i in range(len(rows)):
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
             k = counts[indices[e]]
-            row_out[following[k]] = i
-            value_out[following[k]] = values[e]
-            following[k] += 1
+            row_out[next_entry[k]] = i
+            value_out[next_entry[k]] = values[e]
+            next_entry[k] += 1
         row_out[nnz + i] = i
         value_out[nnz + i] = 1.0
     counts[feature[:n_used]] = 0
@@ -79,16 +80,16 @@ def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
 
 
 class _State(NamedTuple):
-    """What the solver keeps; n rows, m columns.
+    """The variables of the solver; n rows, m columns.
 
     weight     float64[m]
-    target     float64[m]  the minimiser of the quadratic model; weight between Newton steps
-    gradient   float64[m]  of the loss
+    target     float64[m]  minimiser of the quadratic model; equal to weight between Newton steps
+    gradient   float64[m]  first derivative of the loss
     curvature  float64[m]  second derivative of the loss
-    order      int32[m]    the columns that are looked at come first
+    order      int32[m]    the columns, active ones first
     margin     float64[n]  w . (x, 1)
-    slope      float64[n]  of the row's loss by its margin
-    bend       float64[n]  its second derivative
+    slope      float64[n]  first derivative of the row's loss by its margin
+    bend       float64[n]  second derivative of the row's loss by its margin
     move       float64[n]  (target - weight) . (x, 1)
     pull       float64[n]  bend * move
     """
@@ -113,7 +114,7 @@ def _softplus(x: float) -> float:
 
 @inlined
 def _violation(weight: float, gradient: float) -> float:
-    """Return how far 0 is from the subgradient of the objective along one coordinate."""
+    """Return the distance of 0 from the subdifferential of the objective along one coordinate."""
     if weight > 0.0:
         return abs(gradient + 1.0)
     if weight < 0.0:
@@ -123,10 +124,11 @@ def _violation(weight: float, gradient: float) -> float:
 
 @inlined
 def _differentiate(columns: Columns, state: _State, slack: float) -> tuple[int, float, float]:
-    """Compute gradient and curvature of every column; columns far from
-    leaving 0 go to the end of `order`.
+    """Compute the gradient and curvature of every column, and find the active columns.
 
-    Returns the number of the others, the largest and the summed violation.
+    A column is not active if its weight is 0 and its gradient is too small for it to leave 0, by a
+    margin of `slack`; it goes to the end of `order`. Returns (the number of active columns, the
+    largest violation, the sum of the violations).
     """
     n_active = len(state.order)
     worst = 0.0
@@ -156,17 +158,18 @@ def _differentiate(columns: Columns, state: _State, slack: float) -> tuple[int, 
 
 
 @inlined
-def _descend(columns: Columns, state: _State, n_active: int, enough: float, random: U64) -> int:
-    """Minimise the quadratic model over the first n_active columns by
-    coordinate descent; return the passes.
+def _descend(columns: Columns, state: _State, n_active: int, tolerance: float, random: U64) -> int:
+    """Minimise the quadratic model by coordinate descent; return the number of passes.
 
-    Each pass is in random order. Columns far from leaving 0 are passed over until the others are
-    done.
+    Each pass visits the first n_active columns of `order` in random order. Columns that are far
+    from leaving 0 are skipped until the others are done.
+
+    tolerance  a pass is the last one if the sum of the violations is at most this
     """
     n_rows = len(state.margin)
     n_live = n_active
     slack = np.inf
-    for turn in range(PASSES_MAX):
+    for pass_number in range(PASSES_MAX):
         worst = 0.0
         total = 0.0
         s = 0
@@ -206,9 +209,9 @@ def _descend(columns: Columns, state: _State, n_active: int, enough: float, rand
                     state.pull[i] += change * state.bend[i]
             s += 1
         slack = worst / n_rows
-        if total <= enough:
+        if total <= tolerance:
             if n_live == n_active:
-                return turn + 1
+                return pass_number + 1
             n_live = n_active
             slack = np.inf
     return PASSES_MAX
@@ -216,15 +219,16 @@ def _descend(columns: Columns, state: _State, n_active: int, enough: float, rand
 
 @inlined
 def _step(state: _State, side: U8, cost: F64) -> bool:
-    """Go from weight towards target as far as lowers the objective enough; return
-    whether it could.
+    """Move the weights towards the target, with a step that lowers the objective enough.
+
+    Returns False if HALVINGS_MAX halvings do not give such a step.
     """
-    promised = 0.0
+    predicted = 0.0
     norm = 0.0
     for j in range(len(state.weight)):
         norm += abs(state.weight[j])
-        promised += state.gradient[j] * (state.target[j] - state.weight[j]) + abs(state.target[j])
-    promised -= norm
+        predicted += state.gradient[j] * (state.target[j] - state.weight[j]) + abs(state.target[j])
+    predicted -= norm
     share = 1.0
     for _ in range(HALVINGS_MAX):
         change = -norm
@@ -233,9 +237,9 @@ def _step(state: _State, side: U8, cost: F64) -> bool:
         for i in range(len(side)):
             if state.move[i] != 0.0:
                 sign = 1.0 - 2.0 * side[i]
-                after = _softplus(sign * (state.margin[i] + share * state.move[i]))
-                change += cost[side[i]] * (after - _softplus(sign * state.margin[i]))
-        if change <= _DECREASE * share * promised:
+                new_loss = _softplus(sign * (state.margin[i] + share * state.move[i]))
+                change += cost[side[i]] * (new_loss - _softplus(sign * state.margin[i]))
+        if change <= _DECREASE * share * predicted:
             for j in range(len(state.weight)):
                 state.weight[j] += share * (state.target[j] - state.weight[j])
                 state.target[j] = state.weight[j]
@@ -277,24 +281,24 @@ def solve_separator(
         np.empty(n_rows),
         np.empty(n_rows),
     )
-    at_first = 0.0
+    first_total = 0.0
     slack = np.inf
     inner = 1.0
-    for turn in range(steps_max):
-        for i in range(n_rows):  # the derivatives of its loss; the last move is forgotten
+    for step_number in range(steps_max):
+        for i in range(n_rows):  # computes the derivatives of its loss, and clears the last move
             share = 1.0 / (1.0 + math.exp(-state.margin[i]))
             state.slope[i] = cost[side[i]] * (share - side[i])
             state.bend[i] = cost[side[i]] * share * (1.0 - share)
             state.move[i] = 0.0
             state.pull[i] = 0.0
         n_active, worst, total = _differentiate(columns, state, slack)
-        if turn == 0:
-            at_first = total
-        if total <= eps * at_first or stop[0]:
-            return state.weight, turn
-        passes = _descend(columns, state, n_active, inner * at_first, random)
+        if step_number == 0:
+            first_total = total
+        if total <= eps * first_total or stop[0]:
+            return state.weight, step_number
+        passes = _descend(columns, state, n_active, inner * first_total, random)
         if not _step(state, side, cost):
-            return state.weight, turn + 1
+            return state.weight, step_number + 1
         if passes == 1:
             inner *= 0.25
         slack = worst / n_rows

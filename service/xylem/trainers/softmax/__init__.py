@@ -1,3 +1,3 @@
-"""Trainers `huffman-tree` and `learned-tree`, and their kernels: `tree`, `dealing`,
+"""Trainers `huffman-tree` and `learned-tree`, and their kernels: `tree`, `known`, `dealing`,
 `assignment`.
 """

@@ -1,4 +1,4 @@
-"""All labels of a tree dealt anew to its nodes, from the root down: see `dealing`."""
+"""Reassignment of all labels of a tree to its nodes, from the root down: see `dealing`."""
 
 import numpy as np
 
@@ -7,16 +7,21 @@ from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
 from xylem_store import F64, I32, I64, U8, inlined, kernel
 
 _SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
-"""What is known of a node: its number, -1 so far without; level; labels
-that are none; node above; branch.
+"""Columns of `nodes`, in which nodes are in the order in which they are made.
+
+_SLOT    number of the node in the tree; -1: it has none yet
+_LEVEL   its level
+_PADS    number of padding labels below it, which stand for no label
+_ABOVE   row of the node above it
+_BRANCH  its position among the children of that node
 """
 
 
 @inlined
-def _number(labels: I32, n_nodes: int, nodes: I64, made: SoftmaxTree) -> tuple[int, U8]:
-    """Number the nodes that have no number, and write the tree; see `assign_labels`."""
-    is_used = np.zeros(len(made.child), np.uint8)
-    is_new = np.zeros(len(made.child), np.uint8)
+def _number(labels: I32, n_nodes: int, nodes: I64, new_tree: SoftmaxTree) -> tuple[int, U8]:
+    """Give numbers to the nodes without one, and write the tree; returns as `assign_labels`."""
+    is_used = np.zeros(len(new_tree.child), np.uint8)
+    is_new = np.zeros(len(new_tree.child), np.uint8)
     slot = nodes[:, _SLOT]
     for t in range(n_nodes):
         if slot[t] >= 0:
@@ -33,36 +38,35 @@ def _number(labels: I32, n_nodes: int, nodes: I64, made: SoftmaxTree) -> tuple[i
     for t in range(n_nodes):
         node = slot[t]
         end = max(end, node + 1)
-        made.level[node] = nodes[t, _LEVEL]
+        new_tree.level[node] = nodes[t, _LEVEL]
         if t > 0:
             above = slot[nodes[t, _ABOVE]]
             branch = nodes[t, _BRANCH]
-            made.parent[node] = above
-            made.branch[node] = branch
-            made.child[above, branch] = node
+            new_tree.parent[node] = above
+            new_tree.branch[node] = branch
+            new_tree.child[above, branch] = node
     for label in labels:
-        node = slot[made.leaf_node[label]]
-        made.leaf_node[label] = node
-        made.child[node, made.leaf_branch[label]] = -2 - label
+        node = slot[new_tree.leaf_node[label]]
+        new_tree.leaf_node[label] = node
+        new_tree.child[node, new_tree.leaf_branch[label]] = -2 - label
     return end, is_new
 
 
 @kernel
 def assign_labels(
-    labels: I32, share: F64, rule: Rule, state: LearningState, made: SoftmaxTree
+    labels: I32, share: F64, rule: Rule, state: LearningState, new_tree: SoftmaxTree
 ) -> tuple[int, U8]:
-    """Deal all labels anew from the root down, into `made`; return how
-    many nodes it has room for and uses.
+    """Reassign all labels from the root down, and write the new tree.
 
-    labels  int32[n], n >= 2, those with a leaf, the most frequent first
-    share   float64[K], > 0 for them: of the training rows
-    made    as the tree, but of max(n, N) nodes, filled with -1. A node that has the place of an
-            inner node of the tree has its number, with its parameters; others take numbers that
-            fell free, then new ones
+    labels    int32[n], n >= 2: the labels with a leaf, the most frequent first
+    share     float64[K]: share of the training rows of each label; > 0 for `labels`
+    new_tree  as the old tree, but with max(n, N) nodes, filled with -1. A node at the place of an
+              inner node of the old tree keeps its number, and so its parameters; other nodes take
+              numbers that became free, then new ones
 
-    Returns (nodes, is_new uint8[..]): the largest number in use and 1, and the numbers whose
-    parameters are no longer what they were. Cost: O(n M) and O(n log n) a level, and where labels'
-    means count O(n M D). Deterministic.
+    Returns (n_nodes, is_new uint8[..]): 1 + the largest number of a node; and 1 for each number
+    that belongs to a new node. Cost: O(n M) and O(n log n) a level, and O(n M D) with means of
+    labels. Deterministic.
     """
     tree = state.tree
     n = len(labels)
@@ -72,7 +76,7 @@ def assign_labels(
         g=np.zeros((n, n_children), np.float32),
         d=np.zeros((n, n_children), np.float32),
         n_rows=np.zeros(n, np.int64),
-        own=np.zeros(n, np.int64),
+        old_child=np.zeros(n, np.int64),
         best=np.zeros(n, np.int64),
         heap=np.zeros(n, np.int64),
         child=np.zeros(n, np.int64),
@@ -92,30 +96,30 @@ def assign_labels(
     t = 0
     while t < n_nodes:
         low, high = span[t]
-        here = members[low:high]
+        node_labels = members[low:high]
         node = nodes[t, _SLOT]
         level = nodes[t, _LEVEL]
-        deal(here, share, nodes[t, _PADS], node, level, rule, state, work)
-        at = low
+        deal(node_labels, share, nodes[t, _PADS], node, level, rule, state, work)
+        position = low
         for j in range(n_children):
-            begin = at
-            for i in range(len(here)):
+            begin = position
+            for i in range(len(node_labels)):
                 if work.child[i] == j:
-                    sorted_members[at] = here[i]
-                    at += 1
-            if at - begin == 1:
-                made.leaf_node[sorted_members[begin]] = t
-                made.leaf_branch[sorted_members[begin]] = j
-            elif at - begin > 1:
+                    sorted_members[position] = node_labels[i]
+                    position += 1
+            if position - begin == 1:
+                new_tree.leaf_node[sorted_members[begin]] = t
+                new_tree.leaf_branch[sorted_members[begin]] = j
+            elif position - begin > 1:
                 old = tree.child[node, j] if node >= 0 else -1
                 span[n_nodes, 0] = begin
-                span[n_nodes, 1] = at
+                span[n_nodes, 1] = position
                 nodes[n_nodes, _SLOT] = old if old >= 0 else -1
                 nodes[n_nodes, _LEVEL] = level + 1
-                nodes[n_nodes, _PADS] = work.size[j] - (at - begin)
+                nodes[n_nodes, _PADS] = work.size[j] - (position - begin)
                 nodes[n_nodes, _ABOVE] = t
                 nodes[n_nodes, _BRANCH] = j
                 n_nodes += 1
         members[low:high] = sorted_members[low:high]
         t += 1
-    return _number(labels, n_nodes, nodes, made)
+    return _number(labels, n_nodes, nodes, new_tree)

@@ -1,14 +1,17 @@
-"""The labels of one node dealt anew to its children, by what training saw of them.
+"""Reassignment of the labels of one node to its children, by the statistics of the labels.
 
 Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
-for Extreme Classification and Density Estimation": algorithm 2 (well-formed trees), its change for
-trees of bounded depth in the supplement, equations 10 and 12. The pair of a label and a child that
-promises most is taken first, as long as the child has room. Deviations: equal pairs are told apart
-(the larger difference p_{j|i} - p_j, then the label and the child that come first); labels of which
-the node knows nothing come last and are dealt evenly by mass; q_i is the label's known share of the
-node's rows; no child takes all labels of a node; a label keeps its child unless another promises
-more by `margin` standard errors of what is known of it; frequent labels get leaves of their own
-first (`alone`), as in Huffman's tree.
+for Extreme Classification and Density Estimation": algorithm 2 (well-formed trees), its variant for
+trees of bounded depth in the supplement, equations 10 and 12. Pairs of a label and a child are
+taken in the order of their gradient, the largest first, as long as the child has room. Deviations:
+
+* Pairs with equal gradients are ordered by the difference p_{j|i} - p_j, the larger first, then by
+  label, then by child.
+* Labels without statistics at the node come last, and are dealt so that the masses become even.
+* q_i is the label's share of the rows of those labels of the node that have statistics.
+* No child takes all labels of a node.
+* A label keeps its child unless another is better by `margin` standard errors of its statistics.
+* Frequent labels first get leaves of their own (`alone`), as in Huffman's tree.
 """
 
 from typing import NamedTuple
@@ -19,26 +22,27 @@ from xylem.trainers.softmax.known import branch_at, probabilities_of
 from xylem.trainers.softmax.tree import LearningState, SoftmaxTree
 from xylem_store import F32, F64, I32, I64, inlined
 
-_CLOSED = 1 << 40  # the size of a child that takes no further label
+_CLOSED = 1 << 40  # size of a child that takes no more labels
 
 
 class Rule(NamedTuple):
-    """How many labels a child may have.
+    """The rule by which labels are assigned to children.
 
-    depth    levels of nodes: at level h a child has at most M^(depth - h - 1) labels; 0: no bound
-    slack    a child that has slack / M of its node's rows or more takes no further label; 0: no
-             bound. Where no child with room by `depth` has less, it does not hold
-    alone    the most frequent labels get a leaf of their own, one after the other, as long as a
-             label has at least this part of the mean of the rows left for each child left; half of
-             it where it has one and a margin holds; 0: none does
-    times_p  equation 12 instead of 10
-    margin   standard errors by which the difference p_{j|i} - p_j has to be larger than that of the
-             child where the label is. The others keep their child, and come first; so do all labels
-             of a node of M labels or fewer, each of which is a leaf. 0: where labels are does not
-             count
+    depth    most levels of nodes: at level h a child has at most M^(depth - h - 1) labels; 0: no
+             bound
+    slack    a child with slack / M of its node's rows or more takes no more labels; 0: no bound.
+             It does not apply if all children that have room by `depth` have reached it
+    alone    the most frequent labels get a leaf of their own, one after the other, as long as the
+             label has at least this share of (rows left / children left). Half of it is enough for
+             a label that has a leaf at the node already, if margin > 0. 0: no label gets one
+    times_p  whether to use equation 12 instead of 10
+    margin   a label moves only if the difference p_{j|i} - p_j of another child is larger than that
+             of its old child by this many standard errors. Labels that do not move are dealt first;
+             so are all labels of a node with at most M labels, each of which becomes a leaf. 0: the
+             old children of labels are not taken into account
 
-    With neither bound the tree is well-formed: the labels of each node are 1 modulo M - 1, but for
-    labels that are none (algorithm 2).
+    If depth and slack are 0 the tree is well-formed: the number of labels of each node is 1 modulo
+    M - 1, counted with padding labels (algorithm 2).
     """
 
     depth: int
@@ -49,21 +53,25 @@ class Rule(NamedTuple):
 
 
 class Dealing(NamedTuple):
-    """Workspace for the labels of a node, each array as long as labels, or children.
+    """Workspace for the labels of a node.
 
-    p, g, d     float32[labels, M]: p_{j|i}; gradient; difference
-    n_rows      int64: how many rows p is of
-    own         int64: the child where a label is; -1 where that does not count
-    best, heap  int64: the best child of a label; labels as a heap
-    child       int64: what a label was dealt to
-    room        float64[1]: of this mass or more, a child takes no further label
+    p, g, d    float32[labels, M]  p_{j|i}; the gradient; the difference p_{j|i} - p_j
+    n_rows     int64[labels]  number of rows from which p is computed
+    old_child  int64[labels]  child of a label in the old tree; -1: none, or not taken into account
+    best       int64[labels]  best open child of a label
+    heap       int64[labels]  labels, as a heap by their best pairs
+    child      int64[labels]  child that a label was dealt to; -1: none yet
+    size       int64[M]       number of labels of a child
+    mass       float64[M]     sum of the shares of the labels of a child
+    left       int64[2]       labels left; and labels needed to complete the children
+    room       float64[1]     a child with this mass or more takes no more labels
     """
 
     p: F32
     g: F32
     d: F32
     n_rows: I64
-    own: I64
+    old_child: I64
     best: I64
     heap: I64
     child: I64
@@ -75,7 +83,7 @@ class Dealing(NamedTuple):
 
 @inlined
 def _capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
-    """Return the most labels of a child of a node of n labels; 0 for a well-formed tree."""
+    """Return the most labels of a child, for a node of n labels; 0: the tree is well-formed."""
     if rule.depth == 0 and rule.slack == 0:
         return 0
     if n <= n_children:
@@ -91,7 +99,7 @@ def _capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
 
 @inlined
 def _is_open(j: int, capacity: int, n_children: int, work: Dealing) -> bool:
-    """Return whether a child takes one more label; `left` holds remaining and needed labels."""
+    """Return whether a child takes one more label."""
     if capacity > 0:
         return bool(work.size[j] < capacity and work.mass[j] < work.room[0])
     is_complete = work.size[j] >= 1 and (work.size[j] - 1) % (n_children - 1) == 0
@@ -100,10 +108,11 @@ def _is_open(j: int, capacity: int, n_children: int, work: Dealing) -> bool:
 
 @inlined
 def _may_enter(i: int, j: int, capacity: int, n_children: int, work: Dealing) -> bool:
-    """Return whether a child takes a label: one that keeps its
-    child is not turned out for its mass.
+    """Return whether a child takes label i.
+
+    A label that stays with its old child may do so whatever the mass of the child.
     """
-    keeps = work.own[i] == j and work.g[i, j] > 1 and capacity > 0
+    keeps = work.old_child[i] == j and work.g[i, j] > 1 and capacity > 0
     return bool((keeps and work.size[j] < capacity) or _is_open(j, capacity, n_children, work))
 
 
@@ -118,8 +127,9 @@ def _enter(j: int, n_children: int, work: Dealing) -> None:
 
 @inlined
 def _find_best(i: int, capacity: int, n_children: int, work: Dealing) -> None:
-    """Find the open child that promises most for a label; where all have their mass,
-    any has room.
+    """Find the best open child for label i.
+
+    If all children have reached their mass, the bound on the mass is dropped for all labels.
     """
     best = -1
     for _ in range(2):
@@ -149,37 +159,38 @@ def _is_before(a: int, b: int, work: Dealing) -> bool:
 
 
 @inlined
-def _sift_down(at: int, n: int, work: Dealing) -> None:
-    """Let the entry at a place of a heap of n sink to where it belongs."""
-    while 2 * at + 1 < n:
-        below = 2 * at + 1
+def _sift_down(position: int, n: int, work: Dealing) -> None:
+    """Move the entry at a position of a heap of n entries down to its place."""
+    while 2 * position + 1 < n:
+        below = 2 * position + 1
         if below + 1 < n and _is_before(work.heap[below + 1], work.heap[below], work):
             below += 1
-        if not _is_before(work.heap[below], work.heap[at], work):
+        if not _is_before(work.heap[below], work.heap[position], work):
             return
-        kept = work.heap[at]
-        work.heap[at] = work.heap[below]
-        work.heap[below] = kept
-        at = below
+        sinking = work.heap[position]
+        work.heap[position] = work.heap[below]
+        work.heap[below] = sinking
+        position = below
 
 
 @inlined
 def _affinities(
     labels: I32, node: int, state: LearningState, n_alone: int, rule: Rule, work: Dealing
 ) -> int:
-    """Write p_{j|i} of the labels that the node knows; put them into the heap and return how many.
+    """Write p_{j|i} of the labels with statistics at the node, and put them into the heap.
 
-    With a margin these are the labels that were below it too, of which nothing may be known.
+    If rule.margin > 0, labels that were below the node without statistics are put there too, with
+    equal probabilities. Returns the number of labels in the heap.
     """
     n_known = 0
     for i in range(n_alone, len(labels)):
-        own = branch_at(labels[i], node, state.tree)
-        work.own[i] = own if rule.margin > 0 else -1
+        old_child = branch_at(labels[i], node, state.tree)
+        work.old_child[i] = old_child if rule.margin > 0 else -1
         work.n_rows[i] = 0
         if node >= 0:
-            work.n_rows[i] = probabilities_of(labels[i], node, own, state, work.p[i])
+            work.n_rows[i] = probabilities_of(labels[i], node, old_child, state, work.p[i])
         if work.n_rows[i] == 0:
-            if work.own[i] < 0:
+            if work.old_child[i] < 0:
                 continue
             work.p[i, :] = np.float32(1.0 / work.p.shape[1])
         work.heap[n_known] = i
@@ -189,7 +200,7 @@ def _affinities(
 
 @inlined
 def _gradients(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
-    """Write the gradients of J by p_{j|i}, but for 2 / M, of the labels in the heap."""
+    """Write the gradients of J by p_{j|i} of the labels in the heap, without the factor 2 / M."""
     n_children = work.p.shape[1]
     total = 0.0
     for k in range(n_known):
@@ -209,32 +220,34 @@ def _gradients(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing)
 
 @inlined
 def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
-    """Let labels that no child promises enough come first, the most
-    frequent first: g is 1 and their share.
+    """Make labels come first that stay with their old child, the most frequent of them first.
 
-    The standard error of a share p of n rows is the root of p (1 - p) / n.
+    Their gradient at that child is set to 1 + their share. A label stays if no child is better by
+    rule.margin standard errors; the standard error of a probability p from n rows is sqrt(p (1 - p)
+    / n).
     """
     for k in range(n_known):
         i = work.heap[k]
-        own = work.own[i]
-        if own < 0:
+        old_child = work.old_child[i]
+        if old_child < 0:
             continue
-        best = own
+        best = old_child
         for j in range(work.p.shape[1]):
             if work.d[i, j] > work.d[i, best]:
                 best = j
-        p_own = np.float64(work.p[i, own])
+        p_old = np.float64(work.p[i, old_child])
         p_best = np.float64(work.p[i, best])
-        variance = max(p_own * (1.0 - p_own), p_best * (1.0 - p_best)) / max(work.n_rows[i], 1)
-        gain = np.float64(work.d[i, best]) - np.float64(work.d[i, own])
+        variance = max(p_old * (1.0 - p_old), p_best * (1.0 - p_best)) / max(work.n_rows[i], 1)
+        gain = np.float64(work.d[i, best]) - np.float64(work.d[i, old_child])
         if gain <= rule.margin * np.sqrt(variance) or len(labels) <= work.p.shape[1]:
-            work.g[i, own] = np.float32(1.0 + share[labels[i]])
+            work.g[i, old_child] = np.float32(1.0 + share[labels[i]])
 
 
 @inlined
 def _deal_greedily(labels: I32, share: F64, n_known: int, capacity: int, work: Dealing) -> None:
-    """Deal the labels in the heap, the best pair first; a label whose child has
-    filled looks anew.
+    """Deal the labels in the heap, the best pair first.
+
+    A label whose best child has become full gets another best child, and goes back into the heap.
     """
     n_children = work.p.shape[1]
     for k in range(n_known):
@@ -257,8 +270,9 @@ def _deal_greedily(labels: I32, share: F64, n_known: int, capacity: int, work: D
 
 @inlined
 def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Dealing) -> None:
-    """Deal the labels that have no child, in their order, to the open
-    child of least mass, then the pads.
+    """Deal the labels without a child, in their order, to the open child with the least mass.
+
+    The padding labels are dealt after them.
     """
     n_children = work.p.shape[1]
     for i in range(len(labels) + n_pads):
@@ -283,14 +297,15 @@ def _deal_evenly(labels: I32, share: F64, n_pads: int, capacity: int, work: Deal
 def _deal_alone(
     labels: I32, n_alone: int, node: int, tree: SoftmaxTree, rule: Rule, work: Dealing
 ) -> None:
-    """Give the first labels a child each, that where they are if they can have it,
-    and close these.
+    """Give each of the first n_alone labels a child of its own, and close these children.
+
+    If rule.margin > 0, a label keeps its old child if no other of these labels has it.
     """
     for i in range(n_alone):
-        own = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
-        if own >= 0 and work.size[own] == 0:
-            work.child[i] = own
-            work.size[own] = _CLOSED
+        old_child = branch_at(labels[i], node, tree) if rule.margin > 0 else -1
+        if old_child >= 0 and work.size[old_child] == 0:
+            work.child[i] = old_child
+            work.size[old_child] = _CLOSED
     for i in range(n_alone):
         j = 0
         while work.child[i] < 0:
@@ -311,7 +326,12 @@ def deal(
     state: LearningState,
     work: Dealing,
 ) -> None:
-    """Write the child of each label of a node: node -1 is one that knows nothing yet."""
+    """Write the child of each label of a node into `work.child`.
+
+    labels  int32[n], the most frequent first
+    pads    number of padding labels
+    node    number of the node in the old tree; -1: it is new
+    """
     n_children = work.p.shape[1]
     capacity = _capacity_of(len(labels), n_children, level, rule)
     for i in range(len(labels)):
@@ -320,9 +340,9 @@ def deal(
     work.mass[:] = 0.0
     work.left[0] = len(labels) + pads
     work.left[1] = n_children
-    left = 0.0
+    mass_left = 0.0
     for label in labels:
-        left += share[label]
+        mass_left += share[label]
     n_alone = 0
     may_be_alone = rule.alone > 0 and capacity > 0 and len(labels) > n_children
     while may_be_alone and n_alone < n_children - 1:
@@ -331,12 +351,12 @@ def deal(
         is_leaf = node >= 0 and state.tree.leaf_node[label] == node and rule.margin > 0
         least = 0.5 * rule.alone if is_leaf else rule.alone
         fits = 0 < n_after <= capacity * (n_children - n_alone - 1)
-        if not fits or share[label] < least * left / (n_children - n_alone):
+        if not fits or share[label] < least * mass_left / (n_children - n_alone):
             break
-        left -= share[label]
+        mass_left -= share[label]
         n_alone += 1
     _deal_alone(labels, n_alone, node, state.tree, rule, work)
-    work.room[0] = rule.slack * left / (n_children - n_alone) if rule.slack > 0 else np.inf
+    work.room[0] = rule.slack * mass_left / (n_children - n_alone) if rule.slack > 0 else np.inf
     n_known = _affinities(labels, node, state, n_alone, rule, work)
     _gradients(labels, share, n_known, rule, work)
     _keep_places(labels, share, n_known, rule, work)

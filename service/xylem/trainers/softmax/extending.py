@@ -1,8 +1,9 @@
-"""New labels of a tree of softmax nodes, whose embeddings and other nodes stay to the bit.
+"""Adding new labels to a tree of softmax nodes.
 
-A new label goes beside the label that is the most probable one for its rows: into a free place of
-that label's node, else both become children of a new node. The nodes above new labels take further
-steps on the rows of all labels below them; no other node sees another distribution than before.
+A new label becomes a sibling of the label that the tree predicts for the mean of its rows: it gets
+a free place in that label's node; if there is none, both become children of a new node. The nodes
+above new labels are trained further, on the rows of all labels below them. Embeddings and all other
+nodes keep their bits: the distribution of rows at the other nodes has not changed.
 """
 
 from typing import NamedTuple
@@ -38,23 +39,23 @@ from xylem_store import (
 
 _DRAW = 5
 _ORDER = 6
-"""What the seeds of draws and of shuffles are derived from, besides the training's."""
+"""Words of derived seeds: for drawing labels of rows, and for shuffling rows."""
 
 _STAGE = "new labels"
 
 
 class SoftmaxGrowth(NamedTuple):
-    """How the tree of a version gets new labels."""
+    """Adds new labels to the tree of a version (`spec.Regrows`)."""
 
     parameters: SoftmaxParameters
 
     def extend(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Return the tree with a leaf for each label of the rows that it does not have.
+        """Return the tree with a leaf for each label that rows carry and that has none.
 
-        data  rows old and new; labels of the version, and after them new ones
+        data  old and new rows; labels of the version, and after them new ones
 
-        Cost: a pass over all rows, and as many as in training over those of the nodes above new
-        leaves.
+        Cost: a pass over all rows, and as many passes as in training over the rows of the nodes
+        above new leaves.
         """
         p = self.parameters
         counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
@@ -75,12 +76,12 @@ class SoftmaxGrowth(NamedTuple):
         return Regrown(ensemble, len(tree.parent) - n_before, int((tree.child[above] != -1).sum()))
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
-        """Raise BadParameter: such a version goes on from a state."""
+        """Raise BadParameter: softmax trees are trained further only from a state."""
         raise BadParameter(f"from: expected a state, found {model.manifest.shown} without one")
 
 
 def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTree, Network]:
-    """Return the tree and the parameters of a version, with room for so many labels."""
+    """Return the tree and the network of a version, with room for n_labels labels."""
     (old,) = trees_of(model.ensemble)
     shape = shape_of(old.child_ptr, old.node_label)
     n_children = np.diff(old.child_ptr)
@@ -100,21 +101,22 @@ def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTre
 
 
 def _rows_of(data: TrainingSet, marked: Bools) -> TrainingSet:
-    """Return the rows that carry a label of those marked."""
-    of_row = np.repeat(np.arange(data.n_rows), np.diff(data.labels.indptr))
-    return data.take(np.unique(of_row[marked[data.labels.indices]]))
+    """Return the rows that carry a marked label.
+
+    marked  bool[K]
+    """
+    entry_row = np.repeat(np.arange(data.n_rows), np.diff(data.labels.indptr))
+    return data.take(np.unique(entry_row[marked[data.labels.indices]]))
 
 
 def _nearest(
     tree: SoftmaxTree, network: Network, new: I32, rows: TrainingSet, p: SoftmaxParameters
 ) -> I32:
-    """Return for each new label that of the tree which is the most
-    probable one for the mean of its rows.
-    """
+    """Return, for each new label, the label that the tree predicts for the mean of its rows."""
     sums = np.zeros((rows.labels.n_labels, network.embedding.shape[1]))
     add_representations(*rows, network, p.descent().is_mean, sums)
     counts = np.bincount(rows.labels.indices, minlength=len(sums))
-    found = np.empty(len(new), np.int32)
+    nearest = np.empty(len(new), np.int32)
     for i, label in enumerate(new.tolist()):
         mean = sums[label] / counts[label]
         node = 0
@@ -123,17 +125,20 @@ def _nearest(
             node = int(
                 tree.child[node, np.where(tree.child[node] != -1, margins, -np.inf).argmax()]
             )
-        found[i] = -2 - node
-    return found
+        nearest[i] = -2 - node
+    return nearest
 
 
 def _with_leaves(
     tree: SoftmaxTree, network: Network, new: I32, beside: I32, counts: I64
 ) -> tuple[SoftmaxTree, Network]:
-    """Return the tree with each new label beside another one, and the parameters to begin with.
+    """Return the tree with the leaves of the new labels, and the network with initial parameters.
 
-    In a free place these are the other label's; in a new node the frequencies of its labels. The
-    arrays are written to.
+    The parameters of a new leaf in a free place are copied from its sibling. At a new node, weights
+    are 0 and biases are the logarithms of the numbers of rows. The arrays of `tree` and `network`
+    are overwritten.
+
+    beside  int32[len(new)]  the sibling of each new label
     """
     arity = tree.child.shape[1]
     n_nodes = len(tree.child)
@@ -167,8 +172,9 @@ def _with_leaves(
 
 
 def _nodes_above(tree: SoftmaxTree, new: I32) -> tuple[Bools, Bools]:
-    """Return the nodes whose children new leaves are, with those
-    between two of them; and all above.
+    """Return (the lowest nodes above new leaves, all nodes above new leaves), bool[N] each.
+
+    The lowest ones are the parents of new leaves, and the nodes on the paths between two of these.
     """
     direct = np.unique(tree.leaf_node[new])
     lowest = np.zeros(len(tree.parent), np.bool_)
@@ -193,9 +199,9 @@ def _learn(
     rate: float,
     tools: Tools,
 ) -> None:
-    """Take steps of some nodes alone over the rows of labels below them, at a rate that falls to 0.
+    """Train some nodes alone on the rows of the labels below them, at a rate that falls to 0.
 
-    nodes  with a node, those between it and others of them
+    nodes  bool[N]  the nodes; those on a path between two of them must be among them
     """
     leaf_node = tree.leaf_node.copy()
     leaf_branch = tree.leaf_branch.copy()

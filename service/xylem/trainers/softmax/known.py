@@ -1,5 +1,5 @@
-"""What is known of a label at a node, the probabilities of the node's children for the label's
-rows; and what nodes are worth by that: objective J, balance and purity.
+"""The statistics of a label at a node (the probabilities of the node's children for the label's
+rows), and the quality of nodes that follows from them: objective J, balance and purity.
 
 Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
 for Extreme Classification and Density Estimation", equation 6, definitions 1 and 2, lemmas 2 and 3.
@@ -13,35 +13,35 @@ from xylem_store import F32, F64, I32, inlined, kernel
 
 @inlined
 def branch_at(label: int, node: int, tree: SoftmaxTree) -> int:
-    """Return the child of a node on the label's path until now; -1 where the path
-    does not pass it.
-    """
+    """Return the child of a node on the path of a label; -1 if the path does not pass the node."""
     if node < 0:
         return -1
-    at = tree.leaf_node[label]
+    ancestor = tree.leaf_node[label]
     branch = tree.leaf_branch[label]
-    while at >= 0 and at != node:
-        branch = tree.branch[at]
-        at = tree.parent[at]
-    return int(branch) if at == node else -1
+    while ancestor >= 0 and ancestor != node:
+        branch = tree.branch[ancestor]
+        ancestor = tree.parent[ancestor]
+    return int(branch) if ancestor == node else -1
 
 
 @inlined
-def probabilities_of(label: int, node: int, own: int, state: LearningState, p_out: F32) -> int:
-    """Write p_{j|i} of a label at a node, float32[M]; return of how many
-    rows it is, 0 where nobody knows it.
+def probabilities_of(label: int, node: int, branch: int, state: LearningState, p_out: F32) -> int:
+    """Write p_{j|i} of a label at a node; return the number of rows from which it is computed.
 
-    own  the child of the node on the label's path, -1 where it does not pass
+    It is 0 if there are no statistics of the label at the node.
+
+    branch  child of the node on the label's path; -1: the path does not pass the node
+    p_out   float32[M]
     """
     statistics = state.statistics
     level = state.tree.level[node]
     if len(statistics.means) == 0:
-        if own < 0 or statistics.counts[label, level] <= 1:
+        if branch < 0 or statistics.counts[label, level] <= 1:
             return 0
         for j in range(len(p_out)):
             p_out[j] = statistics.sums[label, level, j] / statistics.counts[label, level]
         return int(statistics.counts[label, level])
-    if statistics.seen[label] == 0:
+    if statistics.n_rows[label] == 0:
         return 0
     # softmax(W_n mean + b_n) of the label's mean representation, 0 where there is no child
     child = state.tree.child
@@ -61,7 +61,7 @@ def probabilities_of(label: int, node: int, own: int, state: LearningState, p_ou
         total += p_out[j]
     for j in range(len(p_out)):
         p_out[j] /= total
-    return int(statistics.seen[label])
+    return int(statistics.n_rows[label])
 
 
 MASS, OBJECTIVE, GREATEST, PURITY = range(4)
@@ -70,44 +70,47 @@ MASS, OBJECTIVE, GREATEST, PURITY = range(4)
 
 @kernel
 def measure_nodes(labels: I32, share: F64, state: LearningState) -> F64:
-    """Return float64[N, 4], a node's mass, J, J* and alpha; 0 where no label below it is known.
+    """Return float64[N, 4]: the mass, J, J* and alpha of each node.
 
-    labels  int32[n], those with a leaf
-    share   float64[K]: of the training rows
+    labels  int32[n]: the labels with a leaf
+    share   float64[K]: share of the training rows of each label
 
-    The mass of a node is the sum of the shares of the labels below it that are known, q_i a label's
-    part of that. Of a node of M children (those that there are), J = (2 / M) sum_i q_i sum_j |p_j -
-    p_{j|i}|, J* = (4 / M) (1 - 1 / M), alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}): 0
-    is pure. Cost: twice O(M D) for each node on each label's path.
+    The mass of a node is the sum of the shares of the labels below it that have statistics; q_i is
+    label i's share of it. All four are 0 if no label has any. For a node with M children (empty
+    places are not counted), J = (2 / M) sum_i q_i sum_j |p_j - p_{j|i}|, J* = (4 / M) (1 - 1 / M),
+    alpha = (1 / M) sum_i q_i sum_j min(p_{j|i}, 1 - p_{j|i}), where 0 is pure. Cost: twice O(M D)
+    for each node on each label's path.
     """
     tree = state.tree
     n_nodes, n_children = tree.child.shape
-    found = np.zeros((n_nodes, 4))
+    measures = np.zeros((n_nodes, 4))
     mean = np.zeros((n_nodes, n_children))
     p = np.zeros(n_children, np.float32)
-    for turn in range(2):
+    for pass_number in range(2):
         for label in labels:
             node = tree.leaf_node[label]
-            own = tree.leaf_branch[label]
+            branch = tree.leaf_branch[label]
             while node >= 0:
-                if probabilities_of(label, node, own, state, p) > 0:
-                    if turn == 0:
-                        found[node, MASS] += share[label]
+                if probabilities_of(label, node, branch, state, p) > 0:
+                    if pass_number == 0:
+                        measures[node, MASS] += share[label]
                     for j in range(n_children):
-                        if turn == 0:
+                        if pass_number == 0:
                             mean[node, j] += share[label] * p[j]
                         elif tree.child[node, j] != -1:
-                            gap = abs(mean[node, j] / found[node, MASS] - p[j])
-                            found[node, OBJECTIVE] += share[label] * gap
-                            found[node, PURITY] += share[label] * min(p[j], np.float32(1.0) - p[j])
-                own = tree.branch[node]
+                            gap = abs(mean[node, j] / measures[node, MASS] - p[j])
+                            measures[node, OBJECTIVE] += share[label] * gap
+                            measures[node, PURITY] += share[label] * min(
+                                p[j], np.float32(1.0) - p[j]
+                            )
+                branch = tree.branch[node]
                 node = tree.parent[node]
     for node in range(n_nodes):
-        if found[node, MASS] > 0:
+        if measures[node, MASS] > 0:
             m = 0
             for j in range(n_children):
                 m += tree.child[node, j] != -1
-            found[node, OBJECTIVE] *= 2.0 / (m * found[node, MASS])
-            found[node, PURITY] /= m * found[node, MASS]
-            found[node, GREATEST] = 4.0 / m * (1.0 - 1.0 / m)
-    return found
+            measures[node, OBJECTIVE] *= 2.0 / (m * measures[node, MASS])
+            measures[node, PURITY] /= m * measures[node, MASS]
+            measures[node, GREATEST] = 4.0 / m * (1.0 - 1.0 / m)
+    return measures

@@ -1,4 +1,4 @@
-"""Parameters of trainers of softmax trees, and what they mean together."""
+"""Parameters of the trainers of softmax trees, and the options that follow from them."""
 
 from typing import Literal, NamedTuple, Self
 
@@ -9,15 +9,19 @@ from xylem.trainers.softmax.dealing import Rule
 from xylem_store import LANES
 
 MARGIN_GROWTH = 3
-"""The margin of an update is that of the last times the share of updates so far to this power."""
+"""The margin of update u of n is that of the last update, times (u / n) to this power."""
 
 RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
 
 
 class SoftmaxDescent(NamedTuple):
-    """How parameters are learnt: `is_adaptive` is Adagrad, else plain stochastic
-    gradient descent.
+    """The options of learning the network's parameters.
+
+    epochs          number of passes over the rows
+    rate            size of the first step
+    is_adaptive     whether to use Adagrad; else it is plain stochastic gradient descent
+    is_mean, by_probability  as in `tree.Steps`
     """
 
     epochs: int
@@ -28,12 +32,14 @@ class SoftmaxDescent(NamedTuple):
 
 
 class TreeLearning(NamedTuple):
-    """How the tree is learnt.
+    """The options of learning the tree.
 
-    updates    how often labels are dealt anew, evenly over the first `share` of all steps
-    rule       how labels are dealt
-    by_means   by the labels' mean representations; else by sums of probabilities along their paths
-    settles    whether nodes begin anew once the tree is settled
+    updates   number of times that labels are reassigned, at even distances in the first `share` of
+              all steps
+    rule      the rule by which labels are assigned
+    by_means  whether statistics are the labels' mean representations; else they are sums of
+              probabilities along their paths
+    settles   whether the parameters of all nodes are set to 0 after the last update
     """
 
     updates: int
@@ -43,8 +49,9 @@ class TreeLearning(NamedTuple):
     settles: bool
 
     def at(self, update: int, n_updates: int) -> Rule:
-        """Return the rule of an update, from 1: the margin grows to the last, and
-        slowly at first.
+        """Return the rule of an update, counted from 1.
+
+        The margin grows from update to update, slowly at first (MARGIN_GROWTH).
         """
         return self.rule._replace(margin=self.rule.margin * (update / n_updates) ** MARGIN_GROWTH)
 
@@ -91,7 +98,7 @@ class SoftmaxParameters(Parameters):
     )
 
     def descent(self) -> SoftmaxDescent:
-        """Return how parameters are learnt, with what was left open."""
+        """Return the options of learning the network, with defaults for those not set."""
         is_text = self.task == "text"
         optimiser = (
             ("adagrad" if is_text else "sgd") if self.optimiser == "auto" else self.optimiser
@@ -109,19 +116,20 @@ class SoftmaxParameters(Parameters):
         return "huffman"
 
     def learns(self) -> TreeLearning | None:
-        """Return how the tree is learnt; None: the first one stays."""
+        """Return the options of learning the tree; None: the first tree stays."""
         return None
 
     def transitions(self) -> tuple[int, int]:
-        """Return (T, R): the places of the window, and the rows of
-        what turns a word at each of them.
+        """Return (T, R): the number of positions of the window, and of rows of their transitions.
+
+        R is 0 if there are no transitions, 1 if they are diagonal: see `tree.Network`.
         """
         if self.task == "labels":
             return 1, 0
         return self.window, 1 if self.transition == "diagonal" else self.dim
 
     def padded_dim(self) -> int:
-        """Return the dimensions in training: a multiple of LANES, the last ones 0."""
+        """Return the number of dimensions in training: a multiple of LANES, padded with zeros."""
         return -(-self.dim // LANES) * LANES
 
 
@@ -209,7 +217,7 @@ class LearnedTreeParameters(SoftmaxParameters):
         return "random" if self.task == "text" else "huffman"
 
     def learns(self) -> TreeLearning:
-        """Return how the tree is learnt, with what was left open."""
+        """Return the options of learning the tree, with defaults for those not set."""
         p = self.descent()
         share = self.learning or min(0.5, 1 / p.epochs)
         rule = Rule(self.depth, self.slack, self.alone, self.assignment == "eq12", self.margin)

@@ -1,5 +1,5 @@
-"""Trees of softmax nodes: from the shape of a label tree to a
-kernel's topology, and to a stored tree.
+"""Trees of softmax nodes: first shapes, and conversions from a shape to the topology of the kernels
+and to a stored tree.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from xylem.trainers.source import RowSource, Tools, derived_seed
 from xylem_store import F32, F64, I32, I64, Chunk, Tree
 
 FLAT_MAX = 65_536
-"""Labels of a node of all labels, at most: each visit of a row moves the weights of all of them."""
+"""Most labels of a flat tree: each visit of a row changes the weights of all labels."""
 
 
 def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape:
@@ -40,16 +40,15 @@ def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape
     if tree == "random":
         return random_shape(labels, arity, derived_seed(tools.seed, 0))
     vectors = projected_vectors(source, tools)
-    # balanced 2-means down to single labels puts labels that are alike next to each other
+    # balanced 2-means down to single labels puts similar labels next to each other
     halved = balanced_shape(vectors, labels, 1, 2, tools.seeded(0))
     return even_shape(halved.labels, arity)
 
 
 def even_shape(labels: I32, arity: int) -> Shape:
-    """Return the tree of fewest levels that divides labels, in
-    their order, into parts of even size.
+    """Return the tree with the fewest levels that divides labels, in their order, into even parts.
 
-    Nodes above the leaves are as full as can be, the root is the least so.
+    Nodes above the leaves have as many children as possible, the root as few as possible.
     """
     bounds = np.array([0, len(labels)])
     levels = []
@@ -67,13 +66,13 @@ def even_shape(labels: I32, arity: int) -> Shape:
 
 
 def label_vectors(source: RowSource, labels: I32, embedding: F32, are_words: bool) -> F32:
-    """Return where labels lie among the embeddings,
-    float32[len(labels), d]; each of length 1, or 0.
+    """Return vectors of labels from embeddings, float32[len(labels), d]; each of length 1, or 0.
 
     Reads the rows once, unless labels are words.
 
     embedding  float32[V, d]
-    are_words  label i is word i of the embedding; else it is where the features of its rows are
+    are_words  whether label i is word i of the embedding. Else the vector of a label is the sum of
+               the embeddings of the features of its rows
     """
     if are_words:
         return _of_length_one(embedding[labels].astype(np.float64))
@@ -84,11 +83,12 @@ def label_vectors(source: RowSource, labels: I32, embedding: F32, are_words: boo
 
 
 def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: Tools) -> Shape:
-    """Return the tree of fewest levels whose nodes have labels of like vectors.
+    """Return a tree with the fewest levels, whose nodes have labels with similar vectors.
 
     vectors  float32[K', d], each of length 1 or 0
     labels   int32[K'], K' >= 1, ascending: the labels that get a leaf
-    counts   int64[K']  rows of each: frequent labels choose first, of equal ones the first label
+    counts   int64[K']  rows of each label: frequent labels choose their cluster first, of equally
+             frequent ones the first label
 
     A child at level h has at most arity^(levels - h) labels. Cost: levels * rounds * K' * arity *
     d; memory 4 K' arity bytes. Depends on the arguments alone.
@@ -101,22 +101,24 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
     features = np.tile(np.arange(dim, dtype=np.int32), n)
     dense = SparseRows(ptr, features, vectors.reshape(-1), dim)
     members = np.arange(n, dtype=np.int32)
-    found = [np.array([0, n])]
-    bounds = found[0]
+    cuts = [np.array([0, n])]
+    bounds = cuts[0]
     levels = []
 
     def divide(part: tuple[int, int, int, int]) -> I64:
-        start, stop, room, seed_here = part
-        here = members[start:stop]
-        clusters = here.copy()
+        start, stop, room, part_seed = part
+        part_labels = members[start:stop]
+        clusters = part_labels.copy()
         rank = np.zeros(dim, np.int32)
-        ends = kmeans(dense, clusters, arity, seed_here, rank)
+        ends = kmeans(dense, clusters, arity, part_seed, rank)
         sums = [
             vectors[clusters[first:last]].sum(axis=0, dtype=np.float64)
             for first, last in itertools.pairwise(ends)
         ]
-        chosen = _fill(vectors[here], _of_length_one(np.stack(sums)), counts[here], room)
-        members[start:stop] = here[np.argsort(chosen, kind="stable")]
+        chosen = _fill(
+            vectors[part_labels], _of_length_one(np.stack(sums)), counts[part_labels], room
+        )
+        members[start:stop] = part_labels[np.argsort(chosen, kind="stable")]
         return start + np.cumsum(np.bincount(chosen, minlength=arity))
 
     for level in range(1, n_levels):
@@ -126,63 +128,61 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
             (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p))
             for p in large
         ]
-        tools.crew.run(divide, parts, lambda part, ends: found.append(ends))
+        tools.crew.run(divide, parts, lambda part, ends: cuts.append(ends))
         tools.progress(STAGE, level, n_levels - 1)
-        bounds = np.unique(np.concatenate(found))
+        bounds = np.unique(np.concatenate(cuts))
         levels.append(bounds)
     return join(labels[members], levels)
 
 
 def _of_length_one(vectors: F64) -> F32:
-    """Return vectors divided by their lengths; those of length 0 as they are."""
+    """Return vectors divided by their lengths; those of length 0 are not changed."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return found
+    units: F32 = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return units
 
 
 def _fill(vectors: F32, centres: F32, counts: I64, room: int) -> I64:
-    """Return each vector's cluster: the nearest, of equal ones the
-    first, that has fewer than `room`.
+    """Return the cluster of each vector: the nearest one with fewer than `room` vectors.
+
+    For equal distances it is the first one.
     """
-    # its order of sums does not hang on the processor
+    # not a matrix product, whose order of summation depends on the processor
     likeness = np.einsum("nd,cd->nc", vectors, centres)
     free = np.zeros(len(centres), np.float32)
-    left = [room] * len(centres)
+    room_left = [room] * len(centres)
     chosen = np.empty(len(vectors), np.int64)
     for label in np.argsort(-counts, kind="stable").tolist():
         cluster = int(np.argmax(likeness[label] + free))
         chosen[label] = cluster
-        left[cluster] -= 1
-        if left[cluster] == 0:
+        room_left[cluster] -= 1
+        if room_left[cluster] == 0:
             free[cluster] = -np.inf
     return chosen
 
 
 def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
-    """Return the topology of a shape: inner nodes are numbered in the shape's order,
-    breadth-first.
-    """
+    """Return the topology of a shape, its inner nodes numbered in the order of the shape."""
     return topology_with(children_of(shape, arity), n_labels)
 
 
 def children_of(shape: Shape, arity: int) -> I32:
-    """Return the children of the inner nodes of a shape, int32[N,
-    arity], as `SoftmaxTree` has them.
-    """
+    """Return the children of the inner nodes of a shape, int32[N, arity]: `SoftmaxTree.child`."""
     n_nodes = len(shape.first)
     inner = shape.inner
     number = inverse(inner, n_nodes)
     parents = parents_of(shape.child_ptr)[1:]
     nodes = np.arange(1, n_nodes)
     child = np.full((len(inner), arity), -1, np.int32)
-    of_node = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
-    child[number[parents], nodes - shape.child_ptr[parents]] = of_node
+    entries = np.where(number[nodes] < 0, -2 - shape.node_label[nodes], number[nodes])
+    child[number[parents], nodes - shape.child_ptr[parents]] = entries
     return child
 
 
 def topology_with(child: I32, n_labels: int) -> SoftmaxTree:
-    """Return the topology of nodes with these children; those that the
-    root does not reach have no place.
+    """Return the topology of nodes with these children.
+
+    Nodes that cannot be reached from the root keep -1 in all other arrays.
     """
     tree = empty_topology(len(child), child.shape[1], n_labels)
     tree.child[:] = child
@@ -203,7 +203,7 @@ def topology_with(child: I32, n_labels: int) -> SoftmaxTree:
 
 
 def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
-    """Return a topology without any node or leaf: all -1."""
+    """Return a topology without nodes and leaves: all elements are -1."""
 
     def none(*shape: int) -> I32:
         return np.full(shape, -1, np.int32)
@@ -213,7 +213,7 @@ def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
 
 
 def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
-    """Return the tree as the store takes it: all `dim` rows of each chunk are dense."""
+    """Return a tree in the form of the store; all `dim` rows of each chunk are dense."""
     order = [0]
     child_ptr = [1]
     labels = [-1]
@@ -221,17 +221,17 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
     n_nodes = 1
     for number in order:
         children = topology.child[number] if number >= 0 else np.empty(0, np.int32)
-        here = np.flatnonzero(children != -1)
-        of_children = children[here].tolist()
-        order.extend(child if child >= 0 else -1 for child in of_children)
-        labels.extend(-2 - child if child < -1 else -1 for child in of_children)
-        n_nodes += len(here)
+        branches = np.flatnonzero(children != -1)
+        child_ids = children[branches].tolist()
+        order.extend(child if child >= 0 else -1 for child in child_ids)
+        labels.extend(-2 - child if child < -1 else -1 for child in child_ids)
+        n_nodes += len(branches)
         child_ptr.append(n_nodes)
-        if not len(here):
+        if not len(branches):
             chunks.append(None)
             continue
-        feature = np.repeat(np.arange(dim), len(here))
-        child = np.tile(np.arange(len(here)), dim)
-        weight = np.ascontiguousarray(network.weights[number, here, :dim].T).reshape(-1)
-        chunks.append(Chunk.of(feature, child, weight, network.bias[number, here].copy()))
+        feature = np.repeat(np.arange(dim), len(branches))
+        child = np.tile(np.arange(len(branches)), dim)
+        weight = np.ascontiguousarray(network.weights[number, branches, :dim].T).reshape(-1)
+        chunks.append(Chunk.of(feature, child, weight, network.bias[number, branches].copy()))
     return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)

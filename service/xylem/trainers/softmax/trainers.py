@@ -1,5 +1,5 @@
-"""Trainers `huffman-tree` and `learned-tree`: embeddings and a tree of
-softmax nodes, exact probabilities.
+"""Trainers `huffman-tree` and `learned-tree`: embeddings and a tree of softmax nodes, with exact
+probabilities.
 """
 
 from dataclasses import replace
@@ -30,18 +30,17 @@ from xylem_store import EMBEDDING, Embedding, group_of
 
 
 def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> Trained:
-    """Train embeddings, the nodes of a tree and, of `learned-tree`,
-    the tree, on rows read for each pass.
+    """Train embeddings, the nodes of a tree and, for `learned-tree`, the tree.
 
-    Source: Jernite, Choromanska and Sontag 2017: of a fixed tree section 7 (the baselines), with
-    arity 2 the hierarchical softmax of fastText; of a learned one algorithms 1 and 2, deviations
-    stand in docs/trainers/learned-tree.md. Raises BadParameter for a flat tree of too many labels,
-    a depth that has no room for all labels or rows that the task does not take, BadData where no
-    row carries a label.
+    The rows are read once for each pass. Source: Jernite, Choromanska and Sontag 2017. A fixed tree
+    is that of section 7 (the baselines); with arity 2 it is the hierarchical softmax of fastText. A
+    learned tree follows algorithms 1 and 2; docs/trainers/learned-tree.md lists the deviations.
+    Raises BadParameter for a flat tree with too many labels, for a depth that has no room for all
+    labels, or for rows that do not fit the task; BadData if no row carries a label.
     """
     census = source.census
     dim = parameters.dim
-    turned = parameters.transitions()[1]
+    transition_rows = parameters.transitions()[1]
     if census.n_features % parameters.transitions()[0]:
         message = (
             f"task: expected labels for rows that are no windows of words, found {parameters.task}"
@@ -49,21 +48,22 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
         raise BadParameter(message)
     census.check_labelled()
     first = None if tools.passes.state is not None else _first_tree(source, parameters, tools)
-    state, report, kept = descend(source, parameters, first, tools)
+    state, report, learner_state = descend(source, parameters, first, tools)
     embedding = Embedding(
         np.ascontiguousarray(state.network.embedding[:, :dim]),
-        np.ascontiguousarray(state.network.transition[:, :turned, :dim]),
+        np.ascontiguousarray(state.network.transition[:, :transition_rows, :dim]),
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
-    more = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": kept}
+    fields = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": learner_state}
     tree = tree_of(state.tree, state.network, dim)
     n_labels = len(census.label_rows)
-    return Trained.of([tree], n_labels, dim, "softmax", parameters, **more)
+    return Trained.of([tree], n_labels, dim, "softmax", parameters, **fields)
 
 
 def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:
-    """Return the tree that training begins with; a clustering one is
-    of embeddings learnt on Huffman's.
+    """Return the tree that training begins with.
+
+    A clustered tree is made from the embeddings of a first training on Huffman's tree.
     """
     tree = parameters.first_tree()
     arity = parameters.arity
@@ -75,8 +75,8 @@ def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
             tools.progress("first embeddings", done, total)
 
         huffman = topology_of(first_shape("huffman", arity, source, tools), arity, len(counts))
-        at_first = replace(tools, progress=first_progress, passes=EVERY_PASS)
-        state, _, _ = descend(source, parameters, huffman, at_first)
+        first_tools = replace(tools, progress=first_progress, passes=EVERY_PASS)
+        state, _, _ = descend(source, parameters, huffman, first_tools)
         labels = np.flatnonzero(counts).astype(np.int32)
         embedding = np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
         vectors = label_vectors(source, labels, embedding, parameters.task == "text")
@@ -92,7 +92,7 @@ def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
 
 
 def _growth(parameters: SoftmaxParameters, rows: SparseRows) -> SoftmaxGrowth:
-    """Return how a tree gets new labels. Raises BadParameter for one of words."""
+    """Return the object that adds new labels to a tree. Raises BadParameter for task=text."""
     if parameters.task == "text":
         raise BadParameter(
             "task: expected labels, found text, whose labels are the words of its vocabulary"
@@ -109,8 +109,8 @@ HUFFMAN_TREE: TrainerSpec[Any] = TrainerSpec(
     reads="passes",
     is_exact=True,
     growth=_growth,
-    # of a rate that falls, and of a tree that is learnt in a share
-    # of the passes, their number stays
+    # the number of passes cannot change later if the rate falls over them, or if the tree is
+    # learnt in a share of them
     plan=lambda p: PassPlan(
         "epochs", p.descent().epochs, p.descent().is_adaptive and p.learns() is None
     ),

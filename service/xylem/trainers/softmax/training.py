@@ -1,5 +1,5 @@
-"""The training of a tree of softmax nodes and its embeddings:
-passes over the rows, labels dealt anew.
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, and updates of
+the tree.
 """
 
 from collections.abc import Iterator
@@ -17,27 +17,31 @@ from xylem.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
 from xylem.trainers.softmax.shapes import even_shape, topology_with
 from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
 from xylem.trainers.softmax.updates import (
-    bring_up_to_date,
-    deal_anew,
     levels_of,
     no_statistics,
+    reassign_labels,
     settle,
+    update_means,
 )
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
-from xylem.trainers.windows import dealt
+from xylem.trainers.windows import deal_windows
 from xylem_store import I32, I64, U64, padded
 
 
-def restore(found: LearnerState, state: LearningState, random: U64) -> None:
-    """Write what was kept over the state before the first step, on `kept_tree`. Raises Corrupt."""
-    for name, array in {"random": random, **written(state)}.items():
-        array[...] = found.take(name, array.dtype.name, *array.shape)
+def restore(stored: LearnerState, state: LearningState, random: U64) -> None:
+    """Write a stored state over the state before the first step, on `stored_tree`.
+
+    Raises Corrupt.
+    """
+    for name, array in {"random": random, **state_arrays(state)}.items():
+        array[...] = stored.take(name, array.dtype.name, *array.shape)
 
 
-def written(state: LearningState) -> dict[str, NDArray[Any]]:
-    """Return what steps write, by name; labels' means are not among
-    it: they are found before each use.
+def state_arrays(state: LearningState) -> dict[str, NDArray[Any]]:
+    """Return the arrays that steps write, by name.
+
+    The mean representations of labels are not among them: they are computed before each use.
     """
     parts = {"network": state.network, "squares": state.squares}
     arrays = {
@@ -47,14 +51,16 @@ def written(state: LearningState) -> dict[str, NDArray[Any]]:
     return {**arrays, **(sums if len(state.statistics.sums) else {})}
 
 
-def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
-    """Return the tree of a state; nodes that its root does not
-    reach are not in use. Raises Corrupt.
+def stored_tree(stored: LearnerState, n_labels: int) -> SoftmaxTree:
+    """Return the tree of a state. Raises Corrupt.
+
+    Nodes that cannot be reached from the root are not in use.
     """
-    child = found.take("child", "int32", None, None)
+    child = stored.take("child", "int32", None, None)
     check_that(len(child) > 0, "a root")
     check_that(
-        ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(), "nodes and labels"
+        ((child >= -1 - n_labels) & (child < len(child)) & (child != 0)).all(),
+        "numbers of nodes and labels",
     )
     inner = child[child > 0]
     leaves = child[child < -1]
@@ -64,19 +70,18 @@ def kept_tree(found: LearnerState, n_labels: int) -> SoftmaxTree:
     return topology_with(child, n_labels)
 
 
-PIECE_ROWS = 1 << 16  # rows that are trained on between two reports of progress, at most
+PIECE_ROWS = 1 << 16  # most rows that are trained on between two reports of progress
 _ORDER = 1
 _DRAW = 2
 _START = 3
-"""What the seeds of shuffles, of draws and of first parameters are
-derived from, besides the training's.
-"""
+"""Words of derived seeds: for shuffling rows, for drawing labels of rows, for first parameters."""
 
 
 class Piece(NamedTuple):
-    """Some rows of `data` in their order, and how steps are taken.
+    """Some rows to train on, and the options of the steps.
 
-    `n_before` steps went before, of all passes together.
+    order     int32[..]  the rows of `data`, in the order of the steps
+    n_before  number of steps before the piece, in all passes
     """
 
     data: TrainingSet
@@ -86,7 +91,10 @@ class Piece(NamedTuple):
 
 
 def marks_of(learning: TreeLearning | None, total: int) -> list[int]:
-    """Return after how many steps labels are dealt anew, ascending without repeats."""
+    """Return the numbers of steps after which labels are reassigned, ascending without repeats.
+
+    total  number of steps of the training
+    """
     if learning is None or learning.updates == 0:
         return []
     evenly = np.arange(1, learning.updates + 1) * learning.share * total / learning.updates
@@ -96,10 +104,10 @@ def marks_of(learning: TreeLearning | None, total: int) -> list[int]:
 def pieces(
     source: RowSource, parameters: SoftmaxParameters, marks: list[int], tools: Tools
 ) -> Iterator[Piece]:
-    """Yield the rows with labels of the epochs to be made,
-    shuffled anew for each, cut at the marks.
+    """Yield the rows with labels of all epochs in pieces, which end at the marks.
 
-    The same pieces however the source cuts its rows.
+    The rows are shuffled again for each epoch. The pieces do not depend on how the source cuts its
+    rows.
     """
     p = parameters.descent()
     learning = parameters.learns()
@@ -113,7 +121,7 @@ def pieces(
         return p.rate * ((total - step) / (total - constant))
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
-    windows = dealt(source, tools)
+    windows = deal_windows(source, tools)
     for epoch in tools.passes.of(p.epochs):
         done = epoch * n
         shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
@@ -129,11 +137,11 @@ def pieces(
 
 
 def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
-    """Return the bound on the weights of the nodes: each has all
-    dimensions, and two children at least.
+    """Return an estimate of the size of a model, before it is trained.
 
-    What is stored, embeddings included, is exact for Huffman's tree, and that of the tree of fewest
-    levels for others.
+    The number of weights is bounded by that of nodes which use all dimensions and have two children
+    each. The stored bytes include the embeddings. They are exact for Huffman's tree; for other
+    trees they are those of the tree with the fewest levels.
     """
     counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
     labels = np.flatnonzero(counts).astype(np.int32)
@@ -148,30 +156,31 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     n_places, n_turned = p.transitions()
     n_vectors = data.rows.n_features // n_places + n_places * n_turned
     tools.progress("estimate", 1, 1)
-    found = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    estimate = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
     stored = {
         w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES
     }
-    return replace(found, stored_bytes=stored)
+    return replace(estimate, stored_bytes=stored)
 
 
 def descend(
     source: RowSource, parameters: SoftmaxParameters, topology: SoftmaxTree | None, tools: Tools
 ) -> tuple[LearningState, dict[str, Any], LearnerState | None]:
-    """Take all steps on a tree, which is learnt too where the
-    parameters say so; None: on that of a state.
+    """Train the network, and the tree if the parameters ask for it.
 
-    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order
-    shuffled anew for each pass, within windows, one at a time; plain descent ends at rate 0. One
-    thread: the same bits on any number, and however the source cuts its rows.
+    topology  the first tree; None: the training continues from the state in `tools.passes`
 
-    Returns the parameters, what is reported, and the state, where one is to be left. Raises
-    BadParameter for parameters that have grown beyond all numbers.
+    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: the rows are shuffled
+    again for each pass, within windows, and come one at a time; plain descent ends at rate 0. One
+    thread: the bits do not depend on the number of threads, or on how the source cuts its rows.
+
+    Returns (the parameters, the report, the state to continue from; None if it was not asked for).
+    Raises BadParameter if parameters are no longer finite.
     """
     p = parameters.descent()
     learning = parameters.learns()
     census = source.census
-    before = tools.passes.state
+    previous_state = tools.passes.state
     passes = tools.passes.of(p.epochs)
     total = p.epochs * census.n_labelled
     random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
@@ -179,15 +188,15 @@ def descend(
     losses = np.zeros(passes.stop)
     stage = "embeddings" if learning is None else "tree and embeddings"
     updates: list[dict[str, Any]] = []
-    if before is not None:
+    if previous_state is not None:
         with restoring():
-            topology = kept_tree(before, len(census.label_rows))
-            updates = list(before.facts["updates"])
-            losses[: before.passes] = before.facts["losses"]
+            topology = stored_tree(previous_state, len(census.label_rows))
+            updates = list(previous_state.facts["updates"])
+            losses[: previous_state.passes] = previous_state.facts["losses"]
     assert topology is not None
     state = _start(census, parameters, topology, tools)
-    if before is not None:
-        restore(before, state, random)
+    if previous_state is not None:
+        restore(previous_state, state, random)
     for piece in pieces(source, parameters, marks, tools):
         losses[piece.n_before // census.n_labelled] += run_piece(piece, state, random, tools)
         done = piece.n_before + len(piece.order)
@@ -207,56 +216,61 @@ def descend(
         raise BadParameter(
             f"rate: expected one under which parameters stay finite, found {p.rate:g}"
         )
-    kept = None
+    learner_state = None
     if tools.passes.keeps:
         facts = {"losses": losses.tolist(), "updates": updates}
-        arrays: dict[str, Any] = {"child": state.tree.child, "random": random, **written(state)}
-        kept = LearnerState(passes.stop, facts, arrays)
+        arrays: dict[str, Any] = {
+            "child": state.tree.child,
+            "random": random,
+            **state_arrays(state),
+        }
+        learner_state = LearnerState(passes.stop, facts, arrays)
     report: dict[str, Any] = {
         "log_loss": (losses / census.n_labelled).tolist(),
         **_shape_report(state.tree, census.label_rows),
     }
     if updates:
-        bring_up_to_date(state, source, p.is_mean)
+        update_means(state, source, p.is_mean)
         report["levels"] = levels_of(state, census.label_rows)
         report["updates"] = updates
-    return state, report, kept
+    return state, report, learner_state
 
 
-UPDATES_TOLD_MAX = 100  # so many updates are told of, at most: evenly many of all, and the last
+UPDATES_TOLD_MAX = 100  # most updates in a report: evenly spaced ones, and the last
 
 
 def _update(
     state: LearningState, source: RowSource, is_mean: bool, rule: Rule
 ) -> tuple[LearningState, dict[str, Any]]:
-    """Deal the labels anew; return the state, and what the tree was
-    worth before and how much of it moved.
+    """Reassign the labels; return (the new state, a report of the update).
+
+    The report has the quality of the old tree, and how many labels moved.
     """
     counts = source.census.label_rows
-    bring_up_to_date(state, source, is_mean)
+    update_means(state, source, is_mean)
     levels = levels_of(state, counts)
-    state, n_moved = deal_anew(state, counts, rule)
+    state, n_moved = reassign_labels(state, counts, rule)
     share = round(n_moved / int(np.count_nonzero(counts)), 5)
     return state, {"labels_moved": n_moved, "share_moved": share, "levels": levels}
 
 
 def run_piece(piece: Piece, state: LearningState, random: U64, tools: Tools) -> float:
-    """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
-    found: list[float] = []
+    """Train on a piece in a thread that an interrupt can stop; return the sum of the losses."""
+    losses: list[float] = []
 
     def work(_: int) -> float:
         return train_rows(*piece.data, piece.order, state, piece.steps, random, tools.crew.stop)
 
-    tools.crew.run(work, [0], lambda _, loss: found.append(loss))
-    return found[0]
+    tools.crew.run(work, [0], lambda _, loss: losses.append(loss))
+    return losses[0]
 
 
 def _start(
     census: Census, parameters: SoftmaxParameters, tree: SoftmaxTree, tools: Tools
 ) -> LearningState:
-    """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0.
+    """Return the state before the first step: embeddings uniform in +-1 / d, weights of nodes 0.
 
-    Raises BadParameter for embeddings and nodes that this process cannot hold.
+    Raises BadParameter if the memory of this process is too small for embeddings and nodes.
     """
     dim = parameters.dim
     padded = parameters.padded_dim()
@@ -264,12 +278,12 @@ def _start(
     n_words = census.n_features // n_places
     copies = 2 if parameters.descent().is_adaptive else 1
     needed = 4 * copies * padded * (n_words + tree.child.size)
-    most = memory_bytes()
-    if needed > most:
+    limit = memory_bytes()
+    if needed > limit:
         raise BadParameter(
             f"dim: expected embeddings of {n_words} words and {tree.child.size} children of "
             "nodes within "
-            f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
+            f"{limit >> 20} MiB of memory, found {needed >> 20} MiB for {dim} dimensions"
         )
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
     embedding = np.zeros((n_words, padded), np.float32)
@@ -290,8 +304,11 @@ def _start(
 
 
 def _shape_report(tree: SoftmaxTree, counts: I64) -> dict[str, float]:
-    """Return the mean depth of a label drawn from the rows, and what
-    no tree of this arity can be below.
+    """Return the report of a tree's shape.
+
+    mean_depth     mean depth of the leaf of a label that is drawn from the rows
+    entropy_bound  lower bound on it for all trees of this arity
+    max_depth      depth of the deepest leaf
     """
     depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
     share = counts[counts > 0] / counts.sum()

@@ -1,5 +1,4 @@
-"""Gradient steps on a tree of softmax nodes and the dense
-representation of its rows, learned together.
+"""Gradient steps on a tree of softmax nodes and on the embeddings of features, trained together.
 
 Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations
 for Extreme Classification and Density Estimation", sections 2, 4 (algorithm 1) and 6. A row x has
@@ -31,18 +30,19 @@ from xylem_store import (
     vstore,
 )
 
-_SMALL = np.float32(1e-12)  # added to a sum of squares: the first gradient of a parameter may be 0
+_SMALL = np.float32(1e-12)  # added to a sum of squares, which is 0 if all gradients so far were 0
 
 
 class SoftmaxTree(NamedTuple):
     """A tree of N inner nodes of up to M children over K labels; -1 stands for none.
 
-    child        int32[N, M]  an inner node, -1 where there is no child, -2 - label at a leaf
+    child        int32[N, M]  the number of an inner node, -1 if there is no child, -2 - label for a
+                              leaf
     parent       int32[N]     -1 at the root, node 0, and at nodes that are not in use
-    branch       int32[N]     which child of its parent it is
+    branch       int32[N]     position of the node among the children of its parent
     level        int32[N]     0 at the root
     leaf_node    int32[K]     the node above the label's leaf
-    leaf_branch  int32[K]     which of its children the leaf is
+    leaf_branch  int32[K]     position of the leaf among the children of that node
     """
 
     child: I32
@@ -54,18 +54,18 @@ class SoftmaxTree(NamedTuple):
 
 
 class Network(NamedTuple):
-    """Parameters, or for each of them the sum of its squared
-    gradients (then all arrays may be empty).
+    """The parameters of a model, or for each of them the sum of its squared gradients.
 
-    D is the dimension padded to a multiple of LANES with zeros. A feature of a window of T words is
-    position * V + word; T is 1 for bags.
+    In the latter case all arrays may have length 0: there are no such sums. D is the dimension,
+    padded to a multiple of LANES with zeros. A feature of a window of T words is position * V +
+    word; T is 1 for rows that are bags of features.
 
     weights     float32[N, M, D]
     bias        float32[N, M]
     embedding   float32[V, D]
-    transition  float32[T, R, D]  how a position turns its word: R = 0 not at all, R = 1 each
-                dimension by a
-                                  factor, R = D by a matrix
+    transition  float32[T, R, D]  the linear map of a position, applied to the embedding of its
+                                  word: R = 0 none, R = 1 a factor for each dimension, R = D a
+                                  matrix
     """
 
     weights: F32
@@ -75,23 +75,25 @@ class Network(NamedTuple):
 
 
 class LabelStatistics(NamedTuple):
-    """What training saw of the labels; arrays of length 0 where that is not kept.
+    """Statistics of labels; arrays that are not needed have length 0.
 
-    sums    float32[K, H, M]  probabilities of the children, for each level of the label's path
-    counts  float32[K, H]     how many were added
+    sums    float32[K, H, M]  sums of the probabilities of children, for each level of the label's
+                              path
+    counts  float32[K, H]     number of terms of the sums
     means   float32[K, D]     mean representation of the label's rows
-    seen    int64[K]          how many rows that is of
+    n_rows  int64[K]          number of these rows
     """
 
     sums: F32
     counts: F32
     means: F32
-    seen: I64
+    n_rows: I64
 
 
 class LearningState(NamedTuple):
-    """All that changes: the parameters, sums of their squared gradients, what was
-    seen, the tree.
+    """Everything that a training changes.
+
+    squares  sums of the squared gradients of the network's parameters; empty without Adagrad
     """
 
     tree: SoftmaxTree
@@ -101,13 +103,14 @@ class LearningState(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """How steps are taken: the rate goes evenly from `first` to `last`.
+    """The options of the steps on some rows.
 
-    is_mean         a representation is the mean of its features' embeddings, weighted by |value|;
-                    else a sum
-    by_probability  steps follow the gradient of p(child), as in algorithm 1; else that of log
-                    p(child)
-    embeds          the embeddings and transitions take steps too, not only the nodes
+    first, last     the rate, which changes linearly from the first row to the last
+    is_mean         whether the representation of a row is the mean of its features' embeddings,
+                    weighted by |value|; else it is their sum
+    by_probability  whether steps follow the gradient of p(child), as in algorithm 1; else they
+                    follow that of log p(child)
+    embeds          whether embeddings and transitions take steps too; else only the nodes do
     """
 
     first: float
@@ -118,8 +121,13 @@ class Steps(NamedTuple):
 
 
 class _Scratch(NamedTuple):
-    """Workspace of a step, float32[..]: representation, its
-    gradient, a node's softmax, an embedding.
+    """Workspace of a step.
+
+    r         float32[D]  representation of the row
+    gradient  float32[D]  gradient of r
+    p         float32[M]  probabilities of a node's children
+    turned    float32[D]  embedding of a feature, after its transition
+    lanes     float32[max(D, LANES)]
     """
 
     r: F32
@@ -130,11 +138,14 @@ class _Scratch(NamedTuple):
 
 
 @inlined
-def _dot(left: F32, at: int, right: F32, lanes: F32) -> Any:
-    """Return the inner product of left[at : at + D] and right, in lanes that are added pairwise."""
-    total = vmul(vload(left, at), vload(right, 0))
+def _dot(left: F32, offset: int, right: F32, lanes: F32) -> Any:
+    """Return the inner product of left[offset : offset + D] and right.
+
+    It is summed in lanes, which are added pairwise in the end.
+    """
+    total = vmul(vload(left, offset), vload(right, 0))
     for tile in range(LANES, len(right), LANES):
-        total = vadd(total, vmul(vload(left, at + tile), vload(right, tile)))
+        total = vadd(total, vmul(vload(left, offset + tile), vload(right, tile)))
     vstore(lanes, 0, total)
     half = LANES // 2
     while half > 0:
@@ -145,17 +156,19 @@ def _dot(left: F32, at: int, right: F32, lanes: F32) -> Any:
 
 
 @inlined
-def _add_to(out: F32, scale: np.float32, x: F32, at: int) -> None:
-    """Add scale * x[at : at + D] to `out`."""
+def _add_to(out: F32, scale: np.float32, x: F32, offset: int) -> None:
+    """Add scale * x[offset : offset + D] to `out`."""
     factor = vbroadcast(scale)
     for tile in range(0, len(out), LANES):
-        vstore(out, tile, vadd(vload(out, tile), vmul(factor, vload(x, at + tile))))
+        vstore(out, tile, vadd(vload(out, tile), vmul(factor, vload(x, offset + tile))))
 
 
 @inlined
 def _move(x: F32, squares: F32, rate: float, scale: float, direction: F32) -> None:
-    """Step x by rate * scale * direction; with sums of squares, each
-    element's rate is over their root.
+    """Move x by rate * scale * direction.
+
+    squares  sums of squared gradients (Adagrad): the rate of each element is divided by the root of
+             its sum. Of length 0: plain descent
     """
     if len(squares) == 0:
         _add_to(x, np.float32(rate * scale), direction, 0)
@@ -168,9 +181,7 @@ def _move(x: F32, squares: F32, rate: float, scale: float, direction: F32) -> No
 
 @inlined
 def _turn(network: Network, feature: int, lanes: F32, out: F32) -> Any:
-    """Write what a feature adds to the representation for a value of
-    1; return its row of the embedding.
-    """
+    """Write the embedding of a feature after the transition of its position; return its word."""
     n_words, dim = network.embedding.shape
     word = feature % n_words
     position = feature // n_words
@@ -190,7 +201,7 @@ def _turn(network: Network, feature: int, lanes: F32, out: F32) -> Any:
 
 @inlined
 def _represent(network: Network, indices: I32, values: F32, is_mean: bool, work: _Scratch) -> Any:
-    """Write the representation of a row; return what its features' values were multiplied with."""
+    """Write the representation of a row; return the factor by which its values were multiplied."""
     work.r[:] = np.float32(0.0)
     total = np.float32(0.0)
     for e in range(len(indices)):
@@ -207,7 +218,7 @@ def _represent(network: Network, indices: I32, values: F32, is_mean: bool, work:
 
 @inlined
 def _softmax(network: Network, child: I32, node: int, r: F32, work: _Scratch) -> None:
-    """Write the probabilities of a node's children, 0 where there is none, into p."""
+    """Write the probabilities of a node's children into `work.p`; they are 0 at empty places."""
     n_children = child.shape[1]
     dim = len(r)
     greatest = np.float32(-np.inf)
@@ -233,7 +244,8 @@ def _step_node(
 ) -> Any:
     """Take the step of one node on a row that goes to its child `target`; return log p(target).
 
-    Adds to the gradient of the representation, with the weights as they were before.
+    The gradient of the representation is computed from the weights before the step, and added to
+    `work.gradient`.
     """
     tree = state.tree
     network = state.network
@@ -265,8 +277,9 @@ def _step_node(
 def _step_feature(
     state: LearningState, feature: int, value: float, rate: float, work: _Scratch
 ) -> None:
-    """Take the step of a feature's embedding, and of the transition of
-    its position, by the gradient of r.
+    """Take the step of a feature's embedding, and of the transition of its position.
+
+    They follow from the gradient of the representation, `work.gradient`.
     """
     network = state.network
     squares = state.squares
@@ -319,18 +332,17 @@ def train_rows(
     random: U64,
     stop: U8,
 ) -> float:
-    """Take a step on each row of `order`, in that order; return the
-    sum of -log p of the labels drawn.
+    """Take a step on each row of `order`, in that order; return the sum of -log p of their labels.
 
-    rows, labels  each row of `order` has a label whose leaf is in the tree, and each of its labels
-                  has
-    state   changed; `squares` of the gradients so far (Adagrad) are arrays of length 0: plain
-            descent
-    random  uint64[1]  random numbers: of a row with several labels one is drawn at each visit
-    stop    uint8[1]   once it is not 0, the rest is left out
+    rows, labels  each row of `order` has at least one label, and all its labels have leaves
+    state   changed in place; if the arrays of `squares` have length 0, it is plain descent instead
+            of Adagrad
+    random  uint64[1]  state of the random numbers: for a row with several labels, one of them is
+            drawn at each visit
+    stop    uint8[1]   set it to end early; the remaining rows are left out
 
-    A row's features step one after the other: of one word at two positions the second sees the
-    first's step.
+    The features of a row take their steps one after the other: if a word is at two positions, the
+    second step starts from the result of the first.
 
     Deviation from algorithm 1: mini-batches are of one row. Cost: a row's features * D * (1, or R)
     and its path's nodes * M * D, three times. Deterministic.

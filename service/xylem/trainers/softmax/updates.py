@@ -1,5 +1,5 @@
-"""Updates of a tree that is learnt: what is known of its labels, what
-nodes are worth, labels dealt anew.
+"""Updates of a tree that is learnt: the statistics of its labels, the quality of its nodes, and the
+reassignment of labels.
 """
 
 import numpy as np
@@ -19,11 +19,11 @@ from xylem.trainers.source import RowSource
 from xylem_store import F32, I32, I64, Bools
 
 LEVELS_MAX = 16
-"""So many levels are told of, the first ones."""
+"""Most levels in a report, from the root."""
 
 
 def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
-    """Return the statistics before the first step; arrays of length 0 for what is not kept."""
+    """Return the statistics before the first step; arrays that are not needed have length 0."""
     n_labels = len(tree.leaf_node)
     arity = tree.child.shape[1]
     by_means = learning is not None and learning.updates > 0 and learning.by_means
@@ -37,101 +37,108 @@ def no_statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) ->
     )
 
 
-def bring_up_to_date(state: LearningState, source: RowSource, is_mean: bool) -> None:
-    """Set the labels' mean representations to those under the present embeddings, if they are kept.
+def update_means(state: LearningState, source: RowSource, is_mean: bool) -> None:
+    """Compute the labels' mean representations from the current embeddings, if they are needed.
 
-    Reads the rows once. Deviation from algorithm 1, whose statistics are of all steps so far:
-    embeddings have moved on since.
+    Reads the rows once. Deviation from algorithm 1, whose statistics are collected over all steps
+    so far: the embeddings have changed since the first steps.
     """
     means = state.statistics.means
-    seen = state.statistics.seen
+    n_rows = state.statistics.n_rows
     if not len(means):
         return
     sums = np.zeros(means.shape)
     for part in source.parts():
         add_representations(*part, state.network, is_mean, sums)
-    seen[:] = source.census.label_rows
-    means[:] = sums / np.maximum(seen, 1)[:, None]
+    n_rows[:] = source.census.label_rows
+    means[:] = sums / np.maximum(n_rows, 1)[:, None]
 
 
 def levels_of(state: LearningState, counts: I64) -> list[dict[str, float]]:
-    """Return a line for each level of a tree: means over its nodes,
-    weighted by the rows of known labels.
+    """Return figures for each level of a tree: means over its nodes.
+
+    The nodes are weighted by their mass, the rows of labels with statistics.
 
     objective  J (equation 6)
-    share      of J*, the most that a node of so many children can have
+    share      J / J*, where J* is the largest J of a node with as many children
     purity     alpha of definition 2: 0 is pure
     """
     labels = np.flatnonzero(counts).astype(np.int32)
-    of_node = measure_nodes(labels, counts / counts.sum(), state)
-    is_known = of_node[:, GREATEST] > 0  # not where there is a single child
-    lines = []
+    measures = measure_nodes(labels, counts / counts.sum(), state)
+    is_known = measures[:, GREATEST] > 0  # not where there is a single child
+    figures = []
     for level in range(min(LEVELS_MAX, int(state.tree.level.max()) + 1)):
-        here = of_node[is_known & (state.tree.level == level)]
-        if not len(here):
+        level_nodes = measures[is_known & (state.tree.level == level)]
+        if not len(level_nodes):
             break
-        weight = here[:, MASS] / here[:, MASS].sum()
+        weight = level_nodes[:, MASS] / level_nodes[:, MASS].sum()
         means = {
-            "objective": weight @ here[:, OBJECTIVE],
-            "share": weight @ (here[:, OBJECTIVE] / here[:, GREATEST]),
-            "purity": weight @ here[:, PURITY],
+            "objective": weight @ level_nodes[:, OBJECTIVE],
+            "share": weight @ (level_nodes[:, OBJECTIVE] / level_nodes[:, GREATEST]),
+            "purity": weight @ level_nodes[:, PURITY],
         }
-        lines.append(
+        figures.append(
             {"level": level, **{name: round(float(mean), 5) for name, mean in means.items()}}
         )
-    return lines
+    return figures
 
 
-def deal_anew(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
-    """Deal the labels to the nodes anew; return the state on the
-    new tree, and how many labels moved.
+def reassign_labels(state: LearningState, counts: I64, rule: Rule) -> tuple[LearningState, int]:
+    """Reassign the labels to the nodes; return (the state on the new tree, how many labels moved).
+
+    counts  int64[K]  rows of each label
     """
     tree, network, squares, statistics = state
-    carried = np.flatnonzero(counts)
-    labels = carried[np.argsort(-counts[carried], kind="stable")].astype(np.int32)
+    used_labels = np.flatnonzero(counts)
+    labels = used_labels[np.argsort(-counts[used_labels], kind="stable")].astype(np.int32)
     if len(labels) < 2:
         return state, 0
     arity = tree.child.shape[1]
-    made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
+    new_tree = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
     share = counts / counts.sum()
-    n_nodes, begins = assign_labels(labels, share, rule, state, made)
-    child, parent, branch, level = (part[:n_nodes] for part in made[:4])
-    made = made._replace(child=child, parent=parent, branch=branch, level=level)
+    n_nodes, begins = assign_labels(labels, share, rule, state, new_tree)
+    child, parent, branch, level = (part[:n_nodes] for part in new_tree[:4])
+    new_tree = new_tree._replace(child=child, parent=parent, branch=branch, level=level)
     is_new = begins[:n_nodes].astype(np.bool_)
     network = network._replace(
-        weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new)
+        weights=_keep_old_rows(network.weights, is_new), bias=_keep_old_rows(network.bias, is_new)
     )
     if len(squares.bias):
         squares = squares._replace(
-            weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new)
+            weights=_keep_old_rows(squares.weights, is_new),
+            bias=_keep_old_rows(squares.bias, is_new),
         )
-    moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
+    has_moved = (new_tree.leaf_node != tree.leaf_node) | (new_tree.leaf_branch != tree.leaf_branch)
     if len(statistics.sums):
-        statistics = _forget(statistics, tree, made, is_new)
-    return LearningState(made, network, squares, statistics), int(moved.sum())
+        statistics = _keep_path_sums(statistics, tree, new_tree, is_new)
+    return LearningState(new_tree, network, squares, statistics), int(has_moved.sum())
 
 
-def _placed(old: F32, is_new: Bools) -> F32:
-    """Return the rows of old numbers as they were, those of new ones 0."""
-    found = np.zeros((len(is_new), *old.shape[1:]), np.float32)
+def _keep_old_rows(old: F32, is_new: Bools) -> F32:
+    """Return the parameters of the new tree's nodes: the old ones, and 0 for new nodes."""
+    new_values = np.zeros((len(is_new), *old.shape[1:]), np.float32)
     n = min(len(old), len(is_new))
-    found[:n] = old[:n]
-    found[is_new] = 0.0
-    return found
+    new_values[:n] = old[:n]
+    new_values[is_new] = 0.0
+    return new_values
 
 
-def _forget(
+def _keep_path_sums(
     statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: Bools
 ) -> LabelStatistics:
-    """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
+    """Return the statistics for the new tree.
+
+    A label keeps the sums at the first nodes of its path that did not change; the others start
+    again.
+    """
     arity = new.child.shape[1]
     depth = int(new.level.max()) + 1
     sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
     counts = np.ones((len(new.leaf_node), depth), np.float32)
-    before = _paths(old, depth)
-    after = _paths(new, depth)
-    same = (before == after) & (after >= 0)
-    same &= ~is_new[np.maximum(after, 0)]
+    old_paths = _paths(old, depth)
+    new_paths = _paths(new, depth)
+    same = (old_paths == new_paths) & (new_paths >= 0)
+    same &= ~is_new[np.maximum(new_paths, 0)]
     same = np.logical_and.accumulate(same, axis=1)
     n = min(depth, statistics.counts.shape[1])
     sums[:, :n][same[:, :n]] = statistics.sums[:, :n][same[:, :n]]
@@ -140,7 +147,7 @@ def _forget(
 
 
 def _paths(tree: SoftmaxTree, depth: int) -> I32:
-    """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
+    """Return int32[K, depth]: the node on each label's path at each level, -1 below its leaf."""
     paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
     node = tree.leaf_node.copy()
     while (node >= 0).any():
@@ -153,8 +160,10 @@ def _paths(tree: SoftmaxTree, depth: int) -> I32:
 
 
 def settle(state: LearningState) -> None:
-    """Let the nodes begin anew, with their sums of squared gradients; embeddings
-    stay, with theirs.
+    """Set the parameters of all nodes to their initial values.
+
+    Their sums of squared gradients, and the labels' sums of probabilities, are reset too.
+    Embeddings, and their sums of squared gradients, do not change.
     """
     network = state.network
     squares = state.squares

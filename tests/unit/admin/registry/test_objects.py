@@ -21,7 +21,7 @@ from xylem.admin.registry.remote import (
     render_index,
 )
 from xylem.base.errors import BadParameter, Unavailable
-from xylem.base.files import shown_url
+from xylem.base.files import redacted_url
 from xylem.base.settings import Settings
 from xylem.server.serve import follow_remote
 from xylem_store.alias import Alias, Beside, denying, promoted, removed, with_canary, with_shadow
@@ -234,7 +234,7 @@ def test_a_url_of_an_unknown_kind_is_refused_and_what_may_be_secret_is_not_shown
     for url, says in (("nothing://x/y", "Protocol not known"), ("gs://bucket/x", "gcsfs")):
         with pytest.raises(BadParameter, match=says):
             RemoteStore(url)
-    assert shown_url("s3://user:secret@bucket/a?key=b") == "s3://bucket/a"
+    assert redacted_url("s3://user:secret@bucket/a?key=b") == "s3://bucket/a"
 
 
 def followed(remote: RemoteStore, there: Store, keep: int = 0) -> RemoteFollower:

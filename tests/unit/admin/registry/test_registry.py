@@ -85,8 +85,8 @@ def test_moves_are_made_and_told(house: House) -> None:
     }
     registry.promote("m", LATEST, "stable", ALICE)
     registry.promote("m", 4, "stable", ALICE)  # where it is already
-    assert registry.rollback("m", "stable", ALICE).now == 2
-    assert registry.rollback("m", LATEST, ALICE, to=1).before.version == 4
+    assert registry.rollback("m", "stable", ALICE).version == 2
+    assert registry.rollback("m", LATEST, ALICE, to=1).old_alias.version == 4
     registry.delete_alias("m", "stable", ALICE)
     assert house.rows() == [
         *FIRST,
@@ -100,7 +100,7 @@ def test_moves_are_made_and_told(house: House) -> None:
     told = registry.history("m")[-5]
     assert (told.why, told.job, told.verdict) == ("it is good", "job-1", {"promoted": True})
     page = registry.history("m", limit=4)
-    assert page + registry.history("m", before=page[-1].id) == registry.history("m")
+    assert page + registry.history("m", before_id=page[-1].id) == registry.history("m")
 
 
 def test_nothing_damaged_or_foreign_is_promoted(house: House) -> None:
@@ -187,7 +187,7 @@ def test_refusals_are_told_and_move_nothing(house: House) -> None:
     verdict = {"promoted": False, "reasons": ["P@5 fell by 1.2"]}
     house.store.note_refusal("m", LATEST, 3, Cause("rule", "", "job-2", verdict))
     assert house.rows() == [*FIRST, (LATEST, "refused", 4, 3, "rule")]
-    assert house.registry.promote("m", 3, LATEST, ALICE).before.version == 4
+    assert house.registry.promote("m", 3, LATEST, ALICE).old_alias.version == 4
     told = provenance(house.store, "m", 3)
     assert [row["action"] for row in told["promotions"]] == ["promoted", "refused", "published"]
     assert told["promotions"][1]["verdict"] == verdict
@@ -232,8 +232,8 @@ def test_archives_are_published_by_who_brings_them(house: House) -> None:
 def test_a_database_that_does_not_answer_stops_no_move(tmp_path: Path) -> None:
     house = House(tmp_path, f"sqlite:///{tmp_path}/nowhere/xylem.db")
     bare = Registry(house.store, None)
-    assert house.registry.promote("m", 2, "stable", ALICE).now == 2
-    assert bare.rollback("m", LATEST, ALICE).now == 3
+    assert house.registry.promote("m", 2, "stable", ALICE).version == 2
+    assert bare.rollback("m", LATEST, ALICE).version == 3
     assert bare.history("m") == house.registry.history("m")
     with pytest.raises(DatabaseUnavailable, match="m@1 is deleted, its thresholds are not"):
         house.registry.delete_version("m", 1, ALICE)

@@ -301,7 +301,7 @@ def test_the_oldest_rows_go_first_and_are_counted(
     assert rows.dropped == {("m", "days"): 1200, ("m", "rows"): 800}
     assert [*rows.lines(rows.span("m"))] == [line for _, line in lines[2000:]]
     rows.trim()
-    assert rows.kept == {"m": 1500, "other": 2}
+    assert rows.row_counts == {"m": 1500, "other": 2}
     assert rows.dropped.total() == 2000
     figures = {metric.name: [s.value for s in metric.samples] for metric in read_rows(rows)}
     assert figures["xylem_feedback_rows"] == [1500, 2]

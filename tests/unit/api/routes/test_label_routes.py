@@ -91,8 +91,8 @@ async def test_labels_are_searched_ordered_and_shown_in_pages(named: Store) -> N
 async def test_labels_are_found_and_told_by_their_names(named: Store) -> None:
     others = [("en", True, "oak"), ("en", False, "Ash tree")]
     subjects = [
-        Subject("a/b", "1", {"fi": "Puu", "en": "tree"}, others=others),
-        Subject("12", None, {"en": "Fluß"}, ["a/b"], others=[("sv", False, "flod")]),
+        Subject("a/b", "1", {"fi": "Puu", "en": "tree"}, other_names=others),
+        Subject("12", None, {"en": "Fluß"}, ["a/b"], other_names=[("sv", False, "flod")]),
         Subject("<b>", None, {"und": "KOIRA"}),
         Subject("x" * 300, None, {"fi": "hauva", "und": "koira"}),
         Subject("of no label", None, {"fi": "koirat"}),

@@ -164,11 +164,11 @@ def test_entries_come_back_in_pages_the_newest_first(database: Database) -> None
     said = newest.key_id, newest.who, newest.outcome
     assert said == ("environment", "XYLEM_ADMIN_KEY", "version-in-use")
     assert newest.facts()["at"].endswith("Z")
-    second = audit.page(before=first[-1].id, limit=10)
-    third = audit.page(before=second[-1].id, limit=10)
+    second = audit.page(below_id=first[-1].id, limit=10)
+    third = audit.page(below_id=second[-1].id, limit=10)
     targets = [entry.target for entry in (*first[1:], *second, *third)]
     assert targets == [f"m@{number} stable" for number in reversed(range(25))]
-    assert audit.page(before=third[-1].id) == []
+    assert audit.page(below_id=third[-1].id) == []
     assert len(audit.page(limit=10**9)) == 26
 
 

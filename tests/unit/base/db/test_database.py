@@ -215,7 +215,7 @@ def test_a_server_that_is_not_there() -> None:
         pass
     assert "127.0.0.1" in str(caught.value)
     assert "very-secret" not in str(caught.value)
-    assert caught.value.told == "expected a database that answers, found that it does not"
+    assert caught.value.public_message == "expected a database that answers, found that it does not"
 
 
 def test_the_writer_forgets_faster_than_events_come(

@@ -92,7 +92,7 @@ def test_nothing_is_done_with_a_file_that_is_gone(tmp_path: Path, change: Change
         for begin in (replica.database.read, replica.database.write):
             with pytest.raises(DatabaseUnavailable, match="removed or moved") as caught, begin():
                 pass
-            assert str(tmp_path) not in str(caught.value.told)
+            assert str(tmp_path) not in str(caught.value.public_message)
         with pytest.raises(DatabaseUnavailable):
             replica.send(token_event("b", [1], [2]))
     assert not file.exists(), "an empty database took the place of the one that is gone"

@@ -170,7 +170,7 @@ def test_a_server_whose_clock_is_ahead_for_a_moment_loses_nothing(
     for name, value in disturbance.environment.items():
         monkeypatch.setenv(name, value)
     settings: dict[str, Any] = {"feedback_rows": True, "admin_key": KEY, "access_log": False}
-    with ServerProcess(own_store.root, before=_QUICKLY, **settings) as server:
+    with ServerProcess(own_store.root, prelude=_QUICKLY, **settings) as server:
 
         def results(*names: str) -> list[str]:
             body = {"events": [event(name, []) for name in names]}

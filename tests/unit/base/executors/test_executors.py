@@ -21,7 +21,7 @@ from tests.contract.test_every_trainer import bits_of, items_of, learnable
 from tests.jobs_helpers import write_data
 from tests.oracles.problems import random_labels, random_rows, to_labels, to_rows
 from tests.servers import wait_for
-from tests.steps import Found, Parts, Scaled, Sleeping, scaled, shifted
+from tests.steps import Parts, RowOutput, Scaled, Sleeping, scaled, shifted
 
 from xylem.base.errors import BadData, BadParameter, Unavailable
 from xylem.base.executors import ray as executor
@@ -140,13 +140,15 @@ class Counting(Crew):
         super().steps(step, items, counted)
 
 
-def run(crew: Crew, step: Step[int, Found], rows: range) -> dict[int, Found]:
-    found: dict[int, Found] = {}
+def run(crew: Crew, step: Step[int, RowOutput], rows: range) -> dict[int, RowOutput]:
+    found: dict[int, RowOutput] = {}
     crew.steps(step, rows, found.__setitem__)
     return found
 
 
-def run_and_keep(place: Path, step: Step[int, Found], rows: range, resume: bool) -> tuple[int, Any]:
+def run_and_keep(
+    place: Path, step: Step[int, RowOutput], rows: range, resume: bool
+) -> tuple[int, Any]:
     """How many items were run, and what came of all; it is
     interrupted then, so that the steps stay.
     """
@@ -240,8 +242,8 @@ def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_befo
 
 
 def test_values_come_back_from_bytes_and_through_views_as_they_were() -> None:
-    value = Found(3, 0.1, [MATRIX, None, MATRIX[:0]])
-    back = unpacked(Found, packed(value))
+    value = RowOutput(3, 0.1, [MATRIX, None, MATRIX[:0]])
+    back = unpacked(RowOutput, packed(value))
     assert (back.number, back.share, back.arrays[1]) == (3, 0.1, None)
     assert np.array_equal(back.arrays[0], MATRIX) and back.arrays[2].shape == (0, 5)
     assert digest_of(value) != digest_of(value._replace(share=0.2))
@@ -249,7 +251,7 @@ def test_values_come_back_from_bytes_and_through_views_as_they_were() -> None:
     with pytest.raises(TypeError, match="found object"):
         packed([object()])
     with pytest.raises(ValueError, match="expected an array of 400 bytes, found 300"):
-        unpacked(Found, packed(value)[:-100])
+        unpacked(RowOutput, packed(value)[:-100])
     # arrays of others are seen through views that are not read-only
     step = Scaled(MATRIX.copy(), 1.0)
     step.matrix.flags.writeable = False
@@ -284,7 +286,9 @@ def test_addresses_at_which_there_is_no_cluster(
     current.write_text(place)  # of a cluster that is gone
     assert f"expected a cluster at {place}, found none" in refusal("auto")
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert refusal("auto").endswith("found none: pip install 'xylem-serve[ray]'")
+    assert refusal("auto").endswith(
+        "a Ray cluster needs the package ray: pip install 'xylem-serve[ray]'"
+    )
 
 
 def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ WORDS = texts_alone(["one two", "two three"])
 RAW = SparseRows(np.array([0, 2, 3]), np.arange(3, dtype=np.int32), np.float32([3, 4, 5]), 3)
 DATA = {
     **dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), WORDS),
-    "named": replace(WORDS, texts=None, named=[{"x": 3, "y": 4.0}, {"b": 1}]),
+    "named": replace(WORDS, texts=None, named_rows=[{"x": 3, "y": 4.0}, {"b": 1}]),
     "raw": replace(WORDS, texts=None, rows=RAW),
 }
 """What each kind of features is made of."""
@@ -278,7 +278,7 @@ def test_bad_named_values(value: Any, fault: str, name: str) -> None:
 )
 def test_named_features_that_cannot_be_fitted(named: dict[str, float], fault: str) -> None:
     with pytest.raises(BadData, match=fault):
-        fit_featurizer(replace(DATA["named"], named=[named]), parameters_of({"kind": "named"}))
+        fit_featurizer(replace(DATA["named"], named_rows=[named]), parameters_of({"kind": "named"}))
 
 
 def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
@@ -291,7 +291,9 @@ def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
     ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("raw", "hashing"), ("raw", "named")]
 )
 def test_parameters_for_other_data_are_refused(data: str, kind: str) -> None:
-    with pytest.raises(BadParameter, match=f"expected one for such data, as {data}, found {kind}"):
+    with pytest.raises(
+        BadParameter, match=f"expected a kind for this data, for example {data}, found {kind}"
+    ):
         fit_featurizer(DATA[data], parameters_of({"kind": kind}))
 
 

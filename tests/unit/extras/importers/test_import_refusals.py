@@ -19,7 +19,7 @@ from tests.foreign_models import npy
 from xylem.base.errors import BadModel
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.omikuji import read_cbor
-from xylem.extras.importers.pickled import Noted, read_pickle
+from xylem.extras.importers.pickled import Stub, read_pickle
 from xylem.extras.importers.registry import IMPORTERS
 
 Change = Callable[[Path], object]
@@ -221,8 +221,8 @@ def test_a_pickle_imports_and_calls_nothing(
 ) -> None:
     file = ModelFile(tmp_path, pickle.dumps({"model": Bomb(), "preprocessor": 1}, 5))
     found = read_pickle(file)["model"]
-    assert type(found) is Noted
-    assert (found.name, found.made, found.args) == (
+    assert type(found) is Stub
+    assert (found.name, found.is_call, found.args) == (
         "builtins.print",
         True,
         ("this must never be printed",),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tests.datasets_helpers import assert_same_rows
 from tests.foreign_models import npy
-from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
+from tests.skops_files import ACCEPTED, FOLDER, REFUSED, TEXTS
 
 from xylem.base.errors import BadModel
 from xylem.extras.importers import skops
@@ -28,9 +28,9 @@ UNSEEN = [
 ]
 
 
-@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("name", ACCEPTED)
 def test_the_same_texts_make_the_same_rows(name: str) -> None:
-    vectorizer = TAKEN[name]().fit(TEXTS)
+    vectorizer = ACCEPTED[name]().fit(TEXTS)
     featurizer = featurizer_of(read_vectorizer(FOLDER / f"{name}.skops"), "none")
     texts = [*TEXTS, *UNSEEN]
     assert_same_rows(featurizer.transform_texts(texts), vectorizer.transform(texts), 2e-6)

@@ -68,7 +68,7 @@ def test_a_value_at_its_limit_and_beyond(kind: Any, limit: AtMost, value: Any, f
     with pytest.raises(ValidationError) as caught:
         adapter.validate_python(value, context=Limits(**{limit.limit: found - 1}))
     (fault,) = caught.value.errors()
-    expected = f"expected at most {found - 1} {limit.what} (limit {limit.limit}), found {found}"
+    expected = f"expected at most {found - 1} {limit.quantity} (limit {limit.limit}), found {found}"
     assert (fault["type"], fault["msg"]) == (LIMIT, expected)
 
 

@@ -99,7 +99,7 @@ def test_the_chosen_directions_have_the_least_objective(
         tally = _tally_of(means)
         chosen = best_directions(tally, of_node, i, lambda1, lambda2)
         means.see(carried)
-        assert tally.seen[0] == means.c_v
+        assert tally.n_seen[0] == means.c_v
         objectives = means.objectives(carried, lambda1, lambda2)
         assert objectives[chosen - 1] <= objectives.min() + 1e-9
         means.p, means.p_of = means.with_row(carried, rng.random(n_children))

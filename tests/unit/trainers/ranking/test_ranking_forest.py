@@ -34,7 +34,7 @@ from xylem.evaluation.ranking import propensities
 from xylem.trainers import train
 from xylem.trainers.ranking import forest as ranking
 from xylem.trainers.ranking.forest import FastXmlParameters, PfastreXmlParameters
-from xylem.trainers.ranking.tree import Grown
+from xylem.trainers.ranking.tree import GrownTree
 from xylem.trainers.representations import rerank_arrays
 from xylem.trainers.source import Tools, TrainingSet
 
@@ -46,14 +46,14 @@ def rows_and_labels(seed: int = 0, n_rows: int = 300) -> Data:
     return learnable(seed, n_rows, 20, n_features=40, rarity=0.9, without=3)
 
 
-def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen: Any) -> list[Grown]:
+def forest(data: Data, seed: int = 0, crew: Crew | None = None, **chosen: Any) -> list[GrownTree]:
     """Trees of fastxml, two unless chosen otherwise."""
     parameters = FastXmlParameters(**{"trees": 2, **chosen})
     ones, tools = np.ones(data[1].n_labels, np.float32), Tools(seed, crew or Crew(1))
     return ranking.grow_forest(TrainingSet(*data), parameters, ones, parameters.trees, tools)
 
 
-def leaf_of(grown: Grown, row: np.ndarray) -> int:
+def leaf_of(grown: GrownTree, row: np.ndarray) -> int:
     """Where a dense row goes, margins summed as the training does:
     float32, by feature, the constant last.
     """

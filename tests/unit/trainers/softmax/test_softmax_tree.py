@@ -178,7 +178,7 @@ def test_nodes_are_worth_what_the_paper_says(kind: str) -> None:
     rng = np.random.default_rng(8)
     found = statistics_of(means=kind == "means", sums=kind == "sums")
     found.means[:, :DIM] = rng.normal(size=(len(found.means), DIM))
-    found.seen[:] = 3
+    found.n_rows[:] = 3
     if kind == "sums":
         found.counts[:6] = 5
         found.sums[:] = 5 * rng.dirichlet(np.ones(3), (7, 2))

@@ -13,7 +13,7 @@ import llvmlite
 import numba
 import numpy as np
 import pytest
-from tests.kernel_processes import COMPILE, KERNELS, compiled, said_by
+from tests.kernel_processes import COMPILE, KERNELS, compiled, outputs_of
 
 from xylem_store.compiled import cache as source_files
 from xylem_store.compiled.cache import cache_dir
@@ -38,7 +38,7 @@ def test_two_states_of_a_file_are_kept_apart(
 def test_code_with_bounds_checks_is_kept_apart(tmp_path: Path) -> None:
     script = "from xylem_store.compiled.cache import cache_dir; print(cache_dir().parent.name)"
     for checked, name in (("0", "plain"), ("1", "checked")):
-        assert said_by(tmp_path, script, NUMBA_BOUNDSCHECK=checked)[0] == f"{name}\n"
+        assert outputs_of(tmp_path, script, NUMBA_BOUNDSCHECK=checked)[0] == f"{name}\n"
 
 
 def test_each_mixture_of_versions_has_a_cache_of_its_own() -> None:
@@ -64,9 +64,9 @@ def test_code_of_a_module_that_has_moved_is_compiled_again(tmp_path: Path) -> No
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     (one / "kernels.py").write_text(KERNELS)
-    said_by(tmp_path, "from one.kernels import total; assert total(4) == 10")
+    outputs_of(tmp_path, "from one.kernels import total; assert total(4) == 10")
     one.rename(two)
-    said_by(tmp_path, "from two.kernels import total; assert total(4) == 10")
+    outputs_of(tmp_path, "from two.kernels import total; assert total(4) == 10")
 
 
 def test_a_user_without_a_home_has_a_cache_of_his_own(tmp_path: Path) -> None:

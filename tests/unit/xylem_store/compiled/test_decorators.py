@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.checkout import ROOT
 from tests.hidden_parts import IMPORT_WITHOUT
-from tests.kernel_processes import compiler, said_by
+from tests.kernel_processes import compiler, outputs_of
 
 from xylem_store.compiled import inner_parts
 
@@ -63,7 +63,7 @@ def test_errors_of_inlined_helpers_compiled_and_from_the_cache(tmp_path: Path) -
         "IndexError('expected a place up to', 5, 'found', 7)",
     ]
     for _ in range(2):
-        assert said_by(tmp_path, _RAISE)[0].splitlines() == expected * 2
+        assert outputs_of(tmp_path, _RAISE)[0].splitlines() == expected * 2
 
 
 def test_an_inlined_helper_has_machine_code_only_when_the_interpreter_calls_it(
@@ -72,7 +72,7 @@ def test_an_inlined_helper_has_machine_code_only_when_the_interpreter_calls_it(
     called = "print(len(plus.overloads)); assert plus(1, 2) == 3; print(len(plus.overloads))"
     script = f"from kernels import plus, total; assert total(4) == 10; {called}"
     for _ in range(2):
-        assert said_by(tmp_path, script)[0].split() == ["0", "1"]
+        assert outputs_of(tmp_path, script)[0].split() == ["0", "1"]
 
 
 _CALLING = """
@@ -108,7 +108,7 @@ def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(
         ("(outer, inner)", "8 4 1\n"),
         ("(inner, outer)", "4 8 0\n"),
     ):
-        assert said_by(tmp_path, _COUNT_PARSES.format(functions=functions))[0] == expected, (
+        assert outputs_of(tmp_path, _COUNT_PARSES.format(functions=functions))[0] == expected, (
             functions
         )
 
@@ -121,7 +121,7 @@ def test_a_process_neither_imports_linear_algebra_nor_frees_its_kernels_one_by_o
         "from kernels import total; assert total(4) == 10; print('scipy.linalg' in sys.modules);"
         "import scipy.linalg"
     )
-    assert said_by(tmp_path, script)[0].split() == ["False", "True"]
+    assert outputs_of(tmp_path, script)[0].split() == ["False", "True"]
 
 
 _SORTING = """
@@ -165,7 +165,7 @@ print(len(sorts) > 0, {type(c.library).__name__ for c in sorts})
 
 def test_what_numba_adds_has_no_machine_code_and_others_may_use_it(tmp_path: Path) -> None:
     (tmp_path / "sorting.py").write_text(_SORTING)
-    turned, refused, of_another, refused_too, sorts = said_by(tmp_path, _SORT)[0].splitlines()
+    turned, refused, of_another, refused_too, sorts = outputs_of(tmp_path, _SORT)[0].splitlines()
     assert (turned, of_another) == ("[9, 8, 7, 4, 3]", "[3, 4, 7, 8, 9]")
     assert refused == refused_too and "slice" in refused
     assert sorts == "True {'_Library'}"
@@ -228,7 +228,7 @@ def test_without_a_part_kernels_are_right_and_one_line_says_so(
     parts: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "hidden.py").write_text(IMPORT_WITHOUT)
-    lines = said_by(tmp_path, f"parts = {list(parts)}\n{_TRY}")[0].splitlines()
+    lines = outputs_of(tmp_path, f"parts = {list(parts)}\n{_TRY}")[0].splitlines()
     for part, complaint, found in zip(parts, lines[::2], lines[1::2], strict=True):
         name = re.escape(part.removeprefix(OPTIONS))
         assert re.fullmatch(

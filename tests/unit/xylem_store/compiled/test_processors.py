@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.kernel_processes import compiled, said_by
+from tests.kernel_processes import compiled, outputs_of
 
 from xylem_store.compiled import processors
 from xylem_store.compiled.processors import (
@@ -56,7 +56,7 @@ def test_a_level_that_cannot_run_here_is_refused(
     monkeypatch.setattr(processors, "levels_here", lambda: [GENERIC])
     for level, fault in (
         ("haswell", "expected portable, x86-64-v3 or generic, found 'haswell'"),
-        (V3, "expected what this processor can run, generic, found x86-64-v3"),
+        (V3, "expected a level that this processor can run, generic, found x86-64-v3"),
     ):
         monkeypatch.setenv("XYLEM_KERNEL_CPU", level)
         with pytest.raises(ValueError, match=fault):
@@ -81,7 +81,7 @@ def test_numba_compiles_for_the_level_and_not_for_this_machine(tmp_path: Path) -
         "print(cpu_target.target_context.codegen().magic_tuple()[1:])"
     )
     for level in LEVELS:
-        assert said_by(tmp_path, script, XYLEM_KERNEL_CPU=level)[0] == f"('{level}', '')\n"
+        assert outputs_of(tmp_path, script, XYLEM_KERNEL_CPU=level)[0] == f"('{level}', '')\n"
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,17 @@
-"""Beam search: the top_r labels of rows, looking at no more than
-beam_width inner nodes a level and tree.
+"""Beam search finds the top_r labels of rows, and scores at most beam_width inner nodes in each
+level and tree.
 
-Source: Prabhu et al. 2018 (Parabel), Lin, Liu and Lin 2024, section 2.2. A leaf is an answer at
-whatever level it stands; the beam holds inner nodes only. In an ensemble each tree has its own
-beam, and a label's probability is the mean over the trees, 0 in a tree whose beam missed it. With
-thresholds the labels that reach theirs are the answer (Jasinska et al. 2016, appendix B): in one
-tree they decide already which nodes are kept, in an ensemble the means of the labels that the beams
-reached are compared.
+Source: Prabhu et al. 2018 (Parabel), Lin, Liu and Lin 2024, section 2.2. A leaf may be an answer at
+any level; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
+probability is the mean over the trees, 0 in a tree whose beam missed it. With thresholds the answer
+are the labels that reach theirs (Jasinska et al. 2016, appendix B): in one tree the thresholds
+already decide which nodes are kept; in an ensemble they are compared with the means of the labels
+that the beams reached.
 
 Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once
-a level for all rows that need it. A block may be one row: its answer has the same bits whatever the
-block, for the same scorer adds the same numbers in the same order, and the heaps keep the same
-entries whatever the order in which they are offered.
+a level for all rows that need it. A block may be a single row. A row's answer has the same bits in
+any block: the same scorer adds the same numbers in the same order, and the heaps keep the same
+entries in whatever order they are offered.
 """
 
 import numpy as np
@@ -59,18 +59,19 @@ from xylem_store import nonallocating_kernel as kernel
 
 @kernel
 def beam_rows(call_at: I64) -> None:
-    """Answer the rows of a Call, whose `own` is a BeamWorkspace; its rows are the block.
+    """Answer the rows of a Call, whose `traversal_buffers` are a BeamWorkspace.
 
-    Stopped, a row has the labels found until then; with several trees the leaves not reached count
-    0. Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels.
-    The answer to a row does not depend on the other rows.
+    The workspace decides how many rows are a block. If the search is stopped, a row has the labels
+    found so far; with several trees the leaves not reached count 0. Cost: at most beam_width chunks
+    in each level and tree, with thresholds on average over the levels. The answer to a row does not
+    depend on the other rows.
     """
     call = struct_at(Call, call_at)
-    given = parts_of(call_at, BeamWorkspace)
-    ensemble, scorer, rows, asked, answers, work, beam = given
+    call_parts = parts_of(call_at, BeamWorkspace)
+    ensemble, scorer, rows, call_search, answers, work, beam = call_parts
     n_trees = ensemble.child_ptr[0]
-    link, beam_width, top_r, is_sure, allowed, weight, log_threshold = asked
-    own_threshold = log_threshold if n_trees == 1 else log_threshold[:0]
+    link, beam_width, top_r, is_sure, allowed, weight, log_threshold = call_search
+    node_threshold = log_threshold if n_trees == 1 else log_threshold[:0]
     search = Search(
         link=link,
         beam_width=beam_width,
@@ -78,7 +79,7 @@ def beam_rows(call_at: I64) -> None:
         is_sure=is_sure,
         allowed=allowed,
         weight=weight,
-        log_threshold=own_threshold,
+        log_threshold=node_threshold,
     )
     parts = CallParts(
         ensemble=ensemble,
@@ -87,7 +88,7 @@ def beam_rows(call_at: I64) -> None:
         search=search,
         answers=answers,
         work=work,
-        own=beam,
+        traversal_buffers=beam,
     )
     block_rows = len(beam.next_size) // n_trees
     for begin in range(call.first, call.last, block_rows):
@@ -105,34 +106,35 @@ def beam_rows(call_at: I64) -> None:
             best_first = end - begin == 1 or beam.in_rounds[level] != 0
             n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
         for row in range(begin, end):
-            _finish_row(parts, given, row, row - begin)
+            _finish_row(parts, call_parts, row, row - begin)
     calibrate_answers(call, search, answers)
 
 
 @inlined
 def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
-    """Score the chunks of one row's level, tree by tree, the best
-    first, and save or offer their children.
+    """Score the chunks of one row's level, and save or offer their children.
+
+    The order is tree by tree, and within a tree the best node first.
     """
     ensemble, scorer, _, search, _, work, beam = parts
     n_entries = enter_row(ensemble.child_ptr[0], row, beam)
     floor = np.float32(-np.inf)
-    k = until = 0
+    k = round_end = 0
     start_turns(work, 0)
     while k < n_entries and not work.stop[0]:
-        if k == until:
+        if k == round_end:
             floor = rank_leaves(parts, 0)
-            until = min(n_entries, end_of_round(search, until, n_entries))
+            round_end = min(n_entries, end_of_round(search, round_end, n_entries))
         end = k
-        most = last_at_once(work, k, until)
-        while end < most and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
+        end_max = last_at_once(work, k, round_end)
+        while end < end_max and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
             end += 1
         if end == k:
             k += 1
             continue
         call_scorer(scorer, IN_TURN, k, end, n_entries)
-        for at in range(k, end):
-            _take_children(parts, at, at - k)
+        for entry in range(k, end):
+            _take_children(parts, entry, entry - k)
         k = end
 
 
@@ -140,26 +142,27 @@ def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
 def _score_level_of_block(
     parts: CallParts[BeamWorkspace], begin: int, end: int, level: int, n_level: int
 ) -> None:
-    """Score the chunks of a level of rows begin .. end - 1, chunk
-    by chunk, in rounds or all at once.
+    """Score a level's chunks for the rows begin .. end - 1, chunk by chunk.
+
+    It is done in two rounds or all at once, as `in_rounds` of the level says.
 
     n_level   the most nodes of a lane
     """
     _, _, rows, search, _, work, beam = parts
     row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
-    done = 0
-    while done < n_level and not work.stop[0]:
-        until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
-        n_entries = enter_round(parts, begin, end, done, until)
+    n_done = 0
+    while n_done < n_level and not work.stop[0]:
+        round_end = end_of_round(search, n_done, n_level) if beam.in_rounds[level] else n_level
+        n_entries = enter_round(parts, begin, end, n_done, round_end)
         _score_entries(parts, n_entries, row_features)
-        done = until
+        n_done = round_end
 
 
 @inlined
 def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features: int) -> None:
     """Score the chunks of a block's entries, and save or offer their children.
 
-    Entries of one chunk follow each other. A row has about `row_features` features.
+    Entries of one chunk are adjacent. A row has about `row_features` features.
     """
     ensemble, scorer, _, _, _, work, beam = parts
     k = 0
@@ -167,22 +170,23 @@ def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features
         node = beam.entry_node[k]
         end, is_mapped = begin_piece(ensemble, beam.entry_node, k, n_entries, row_features, work)
         while k < end and not work.stop[0]:
-            until = last_at_once(work, k, end)
+            call_end = last_at_once(work, k, end)
             if is_mapped:
-                call_scorer(scorer, MAPPED, k, until, 0)
+                call_scorer(scorer, MAPPED, k, call_end, 0)
             else:
-                call_scorer(scorer, IN_TURN, k, until, end)
-            for at in range(k, until):
-                _take_children(parts, at, at - k)
-            k = until
+                call_scorer(scorer, IN_TURN, k, call_end, end)
+            for entry in range(k, call_end):
+                _take_children(parts, entry, entry - k)
+            k = call_end
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
 
 
 @inlined
 def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
-    """Save the leaves among the children of the k-th entry, whose
-    margins are there, and offer the others.
+    """Save the leaves among the k-th entry's children, and offer the inner nodes to the next level.
+
+    The children's margins are in margins[slot].
     """
     ensemble, _, _, search, answers, work, beam = parts
     margins = work.margins[slot]
@@ -203,11 +207,12 @@ def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
 
 @inlined
 def _finish_row(
-    parts: CallParts[BeamWorkspace], given: CallParts[BeamWorkspace], row: int, place: int
+    parts: CallParts[BeamWorkspace], call_parts: CallParts[BeamWorkspace], row: int, place: int
 ) -> None:
-    """Write the answer of the block's place-th row from the leaves that its lanes saved.
+    """Write a row's answer from the leaves that its lanes saved.
 
-    given   the parts with the thresholds that means must reach
+    call_parts  the parts whose search has the thresholds that the means over the trees must reach
+    place       the row's number in the block
     """
     ensemble, _, _, search, answers, work, beam = parts
     n_trees = ensemble.child_ptr[0]
@@ -215,7 +220,7 @@ def _finish_row(
     for lane in range(first_lane, first_lane + n_trees):
         keep_best_leaves(parts, lane)
     if n_trees > 1:
-        keep_best_means(given, first_lane)
+        keep_best_means(call_parts, first_lane)
     write_answer(
         answers,
         row,

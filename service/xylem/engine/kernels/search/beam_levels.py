@@ -1,21 +1,20 @@
-"""The levels of a beam search, which of their nodes are scored in
-which order; and the leaves it reached.
+"""The levels of a beam search: which nodes are scored in which order, and the leaves reached.
 
-With thresholds, nodes that lead to no label that passes are not kept, and the width of the beam
-that a level leaves unused is added to the next level's: no more nodes in all, and more of the
-labels that pass.
+With thresholds, nodes below which no label can pass are not kept, and the beam width that a level
+leaves unused is added to the next level's. So no more nodes are scored in all, and more of the
+labels that pass are found.
 
-In one tree a node cannot lead to one of the top_r labels once so many are known that are better
-than the node itself, for no label is better than a node above it. So where leaves hang, a level has
-two *rounds*: in the first its best nodes are scored, in the second those of the others that are no
-worse than the worst of the top_r labels known by then. The answers are the same as without. In an
-ensemble every node is scored: the mean of a label needs its probability in every tree whose beam
-reached it.
+In one tree no label is better than a node above it. Once top_r labels are known that are better
+than a node, that node cannot lead to an answer. So a level whose nodes have leaves is scored in two
+*rounds*: first its best nodes, then those of the other nodes that are no worse than the worst of
+the top_r labels known by then. The answers are the same as without rounds. In an ensemble every
+node is scored, because the mean of a label needs its probability in every tree whose beam reached
+it.
 
-The leaves that beams reached: a label that is among the best of the mean has, in some tree, at
-least the mean of the worst of them; and the mean of a label is at least its probability in one tree
-divided by the number of trees. So the best labels of any tree give a bound that few leaves reach,
-and only for those are the means computed.
+How means are computed for few of the leaves that the beams reached: the best labels have, in some
+tree, at least the mean of the worst of them; and the mean of a label is at least its probability in
+one tree divided by the number of trees. So the best labels of any tree give a bound that few leaves
+reach, and means are computed only for the labels of these leaves.
 """
 
 import numpy as np
@@ -35,19 +34,19 @@ from xylem_store import F32, LANES, lowest_lane, vadd, vatleast, vbroadcast, vlo
 from xylem_store import nonallocating_inlined as inlined
 
 _SLACK = np.float32(1e-4)
-"""By so much is the bound lowered, in the logarithm: more than sums and logarithms
-are rounded by.
-"""
+"""The bound, a logarithm, is lowered by this: more than sums and logarithms are rounded by."""
 
 
 @inlined
 def drop_below_thresholds(
     search: Search, child: int, score: np.float32, n_children: int, margins: F32
 ) -> None:
-    """Set the log-probabilities of those children, from `child` on, to
-    NaN that are below their thresholds.
+    """Set the log-probabilities of the children that are below their thresholds to NaN.
 
-    They compare with nothing then, so that neither they nor what is below them is kept.
+    A comparison with NaN is false, so neither these nodes nor the nodes below them are kept.
+
+    child  the first of the n_children children
+    score  the log-score of their parent
     """
     nothing = vbroadcast(np.float32(np.nan))
     for tile in range(0, n_children, LANES):
@@ -60,11 +59,10 @@ def drop_below_thresholds(
 def save_leaves(
     node: int, score: np.float32, n_children: int, lane: int, beam: BeamWorkspace, margins: F32
 ) -> None:
-    """Keep the log-probabilities of a node's children, some of which
-    are leaves, until the search ends.
+    """Save the log-probabilities of a node's children, some of which are leaves, for later.
 
-    Looked at together then, the best nodes first, fewer of them pass than when each is offered at
-    once.
+    At the end of the search they are offered to the heap of labels, the best node first. If each
+    node's leaves were offered at once, more of them would enter the heap and be replaced again.
     """
     n_saved = beam.saved_size[lane]
     for tile in range(0, n_children, LANES):
@@ -76,8 +74,8 @@ def save_leaves(
 
 @inlined
 def keep_best_leaves(parts: CallParts[BeamWorkspace], lane: int) -> None:
-    """Offer all that a lane saved to its heap of labels, by the logarithms of their keys."""
-    beam = parts.own
+    """Offer all saved leaves of a lane to its heap of labels, by the logarithms of their keys."""
+    beam = parts.traversal_buffers
     n_saved = beam.saved_size[lane]
     best = 0
     for saved in range(1, n_saved):
@@ -99,14 +97,19 @@ def keep_children(
     log_p: F32,
     are_leaves: bool,
 ) -> None:
-    """Offer the leaves or the inner nodes among a node's children to a
-    lane's heap of labels or of nodes.
+    """Offer a node's children to a lane's heap: leaves to that of labels, inner nodes to that of
+    nodes.
 
-    Whole vectors of children are passed over that are below the least key that can still enter.
+    Vectors of children that are all below the least key that can still enter are skipped as a
+    whole.
+
+    score       the node's log-score
+    log_p       float32[..]: the children's log-probabilities
+    are_leaves  whether to offer the leaves, or the inner nodes
     """
     ensemble = parts.ensemble
     search = parts.search
-    beam = parts.own
+    beam = parts.traversal_buffers
     if are_leaves:
         scores = beam.best_score[lane]
         ids = beam.best_label[lane]
@@ -119,35 +122,35 @@ def keep_children(
     size = sizes[lane]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
-    most = vbroadcast(key_of(search, node, score))
+    parent_key = vbroadcast(key_of(search, node, score))
     for tile in range(0, n_children, LANES):
         floor = scores[0] if size == capacity else np.float32(-np.inf)
-        lanes = vatleast(vadd(most, vload(log_p, tile)), vbroadcast(floor))
+        lanes = vatleast(vadd(parent_key, vload(log_p, tile)), vbroadcast(floor))
         while lanes != 0:
             position = tile + lowest_lane(lanes)
             lanes &= lanes - 1
-            here = child + position
-            if position >= n_children or (ensemble.node_chunk[here] < 0) != are_leaves:
+            candidate = child + position
+            if position >= n_children or (ensemble.node_chunk[candidate] < 0) != are_leaves:
                 continue
-            if is_allowed(search, here):
-                key = key_of(search, here, score + log_p[position])
-                id_ = ensemble.node_label[here] if are_leaves else here
+            if is_allowed(search, candidate):
+                key = key_of(search, candidate, score + log_p[position])
+                id_ = ensemble.node_label[candidate] if are_leaves else candidate
                 size = keep_best(scores, ids, size, capacity, key, id_)
     sizes[lane] = size
 
 
 @inlined
 def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
-    """Put the labels with the best means of a row's lanes in the heap
-    of its first lane, with their keys.
+    """Put the labels with the best means over a row's lanes into the heap of its first lane.
 
-    Every lane's heap has been filled by keep_best_leaves. The trees are added in their order. With
-    thresholds a leaf is looked at that nearly reaches its own in its tree, and passes if the mean
-    does.
+    Every lane's heap has been filled by keep_best_leaves; afterwards the first one has the keys of
+    the means. The trees' probabilities are added in the order of the trees. With thresholds, each
+    leaf is considered that nearly reaches its threshold in its own tree; its label passes if the
+    mean does.
     """
     ensemble = parts.ensemble
     search = parts.search
-    beam = parts.own
+    beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     floor = _floor_of(n_trees, search.top_r, first_lane, beam)
     best_score = beam.best_score[first_lane]
@@ -158,13 +161,13 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
         for saved in range(beam.saved_size[lane]):
             child = ensemble.child_ptr[beam.saved_node[lane, saved]]
             n_children = ensemble.child_ptr[beam.saved_node[lane, saved] + 1] - child
-            most = vbroadcast(_most_of(search, lane, saved, beam))
+            parent_key = vbroadcast(_parent_key(search, lane, saved, beam))
             for tile in range(0, n_children, LANES):
                 log_p = vload(beam.saved_log_p[lane, saved], tile)
                 bounds = vbroadcast(floor)
                 if has_thresholds(search):
                     bounds = vadd(thresholds_of(search, child + tile), vbroadcast(-_SLACK))
-                lanes = vatleast(vadd(most, log_p), bounds)
+                lanes = vatleast(vadd(parent_key, log_p), bounds)
                 while lanes != 0:
                     position = tile + lowest_lane(lanes)
                     lanes &= lanes - 1
@@ -190,8 +193,9 @@ def keep_best_means(parts: CallParts[BeamWorkspace], first_lane: int) -> None:
 
 @inlined
 def _floor_of(n_trees: int, top_r: int, first_lane: int, beam: BeamWorkspace) -> np.float32:
-    """Return a bound below the logarithm of top_r labels' keys; -inf where no tree
-    found so many.
+    """Return a lower bound on the logarithms of the best top_r labels' keys.
+
+    It is -inf if no tree found top_r labels.
     """
     floor = np.float32(-np.inf)
     for lane in range(first_lane, first_lane + n_trees):
@@ -201,11 +205,11 @@ def _floor_of(n_trees: int, top_r: int, first_lane: int, beam: BeamWorkspace) ->
 
 
 @inlined
-def _most_of(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.float32:
-    """Return what a saved node's child adds its log-probability to
-    before it is compared with its bound.
+def _parent_key(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.float32:
+    """Return the logarithm to which a child's log-probability is added, to compare it with a bound.
 
-    That is the least key of an answer in this tree, or with thresholds the least probability.
+    It is the saved node's key, or with thresholds its log-score: thresholds apply to probabilities,
+    without weights.
     """
     if has_thresholds(search):
         return np.float32(beam.saved_score[lane, saved])
@@ -216,12 +220,14 @@ def _most_of(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.f
 def _mean_of(
     parts: CallParts[BeamWorkspace], label: int, tree: int, floor: np.float32, first_lane: int
 ) -> np.float32:
-    """Return a label's mean probability; -1 if a tree before `tree`
-    had its leaf above the floor already.
+    """Return a label's mean probability over the trees.
+
+    Return -1 if an earlier tree than `tree` has a leaf of the label that reaches the floor: the
+    label has been handled there.
     """
     ensemble = parts.ensemble
     search = parts.search
-    beam = parts.own
+    beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     total = np.float32(0.0)
     for other in range(n_trees):
@@ -233,7 +239,7 @@ def _mean_of(
         for saved in range(beam.saved_size[lane]):
             if beam.saved_node[lane, saved] == node:
                 log_p = beam.saved_log_p[lane, saved, leaf - ensemble.child_ptr[node]]
-                if other < tree and _most_of(search, lane, saved, beam) + log_p >= floor:
+                if other < tree and _parent_key(search, lane, saved, beam) + log_p >= floor:
                     return np.float32(-1.0)
                 total += np.exp(beam.saved_score[lane, saved] + log_p)
                 break
@@ -241,15 +247,16 @@ def _mean_of(
 
 
 _LABELS_A_NODE = 3
-"""The first round has a node for each so many of top_r, rounded up (measured on label trees)."""
+"""The first round has top_r / _LABELS_A_NODE nodes, rounded up (measured on label trees)."""
 
-_LEAST = np.finfo(np.float32).min  # stands for a key of -inf that was left out
+_LEAST = np.finfo(np.float32).min  # replaces a key of -inf that was left out: -inf means no key
 
 
 @inlined
 def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace) -> int:
-    """Empty all heaps, and make each lane's root its only node; return 1, the most
-    nodes of a lane.
+    """Empty all heaps, and make each lane's root its only node.
+
+    Return 1, the number of nodes of a lane.
     """
     for lane in range(n_lanes):
         beam.level_node[lane, 0] = lane % n_trees
@@ -265,9 +272,9 @@ def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace
 
 @inlined
 def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace) -> int:
-    """Make the heaps of the next level's nodes the lanes' levels; return the most nodes of a lane.
+    """Make the nodes of the lanes' heaps the next level; return the most nodes of a lane.
 
-    best_first  whether the nodes' order matters: without it they are left as they lie
+    best_first  whether to sort the nodes; otherwise they stay in the order of the heap
     """
     n_level = 0
     for lane in range(n_lanes):
@@ -291,42 +298,40 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
 
 
 @inlined
-def end_of_round(search: Search, done: int, n_level: int) -> int:
-    """Return how many of a lane's nodes, of n_level, the next
-    round ends with, if `done` went before.
+def end_of_round(search: Search, n_done: int, n_level: int) -> int:
+    """Return where the next round ends among a lane's n_level nodes, if `n_done` have been scored.
 
-    With rounds of a node each the fewest would be scored; but a block reads its chunks once a
-    round.
+    Rounds of one node each would score the fewest nodes; but a block reads its chunks once a round,
+    so there are only two.
     """
-    return n_level if done > 0 else (search.top_r + _LABELS_A_NODE - 1) // _LABELS_A_NODE
+    return n_level if n_done > 0 else (search.top_r + _LABELS_A_NODE - 1) // _LABELS_A_NODE
 
 
 @inlined
 def rank_leaves(parts: CallParts[BeamWorkspace], lane: int) -> np.float32:
-    """Bring a lane's heap of labels up to date; return the key of which a node may
-    not fall short.
-    """
+    """Update a lane's heap of labels; return the least key that a node must have to be scored."""
     if parts.ensemble.child_ptr[0] == 1:
         keep_best_leaves(parts, lane)
-        parts.own.saved_size[lane] = 0
-    return floor_of(parts.search, lane, parts.own)
+        parts.traversal_buffers.saved_size[lane] = 0
+    return floor_of(parts.search, lane, parts.traversal_buffers)
 
 
 @inlined
 def floor_of(search: Search, lane: int, beam: BeamWorkspace) -> np.float32:
-    """Return the key of the worst of the top_r labels of a lane's heap; -inf while it has fewer.
+    """Return the key of the worst of the top_r labels in a lane's heap, -inf while it has fewer.
 
-    In an ensemble that is until all levels are done: leaves are ranked then.
+    In an ensemble it is -inf until all levels are done, because leaves are only ranked then.
     """
     return beam.best_score[lane, 0] if beam.best_size[lane] == search.top_r else np.float32(-np.inf)
 
 
 @inlined
 def nothing_is_missed(search: Search, first_lane: int, n_trees: int, beam: BeamWorkspace) -> bool:
-    """Return whether the labels found for a row are surely the best of all that are asked for.
+    """Return whether the labels found for a row are proved to be the best of all requested labels.
 
-    In one tree no label below a node that was left out has a better key than that node; in an
-    ensemble such a node's label lacks one of its probabilities.
+    In one tree that holds if no node that was left out has a better key than the worst label found,
+    because no label below a node has a better key than the node. In an ensemble no node may have
+    been left out, because the labels below it lack one of their probabilities.
     """
     is_known = True
     for lane in range(first_lane, first_lane + n_trees):
@@ -338,15 +343,13 @@ def nothing_is_missed(search: Search, first_lane: int, n_trees: int, beam: BeamW
 
 @inlined
 def reaches(search: Search, node: int, score: np.float32, floor: np.float32) -> bool:
-    """Return whether a label below a node of this score can have a key of at least `floor`."""
+    """Return whether a label below a node of this log-score can have a key >= `floor`."""
     return bool(key_of(search, node, score) >= floor)
 
 
 @inlined
 def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
-    """Make all nodes of a level of a block of one row its entries, tree by tree;
-    return how many.
-    """
+    """Make all nodes of a single row's level the entries, tree by tree; return how many."""
     n_entries = 0
     for lane in range(n_trees):
         for i in range(beam.level_size[lane]):
@@ -357,23 +360,23 @@ def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
 
 @inlined
 def enter_round(
-    parts: CallParts[BeamWorkspace], begin: int, end: int, done: int, until: int
+    parts: CallParts[BeamWorkspace], begin: int, end: int, n_done: int, round_end: int
 ) -> int:
-    """Make the lanes' nodes done .. until - 1 that are to be scored
-    entries, by chunk; return how many.
+    """Make those of the lanes' nodes done .. until - 1 that must be scored the entries.
 
-    A counting sort: chunks are numbered as their nodes are, and of one chunk the rows ascend.
+    Return how many entries there are. They are ordered by chunk, entries of one chunk by row: it is
+    a counting sort, and chunks are numbered in the order of their nodes.
     """
     ensemble = parts.ensemble
     search = parts.search
-    beam = parts.own
+    beam = parts.traversal_buffers
     n_trees = ensemble.child_ptr[0]
     n_lanes = (end - begin) * n_trees
     ends = beam.chunk_ptr
     ends[:] = 0
     for lane in range(n_lanes):
         floor = rank_leaves(parts, lane)
-        for i in range(done, min(until, beam.level_size[lane])):
+        for i in range(n_done, min(round_end, beam.level_size[lane])):
             if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
                 ends[ensemble.node_chunk[beam.level_node[lane, i]] + 1] += 1
     for chunk in range(1, len(ends)):
@@ -382,7 +385,7 @@ def enter_round(
     for row in range(begin, end):
         for lane in range((row - begin) * n_trees, (row - begin + 1) * n_trees):
             floor = floor_of(search, lane, beam)
-            for i in range(done, min(until, beam.level_size[lane])):
+            for i in range(n_done, min(round_end, beam.level_size[lane])):
                 if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
                     chunk = ensemble.node_chunk[beam.level_node[lane, i]]
                     _enter(ends[chunk], lane, row, i, beam)

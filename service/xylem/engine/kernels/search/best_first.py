@@ -1,17 +1,17 @@
-"""Exact searches by a queue of inner nodes: the best first, or all
-labels that reach their thresholds.
+"""Exact searches with a queue of inner nodes: for the best labels, or for all labels that reach
+their thresholds.
 
-Source: Jasinska et al. 2016, section 5 (uniform-cost search) and appendix B. With several trees the
-nodes of all share the queue.
+Source: Jasinska et al. 2016, section 5 (uniform-cost search) and appendix B. With several trees all
+their nodes share one queue.
 
-Top-R: a label that no tree has reached yet is, in every tree, below some queued node, so its mean
-is at most the best queued score; and a label whose mean is m has probability >= m in some tree, so
-nodes below m can be dropped. With weights, a node's key is its score times the greatest weight
-below it: a bound all the same.
+The best labels: a label that no tree has reached yet is, in every tree, below some queued node, so
+its mean is at most the best queued score; and a label whose mean is m has a probability >= m in
+some tree, so nodes of a lower score than m can be dropped. With weights, a node's key is its score
+times the greatest weight below it, which is a bound in the same way.
 
-At thresholds: a node's threshold is the least among the labels below it; a node whose product is
-less is dropped. A label whose mean reaches its threshold reaches it in some tree, so the queues of
-the trees find all candidates and their means decide.
+At thresholds: a node's threshold is the least one among the labels below it; a node whose score is
+less is dropped. A label whose mean reaches its threshold also reaches it in some tree, so the
+search finds all candidates, and their means decide.
 """
 
 import numpy as np
@@ -50,11 +50,11 @@ from xylem_store import nonallocating_kernel as kernel
 
 @kernel
 def best_first_rows(call_at: I64) -> None:
-    """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Thresholds have no effect.
+    """Answer the rows of a Call exactly, whose `traversal_buffers` are a QueueWorkspace.
 
-    Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every
-    chunk, as a rule few more than the answer's paths. The answer to a row does not depend on the
-    other rows.
+    Thresholds have no effect. If the search is stopped, a row has those labels that are proved to
+    be the first of its answer. Cost: at worst every chunk, usually few more than those on the
+    answer's paths. The answer to a row does not depend on the other rows.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, QueueWorkspace)
@@ -73,11 +73,11 @@ def best_first_rows(call_at: I64) -> None:
 
 @inlined
 def _search(parts: CallParts[QueueWorkspace], row: int) -> int:
-    """Leave the best labels of one row in the heap best_*; return their number.
+    """Put the best labels of one row into the heap best_*; return their number.
 
-    best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the
-    logarithm of a bound on the keys of all labels not seen, -inf where none of them can be better
-    than those found.
+    best_* holds logarithms of keys if there is one tree, keys if there are several. Afterwards
+    front_score[0] is the logarithm of a bound on the keys of all labels not seen, or -inf if none
+    of them can be better than those found.
     """
     ensemble, _, _, search, _, work, queue = parts
     start_row(ensemble, row, queue)
@@ -117,7 +117,7 @@ def _search(parts: CallParts[QueueWorkspace], row: int) -> int:
 
 @inlined
 def _n_sure(answers: Answers, row: int, n_best: int, log_unseen: np.float32) -> int:
-    """Return how many labels of a row's answer are better than all labels unseen."""
+    """Return how many labels of a row's answer are better than every label not seen."""
     unseen = np.exp(log_unseen)
     while n_best > 0 and answers.scores[row, n_best - 1] <= unseen:
         n_best -= 1
@@ -126,10 +126,11 @@ def _n_sure(answers: Answers, row: int, n_best: int, log_unseen: np.float32) -> 
 
 @kernel
 def threshold_rows(call_at: I64) -> None:
-    """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Its search has thresholds.
+    """Answer the rows of a Call exactly, whose search has thresholds.
 
-    Stopped, a row has the labels found until then, all of which pass.
-    Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
+    Its `traversal_buffers` are a QueueWorkspace. If the search is stopped, a row has the labels
+    found so far, all of which reach their thresholds. Cost: the chunks of the nodes that reach
+    theirs. The answer to a row does not depend on the other rows.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, QueueWorkspace)
@@ -149,9 +150,9 @@ def threshold_rows(call_at: I64) -> None:
 
 @inlined
 def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
-    """Go through the queue of a row; return (labels kept in best_*, leaves in leaf_seen).
+    """Search all nodes that reach their thresholds; return (labels in best_*, leaves in leaf_seen).
 
-    With one tree the labels that pass go to best_*; with several, a leaf of each candidate to
+    With one tree the labels that pass go to best_*; with several, a leaf of each candidate goes to
     leaf_seen.
     """
     ensemble, scorer, _, search, _, work, queue = parts
@@ -167,9 +168,9 @@ def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
     while k < n_front and not work.stop[0]:
         end = last_at_once(work, k, n_front)
         call_scorer(scorer, IN_TURN, k, end, n_front)
-        for at in range(k, end):
-            node = queue.front_node[at]
-            record_children(parts, node, work.margins[at - k])
+        for entry in range(k, end):
+            node = queue.front_node[entry]
+            record_children(parts, node, work.margins[entry - k])
             for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
                 score = queue.node_score[child]
                 if score < threshold_of(search.log_threshold, child) or not is_allowed(
@@ -196,8 +197,9 @@ def _search_above(parts: CallParts[QueueWorkspace]) -> tuple[int, int]:
 
 @inlined
 def _keep_means(parts: CallParts[QueueWorkspace], n_best: int, n_seen: int) -> int:
-    """Add the labels of leaf_seen whose mean over the trees passes to best_*; return
-    their number.
+    """Offer to best_* the labels of leaf_seen whose mean over the trees reaches the threshold.
+
+    Return the number of labels in best_*.
     """
     ensemble, _, _, search, _, work, queue = parts
     for i in range(n_seen):

@@ -1,9 +1,8 @@
-"""Calibrated scores: the map from a model's own scores to
-probabilities, and the way back for thresholds.
+"""Calibrate scores: map a model's own scores to probabilities, and thresholds back to its scores.
 
-The map rises, also as it is computed: labels stay in the order that the search left them in, and
-thresholds need no map at all once they are logarithms of the model's own scores, which is what
-searches compare.
+The map ascends, also in rounded arithmetic. So calibration does not change the order of labels, and
+searches need no map for thresholds: these are converted to logarithms of the model's own scores,
+which searches compare.
 """
 
 from typing import TypeAlias
@@ -25,17 +24,19 @@ _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 _INFINITY = np.float32(np.inf)
 _LEAST_LOG = np.float32(-104.0)  # exp of this is 0 in float32
-# how far a guess of a logarithm is tried to be off, relative to one less it
+# the error of a guessed logarithm that is tried first, as a factor of 1 - guess
 _MARGIN = np.float32(1e-6)
 
 
 @inlined
 def calibrated(x: F32, y: F32, score: np.float32) -> np.float32:
-    """Return what becomes of a score in [0, 1]: y at the knots,
-    straight between them; not less for more.
+    """Return the calibrated score of a score in [0, 1]: y at the knots, linear between them.
 
-    x, y  the fields of a Calibration, not empty; exchanged they lead back, but for rounding
-    Cost: a binary search. A score beyond 1, by rounding, counts as 1.
+    A larger score never has a smaller result. A score above 1, by rounding, counts as 1. Cost: a
+    binary search.
+
+    x, y  the fields of a Calibration, not empty; if they are exchanged, the result is that of the
+          inverse map, but for rounding
     """
     low = 0
     high = len(x) - 1
@@ -54,7 +55,7 @@ def calibrated(x: F32, y: F32, score: np.float32) -> np.float32:
 
 @kernel
 def calibrate_scores(knots: Knots, scores: F32, scores_out: F32) -> None:
-    """Set scores_out, float32[n], to what becomes of each score; `knots` are not NO_KNOTS."""
+    """Set scores_out, float32[n], to the calibrated scores; `knots` are not NO_KNOTS."""
     x, y = knots
     for i in range(len(scores)):
         scores_out[i] = calibrated(x, y, scores[i])
@@ -62,9 +63,9 @@ def calibrate_scores(knots: Knots, scores: F32, scores_out: F32) -> None:
 
 @inlined
 def calibrate_answers(call: Call, search: Search, answers: Answers) -> None:
-    """Calibrate the scores of a call's answers.
+    """Calibrate the scores of a call's answers, in place.
 
-    Scores with weights are no probabilities, and stay.
+    Scores with weights are no probabilities, so they are not calibrated.
     """
     knots = struct_at(Calibration, call.calibration)
     if len(knots.x) == 0 or len(search.weight) > 0:
@@ -76,12 +77,13 @@ def calibrate_answers(call: Call, search: Search, answers: Answers) -> None:
 
 @inlined
 def log_reaching(x: F32, y: F32, threshold: np.float32) -> np.float32:
-    """Return the least logarithm, of all float32, of a score that is
-    calibrated to `threshold` or more.
+    """Return the least float32 that is the logarithm of a score whose calibrated score reaches
+    `threshold`.
 
-    +inf where no score is, -inf for a threshold of 0. Without knots the logarithm is float64's,
-    rounded. The way back through the map is where it is looked for: what is returned has been
-    tried, and the number before it too. Cost: some eight calibrations, rarely thirty.
+    It is +inf if no score reaches it, -inf for a threshold of 0. Without knots it is the logarithm
+    in float64, rounded. The inverse map only gives a first guess: the number that is returned has
+    been tested to reach the threshold, and the next smaller one not to. Cost: some eight
+    calibrations, rarely thirty.
     """
     if len(x) == 0 or threshold <= _ZERO:
         return np.float32(np.log(np.float64(threshold)))

@@ -1,8 +1,10 @@
-"""What a traversal is handed: one `Call`, whose parts, rows, search and answers, are handles too.
+"""The argument of every traversal: the handle of a `Call`, whose parts (rows, search, answers) are
+handles too.
 
-All traversals have the signature `traversal(call)`, and none reads a weight: that does the scorer,
-which the call leads to. Who makes a call writes the fixed parts once and keeps it; rows, search and
-answers change from call to call, for little: three small kernels write them.
+All traversals have the signature `traversal(call)`. None of them reads a weight: the scorer does,
+whose address is in the Call. The fixed parts of a Call are written once, and it is used again and
+again. Only rows, search and answers change from call to call; three small kernels write them, which
+costs little.
 """
 
 from typing import Any, NamedTuple
@@ -35,9 +37,7 @@ from xylem_store import nonallocating_kernel as kernel
 NO_THRESHOLD = 0
 TUNED = 1
 NUMBER = 2
-"""What the labels of an answer must reach: nothing, each its
-tuned threshold, or one number for all.
-"""
+"""Kinds of thresholds: none, a tuned threshold for each label, or one number for all labels."""
 
 
 @handle
@@ -56,23 +56,25 @@ class Rows(NamedTuple):
 
 @handle
 class Search(NamedTuple):
-    """How to search. N are the nodes of a label tree; of decision
-    trees the labels, and LANES is 0 then.
+    """The options of a search.
+
+    N is the number of nodes of a label tree. For decision trees it is the number of labels, and the
+    LANES below are 0 then.
 
     link           one of xylem_store.ensemble.LINK_CODES
-    beam_width     inner nodes kept a level and tree, in [1, the workspace's B]; only beam search
-                   reads it
+    beam_width     inner nodes kept in each level and tree, in [1, the workspace's B]; only beam
+                   search reads it
     top_r          labels kept, in [1, the workspace's R]
-    is_sure        routing: 1 if a row that is stopped is to have no answer; else it has what was
-                   found
-    allowed        [N] 0 where no label below the node is allowed; or empty: all are
-    weight         [N] label trees: the logarithm of a label's weight at its leaf, elsewhere the
-                   greatest below the node; decision trees: the weights; or empty: all weights are
-                   1. Labels are ranked by probability times weight.
-    log_threshold  [N + LANES] the logarithm of each node's threshold, at a leaf its label's,
-                   elsewhere the least of the children's, and then LANES that count for nothing; or
-                   [1]: one for all; or empty: there is none. Labels whose probability reaches their
-                   threshold pass, whatever their weight.
+    is_sure        only routing reads it: 1 if a row whose search is stopped gets no answer, 0 if it
+                   gets what was found so far
+    allowed        [N] 0 where no label below the node is allowed; empty if all labels are
+    weight         [N] label trees: at a leaf the logarithm of its label's weight, elsewhere the
+                   greatest one below the node; decision trees: the weights; empty if all weights
+                   are 1. Labels are ranked by probability times weight.
+    log_threshold  [N + LANES] label trees: at a leaf the logarithm of its label's threshold,
+                   elsewhere the least of the children's; LANES unused values follow, because
+                   vectors are read whole. [1]: one threshold for all labels. Empty: none. Labels
+                   whose probability reaches their threshold pass, whatever their weight.
     """
 
     link: int
@@ -86,8 +88,9 @@ class Search(NamedTuple):
 
 @inlined
 def key_of(search: Search, node: int, score: np.float32) -> np.float32:
-    """Return the logarithm by which a node is ranked: its score,
-    plus the greatest log-weight below it.
+    """Return a node's key, the logarithm by which nodes are ranked.
+
+    It is the node's log-score plus the greatest log-weight below the node.
     """
     if len(search.weight) > 0:
         return np.float32(score + search.weight[node])
@@ -108,8 +111,9 @@ def has_thresholds(search: Search) -> bool:
 
 @inlined
 def threshold_of(log_threshold: F32, place: int) -> np.float32:
-    """Return the logarithm of a threshold of thresholds that are not
-    empty, where one may stand for all.
+    """Return the logarithm of the threshold at `place`; `log_threshold` is not empty.
+
+    If it has only one element, that is the threshold of every place.
     """
     return np.float32(log_threshold[place if len(log_threshold) > 1 else 0])
 
@@ -124,14 +128,14 @@ def thresholds_of(search: Search, first: int) -> Any:
 
 @handle
 class Answers(NamedTuple):
-    """Where the answers of n rows go.
+    """The output arrays for the answers of n rows.
 
     counts  [n]              how many labels a row has
     labels  [n, top_r]       the labels, the best first, of equal scores the smaller id first
     scores  [n, top_r]       probability times weight
-    exact   [n]              1 where these are surely the first top_r of all labels that are asked
-            for
-    costs   [n, 2] or [0, 2] chunks scored and bytes of their weights read for a row; or not wanted
+    exact   [n]              1 where these are proved to be the best top_r of all requested labels
+    costs   [n, 2] or [0, 2] chunks scored for a row, and bytes of their weights read; [0, 2] if not
+            requested
     """
 
     counts: I64_1
@@ -151,8 +155,9 @@ def write_answer(
     n_best: int,
     is_exact: bool,
 ) -> None:
-    """Write a row's answer from a heap of keep_best, whose scores may
-    be logarithms; the heap is sorted.
+    """Write a row's answer from a heap of `keep_best`, which is sorted in place.
+
+    are_logs  whether the heap's scores are logarithms
     """
     sort_best(scores, labels, n_best)
     answers.exact[row] = is_exact
@@ -164,7 +169,7 @@ def write_answer(
 
 @inlined
 def clear_cost(costs: I64, row: int, work: Workspace) -> None:
-    """Start to count what a row costs; `costs` as in Answers."""
+    """Set the costs of a row to 0; `costs` as in Answers."""
     if len(costs) > 0:
         work.cost[:] = 0
         costs[row, 0] = 0
@@ -173,8 +178,9 @@ def clear_cost(costs: I64, row: int, work: Workspace) -> None:
 
 @inlined
 def charge(costs: I64, row: int, work: Workspace, slot: int) -> None:
-    """Add what scoring into margins[slot] has cost since the last
-    call to a row, if costs are wanted.
+    """Add the costs of scoring into margins[slot] to a row's, and set them to 0.
+
+    Nothing is done if costs are not requested.
     """
     if len(costs) > 0:
         costs[row, 0] += work.cost[slot, 0]
@@ -185,18 +191,20 @@ def charge(costs: I64, row: int, work: Workspace, slot: int) -> None:
 
 @handle
 class Call(NamedTuple):
-    """Which rows to answer, how, and where: first .. last - 1 of `rows`.
+    """The arguments of a traversal, which answers the rows first .. last - 1 of `rows`.
 
-    scorer    the address of the kernel that reads the ensemble's weights (`scoring`)
-    ensemble  of a TreeEnsemble
-    rerank    of a Rerank; only routing reads it
+    scorer       the address of the kernel that reads the ensemble's weights (`scoring`)
+    ensemble     the handle of a TreeEnsemble
+    rerank       of a Rerank; only routing reads it
     calibration  of a Calibration: scores are calibrated when they are answered
-    rows      of Rows
-    search    of a Search
-    answers   of Answers
-    work      of a Workspace
-    entries   of the Entries of `own`
-    own       of the traversal's own buffers: a BeamWorkspace, QueueWorkspace or RoutingWorkspace
+    rows         of Rows
+    search       of a Search
+    answers      of Answers
+    work         of a Workspace
+    entries      of the Entries of `traversal_buffers`
+    traversal_buffers
+                 of the buffers that only this traversal uses: a BeamWorkspace, QueueWorkspace,
+                 RoutingWorkspace or CombinedWorkspace
     """
 
     first: int
@@ -210,12 +218,12 @@ class Call(NamedTuple):
     answers: Handle
     work: Handle
     entries: Handle
-    own: Handle
+    traversal_buffers: Handle
 
 
 @kernel
 def set_rows(rows_at: I64, indptr: I64, indices: I32, values: F32) -> None:
-    """Have a handle of Rows lead to these arrays."""
+    """Make a handle of Rows refer to these arrays."""
     write_struct(Rows, rows_at, (indptr, indices, values))
 
 
@@ -230,7 +238,7 @@ def set_search(
     weight: F32,
     log_threshold: F32,
 ) -> None:
-    """Have a handle of a Search hold these fields."""
+    """Write these fields to a handle of a Search."""
     write_struct(
         Search, search_at, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold)
     )
@@ -240,5 +248,5 @@ def set_search(
 def set_answers(
     answers_at: I64, counts: I64, labels: I32, scores: F32, exact: U8, costs: I64
 ) -> None:
-    """Have a handle of Answers lead to these arrays."""
+    """Make a handle of Answers refer to these arrays."""
     write_struct(Answers, answers_at, (counts, labels, scores, exact, costs))

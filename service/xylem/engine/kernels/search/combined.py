@@ -1,9 +1,9 @@
-"""Answers of combined versions: members and names propose labels, and
-the ranker gives each a probability.
+"""Answers of combined versions: members and names of concepts propose labels, the candidates, and
+the ranker gives each candidate a probability.
 
-A row is the members' rows side by side, and then the features of names
-(`xylem.engine.features.combined`). The members' traversals are called by their addresses, as they
-are. Training asks for the features of the candidates that serving ranks: both are made here.
+A row is the members' rows side by side, then the features of names
+(`xylem.engine.features.combined`). The members' own traversals are called, by their addresses.
+Training needs the features of the same candidates as serving, so both are made here.
 """
 
 from typing import NamedTuple
@@ -63,26 +63,27 @@ from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
 LOG_FLOOR = np.float32(-14.0)
-"""The logarithm of the score of a label that a member does not propose,
-and the least of one that it does.
+"""The log-score of a label that a member does not propose, and a lower bound on the log-scores of
+those that it proposes.
 """
 
 _search = caller(types.none)
 _NONE = -1
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
-_N_SAID = len(MEMBER_FEATURES)
+_N_MEMBER_FEATURES = len(MEMBER_FEATURES)
 
 
 @handle
 class Member(NamedTuple):
-    """A member, and what its traversal is called with for one row.
+    """A member, and the buffers with which its traversal is called for one row.
 
-    address        of the traversal
+    address        the address of the traversal
     call, rows, search   handles of its Call for row 0, and of that Call's Rows and Search
-    first, last    its columns in a combined row
+    first, last    its columns in a combined row: first .. last - 1
     allowed_first, allowed_last  its part of a combined mask (see `combined_rows`)
-    to_label       int32[its labels]  the combined version's, NO_LABEL: it has them no more
+    to_label       int32[its labels]: the combined version's label of each, NO_LABEL if that version
+                   does not have it
     indptr, indices   its row: int64[2], int32[most features]
     counts, labels, scores, costs   its Answers
     """
@@ -106,23 +107,27 @@ class Member(NamedTuple):
 
 @handle
 class CombinedWorkspace(NamedTuple):
-    """What answering a row takes. C is the candidates that there
-    is room for, F the features of one.
+    """The parts of a combined version, and the buffers for one row.
 
-    members         [M, words]  a handle of a Member each
-    n_named         features of a concept's names; names_first: the column of the first concept's
-                    first one
+    C is the number of candidates that there is room for, F the number of their features.
+
+    members         [M, words]  a handle of each Member
+    n_named         the number of features of a concept's names
+    names_first     the column of the first concept's first feature of names
     has_label       [M, K]   whether a member has a label
-    usage           [K]      the logarithm of 1 + its training rows
+    usage           [K]      the logarithm of 1 + the label's training rows
     near            the handle of a NearSearch
-    linear          of the Ranker; trees: the handle of its RankerTrees
-    slot            [K]      the place of a label among the candidates, _NONE between rows
+    linear          the linear weights of the Ranker
+    trees           the handle of the RankerTrees
+    slot            [K]      the place of a label among the candidates, _NONE if it is none; all are
+                    _NONE between rows
     candidate       [C]      the labels
-    rank            [C, M]   their places in the members' answers, from 0; _NONE
-    named_at        [C]      where in the row the features of their names begin, _NONE
-    matrix          [F, BLOCK]  features of candidates; margin [BLOCK]
+    rank            [C, M]   their places in the members' answers, from 0; or _NONE
+    named_at        [C]      where in the row the features of their names begin; or _NONE
+    matrix          [F, BLOCK]  the features of a block of candidates
+    margin          [BLOCK]  their margins
     best_score/label [top_r] the heap of labels
-    entry_node, entry_row  [1] for scorers, which this traversal does not call
+    entry_node, entry_row  [1] unused: they are for scorers, which this traversal does not call
     """
 
     members: I64_2
@@ -145,70 +150,79 @@ class CombinedWorkspace(NamedTuple):
     entry_row: I32_1
 
     def entries(self) -> Entries:
-        """Return what is scored: nothing."""
+        """Return entries for the Call, which are not used."""
         return Entries(self.entry_node, self.entry_row)
 
 
 @kernel
 def combined_rows(call_at: NDArray[np.int64]) -> None:
-    """Answer the rows of a Call, whose `own` is a CombinedWorkspace.
+    """Answer the rows of a Call, whose `traversal_buffers` are a CombinedWorkspace.
 
-    A mask of labels has the combined version's labels first, then what each member takes for a
-    mask. Thresholds and weights are the labels'. Cost: a search of each member for its candidates;
-    the trees of the ranker for each candidate. The answer to a row does not depend on the others;
-    stopped, a row has none.
+    A mask has the combined version's labels first, then the mask of each member. Thresholds and
+    weights are those of labels. Cost: a search of each member for its candidates; the trees of the
+    ranker for each candidate. The answer to a row does not depend on the other rows. If the search
+    is stopped, a row has no answer.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, CombinedWorkspace)
-    _, _, rows, search, answers, work, own = parts
+    _, _, rows, search, answers, work, workspace = parts
     for row in range(call.first, call.last):
         clear_cost(answers.costs, row, work)
-        n = 0 if work.stop[0] else _propose(rows, row, search, answers.costs, own)
+        n = 0 if work.stop[0] else _propose(rows, row, search, answers.costs, workspace)
         n_best = 0
-        near = struct_at(NearSearch, own.near)
-        _prepare_near(rows, row, n, own, near)
+        near = struct_at(NearSearch, workspace.near)
+        _prepare_near(rows, row, n, workspace, near)
         for first in range(0, n, BLOCK):
             last = min(n, first + BLOCK)
-            _describe(rows, row, first, last, own, near)
-            _add_margins(last - first, own)
-            n_best = _keep_best(first, last, n_best, search, own)
-        _forget(n, own)
-        write_answer(answers, row, False, own.best_score, own.best_label, n_best, work.stop[0] == 0)
+            _describe(rows, row, first, last, workspace, near)
+            _add_margins(last - first, workspace)
+            n_best = _keep_best(first, last, n_best, search, workspace)
+        _clear_slots(n, workspace)
+        write_answer(
+            answers,
+            row,
+            False,
+            workspace.best_score,
+            workspace.best_label,
+            n_best,
+            work.stop[0] == 0,
+        )
     calibrate_answers(call, search, answers)
 
 
 @kernel
 def describe_candidates(call_at: NDArray[np.int64], features_out: NDArray[np.float32]) -> int:
-    """Leave the candidates of the first row of a Call in `candidate`; return how many.
+    """Write the candidates of a Call's first row to `candidate`; return how many.
 
-    features_out  float32[most candidates, F]: their features
+    features_out  float32[most candidates, F]: receives their features
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, CombinedWorkspace)
-    _, _, rows, search, answers, _, own = parts
-    near = struct_at(NearSearch, own.near)
-    n = _propose(rows, call.first, search, answers.costs, own)
-    _prepare_near(rows, call.first, n, own, near)
+    _, _, rows, search, answers, _, workspace = parts
+    near = struct_at(NearSearch, workspace.near)
+    n = _propose(rows, call.first, search, answers.costs, workspace)
+    _prepare_near(rows, call.first, n, workspace, near)
     for first in range(0, n, BLOCK):
         last = min(n, first + BLOCK)
-        _describe(rows, call.first, first, last, own, near)
+        _describe(rows, call.first, first, last, workspace, near)
         for i in range(last - first):
             for k in range(features_out.shape[1]):
-                features_out[first + i, k] = own.matrix[k, i]
-    _forget(n, own)
+                features_out[first + i, k] = workspace.matrix[k, i]
+    _clear_slots(n, workspace)
     return n
 
 
 @inlined
 def _propose(
-    rows: Rows, row: int, search: Search, costs: NDArray[np.int64], own: CombinedWorkspace
+    rows: Rows, row: int, search: Search, costs: NDArray[np.int64], workspace: CombinedWorkspace
 ) -> int:
-    """Leave the candidates of a row in `candidate`, where they come from in `rank`
-    and `named_at`.
+    """Write the candidates of a row to `candidate`; return how many.
+
+    `rank` and `named_at` say which members and names propose them.
     """
     n = 0
-    for m in range(len(own.members)):
-        member = struct_at(Member, own.members[m])
+    for m in range(len(workspace.members)):
+        member = struct_at(Member, workspace.members[m])
         _search_member(rows, row, search, member)
         if len(costs) > 0:
             costs[row, 0] += member.costs[0, 0]
@@ -216,25 +230,25 @@ def _propose(
         for i in range(member.counts[0]):
             label = member.to_label[member.labels[0, i]]
             if label != NO_LABEL:
-                n = _add_candidate(label, n, own)
-                own.rank[own.slot[label], m] = i
-    if own.n_named == 0:
+                n = _add_candidate(label, n, workspace)
+                workspace.rank[workspace.slot[label], m] = i
+    if workspace.n_named == 0:
         return n
     low = rows.indptr[row]
     high = rows.indptr[row + 1]
-    for at in range(_first_from(rows.indices, low, high, own.names_first), high):
-        label = (rows.indices[at] - own.names_first) // own.n_named
+    for position in range(_first_from(rows.indices, low, high, workspace.names_first), high):
+        label = (rows.indices[position] - workspace.names_first) // workspace.n_named
         if len(search.allowed) > 0 and search.allowed[label] == 0:
             continue
-        n = _add_candidate(label, n, own)
-        if own.named_at[own.slot[label]] == _NONE:
-            own.named_at[own.slot[label]] = at
+        n = _add_candidate(label, n, workspace)
+        if workspace.named_at[workspace.slot[label]] == _NONE:
+            workspace.named_at[workspace.slot[label]] = position
     return n
 
 
 @inlined
 def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None:
-    """Have a member answer its part of a row."""
+    """Let a member answer its part of a row."""
     end = rows.indptr[row + 1]
     low = _first_from(rows.indices, rows.indptr[row], end, member.first)
     high = _first_from(rows.indices, low, end, member.last)
@@ -242,11 +256,11 @@ def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None
         member.indices[i - low] = rows.indices[i] - member.first
     member.indptr[1] = high - low
     write_struct(Rows, member.rows, (member.indptr, member.indices, rows.values[low:high]))
-    asked = struct_at(Search, member.search)
+    member_search = struct_at(Search, member.search)
     allowed = search.allowed
     if len(allowed) > 0:
         allowed = allowed[member.allowed_first : member.allowed_last]
-    link, beam_width, top_r, is_sure, _, weight, log_threshold = asked
+    link, beam_width, top_r, is_sure, _, weight, log_threshold = member_search
     write_struct(
         Search, member.search, (link, beam_width, top_r, is_sure, allowed, weight, log_threshold)
     )
@@ -255,9 +269,7 @@ def _search_member(rows: Rows, row: int, search: Search, member: Member) -> None
 
 @inlined
 def _first_from(columns: I32, low: int, high: int, column: int) -> int:
-    """Return the first place from `low` on whose column is
-    `column` or more; `high` if there is none.
-    """
+    """Return the first place in [low, high) whose column is >= `column`, `high` if none is."""
     while low < high:
         middle = (low + high) >> 1
         if columns[middle] < column:
@@ -268,117 +280,127 @@ def _first_from(columns: I32, low: int, high: int, column: int) -> int:
 
 
 @inlined
-def _add_candidate(label: int, n: int, own: CombinedWorkspace) -> int:
-    """Add a label to the n candidates, if it is not among them; return how many there are."""
-    if own.slot[label] != _NONE:
+def _add_candidate(label: int, n: int, workspace: CombinedWorkspace) -> int:
+    """Add a label to the n candidates, if it is not one of them; return how many there are then."""
+    if workspace.slot[label] != _NONE:
         return n
-    own.slot[label] = n
-    own.candidate[n] = label
-    own.named_at[n] = _NONE
-    for m in range(len(own.members)):
-        own.rank[n, m] = _NONE
+    workspace.slot[label] = n
+    workspace.candidate[n] = label
+    workspace.named_at[n] = _NONE
+    for m in range(len(workspace.members)):
+        workspace.rank[n, m] = _NONE
     return n + 1
 
 
 @inlined
-def _forget(n: int, own: CombinedWorkspace) -> None:
-    """Clear the slots of the n candidates."""
+def _clear_slots(n: int, workspace: CombinedWorkspace) -> None:
+    """Set the slots of the n candidates to _NONE."""
     for i in range(n):
-        own.slot[own.candidate[i]] = _NONE
+        workspace.slot[workspace.candidate[i]] = _NONE
 
 
 @inlined
 def _describe(
-    rows: Rows, row: int, first: int, last: int, own: CombinedWorkspace, near: NearSearch
+    rows: Rows, row: int, first: int, last: int, workspace: CombinedWorkspace, near: NearSearch
 ) -> None:
-    """Set the first columns of `matrix` to the features of candidates first .. last - 1."""
+    """Set the first columns of `matrix` to the features of the candidates first .. last - 1."""
     end = rows.indptr[row + 1]
-    for m in range(len(own.members)):
-        _describe_by(struct_at(Member, own.members[m]), m, first, last, own)
-    k = _N_SAID * len(own.members)
+    for m in range(len(workspace.members)):
+        _describe_by_member(struct_at(Member, workspace.members[m]), m, first, last, workspace)
+    k = _N_MEMBER_FEATURES * len(workspace.members)
     for i in range(first, last):
-        x = own.matrix[:, i - first]
-        label = own.candidate[i]
-        for f in range(own.n_named):
-            x[k + f] = _ZERO
-        at = own.named_at[i]
-        if at != _NONE:
-            column = own.names_first + label * own.n_named
-            while at < end and rows.indices[at] < column + own.n_named:
-                x[k + rows.indices[at] - column] = rows.values[at]
-                at += 1
-        x[k + own.n_named] = own.usage[label]
+        features = workspace.matrix[:, i - first]
+        label = workspace.candidate[i]
+        for f in range(workspace.n_named):
+            features[k + f] = _ZERO
+        position = workspace.named_at[i]
+        if position != _NONE:
+            column = workspace.names_first + label * workspace.n_named
+            while position < end and rows.indices[position] < column + workspace.n_named:
+                features[k + rows.indices[position] - column] = rows.values[position]
+                position += 1
+        features[k + workspace.n_named] = workspace.usage[label]
         if near.n_columns > 0:
-            for f in range(len(x) - k - own.n_named - 1):  # older rankers know no context
-                x[k + own.n_named + 1 + f] = near.features[i, f]
+            # rankers of older releases have fewer of these features: no context
+            for f in range(len(features) - k - workspace.n_named - 1):
+                features[k + workspace.n_named + 1 + f] = near.features[i, f]
 
 
 @inlined
-def _prepare_near(rows: Rows, row: int, n: int, own: CombinedWorkspace, near: NearSearch) -> None:
-    """Set what near rows say of the n candidates of a row, if there are near rows."""
+def _prepare_near(
+    rows: Rows, row: int, n: int, workspace: CombinedWorkspace, near: NearSearch
+) -> None:
+    """Set the features of near rows of the n candidates of a row, if the version has near rows."""
     if near.n_columns == 0:
         return
-    member = struct_at(Member, own.members[0])
+    member = struct_at(Member, workspace.members[0])
     n_best = min(BEST, member.counts[0])
     for i in range(n_best):
         near.best[i] = member.to_label[member.labels[0, i]]
-    n_met = measure_rows(rows, row, near)
-    measure_candidates(n, own.candidate, near)
-    count_votes(n, keep_nearest(n_met, near), own.slot, near)
-    expect_candidates(n, own.slot, member.scores[0], n_best, near)
+    n_blocks = measure_rows(rows, row, near)
+    measure_candidates(n, workspace.candidate, near)
+    count_votes(n, keep_nearest(n_blocks, near), workspace.slot, near)
+    expect_candidates(n, workspace.slot, member.scores[0], n_best, near)
     compare_candidates(n, near)
-    describe_row(n, member.scores[0, : member.counts[0]], own.rank[:, 0], near)
+    describe_row(n, member.scores[0, : member.counts[0]], workspace.rank[:, 0], near)
 
 
 @inlined
-def _describe_by(member: Member, m: int, first: int, last: int, own: CombinedWorkspace) -> None:
-    """Set what the m-th member says of candidates first .. last - 1."""
-    n_asked = member.labels.shape[1]
-    k = _N_SAID * m
+def _describe_by_member(
+    member: Member, m: int, first: int, last: int, workspace: CombinedWorkspace
+) -> None:
+    """Set the features of the candidates first .. last - 1 that depend on the m-th member."""
+    n_places = member.labels.shape[1]
+    k = _N_MEMBER_FEATURES * m
     for i in range(first, last):
-        x = own.matrix[:, i - first]
-        rank = own.rank[i, m]
-        x[k] = LOG_FLOOR
-        x[k + 1] = np.log(np.float32(1 + n_asked))
-        x[k + 2] = _ZERO
-        x[k + 3] = own.has_label[m, own.candidate[i]]
+        features = workspace.matrix[:, i - first]
+        rank = workspace.rank[i, m]
+        features[k] = LOG_FLOOR
+        features[k + 1] = np.log(np.float32(1 + n_places))
+        features[k + 2] = _ZERO
+        features[k + 3] = workspace.has_label[m, workspace.candidate[i]]
         if rank != _NONE:
             score = member.scores[0, rank]
-            x[k] = max(LOG_FLOOR, log_of(score))
-            x[k + 1] = np.log(np.float32(1 + rank))
-            x[k + 2] = score / member.scores[0, 0] if score > _ZERO else _ZERO
+            features[k] = max(LOG_FLOOR, log_of(score))
+            features[k + 1] = np.log(np.float32(1 + rank))
+            features[k + 2] = score / member.scores[0, 0] if score > _ZERO else _ZERO
 
 
 @inlined
-def _add_margins(n: int, own: CombinedWorkspace) -> None:
-    """Set `margin` to the ranker's margins of the first n columns of
-    `matrix`, and some of what is behind.
+def _add_margins(n: int, workspace: CombinedWorkspace) -> None:
+    """Set `margin` to the ranker's margins of the first n columns of `matrix`.
+
+    Elements behind the first n are overwritten too, up to whole vectors.
     """
-    n_features = len(own.linear) - 1
+    n_features = len(workspace.linear) - 1
     for i in range(0, n, LANES):
-        margins = vbroadcast(own.linear[n_features])
+        margins = vbroadcast(workspace.linear[n_features])
         for k in range(n_features):
-            if own.linear[k] != _ZERO:
-                x = vload(own.matrix, k * BLOCK + i)
-                margins = vadd(margins, vmul(vbroadcast(own.linear[k]), x))
-        vstore(own.margin, i, margins)
-    add_trees(n, struct_at(RankerTrees, own.trees), own.matrix, own.margin)
+            if workspace.linear[k] != _ZERO:
+                values = vload(workspace.matrix, k * BLOCK + i)
+                margins = vadd(margins, vmul(vbroadcast(workspace.linear[k]), values))
+        vstore(workspace.margin, i, margins)
+    add_trees(n, struct_at(RankerTrees, workspace.trees), workspace.matrix, workspace.margin)
 
 
 @inlined
-def _keep_best(first: int, last: int, n_best: int, search: Search, own: CombinedWorkspace) -> int:
-    """Offer candidates first ..
+def _keep_best(
+    first: int, last: int, n_best: int, search: Search, workspace: CombinedWorkspace
+) -> int:
+    """Offer the candidates first .. last - 1 to the heap of the best, by their margins.
 
-    last - 1, whose margins are there, to the best; return how many are kept.
+    Return how many labels the heap has.
     """
     for i in range(first, last):
-        label = own.candidate[i]
-        score = _ONE / (_ONE + np.exp(-own.margin[i - first]))
+        label = workspace.candidate[i]
+        score = _ONE / (_ONE + np.exp(-workspace.margin[i - first]))
         if len(search.log_threshold) > 0 and log_of(score) < threshold_of(
             search.log_threshold, label
         ):
             continue
         if len(search.weight) > 0:
             score *= search.weight[label]
-        n_best = keep_best(own.best_score, own.best_label, n_best, search.top_r, score, label)
+        n_best = keep_best(
+            workspace.best_score, workspace.best_label, n_best, search.top_r, score, label
+        )
     return n_best

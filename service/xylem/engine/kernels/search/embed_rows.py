@@ -1,4 +1,4 @@
-"""Rows of features -> dense rows, by the embedding of a model (`xylem_store.extras`)."""
+"""Make dense rows of sparse rows, by the embedding of a model (`xylem_store.extras`)."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from xylem_store import F32, I32, I64, inlined, kernel
 
 
 @inlined
-def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F32) -> None:
-    """Add value * turned(feature) to `out`, float32[d]."""
+def _add_embedded(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F32) -> None:
+    """Add value times the vector of a feature to `out`, float32[d]."""
     n_words, dim = u.shape
     word = feature % n_words
     place = feature // n_words
@@ -33,8 +33,10 @@ def _add_turned(u: NDArray[Any], r: F32, feature: int, value: np.float32, out: F
 def embed_rows(indptr: I64, indices: I32, values: F32, u: NDArray[Any], r: F32, mean: I32) -> F32:
     """Return the dense row of each row, float32[n, d]; zeros for a row without features.
 
-    u, r, mean  as `xylem_store.extras.Embedding` has them, but u as bits: uint32[V, d] for float32
-    Cost: d (or d^2, with matrices) a feature. The row depends on its own features only.
+    u, r, mean  the fields of `xylem_store.extras.Embedding`, but u as bits: uint32[V, d] for
+                float32
+
+    Cost: d operations for a feature, or d^2 with matrices. A row depends only on its own features.
     """
     n_rows = len(indptr) - 1
     dim = u.shape[1]
@@ -42,7 +44,7 @@ def embed_rows(indptr: I64, indices: I32, values: F32, u: NDArray[Any], r: F32, 
     for row in range(n_rows):
         total = np.float32(0.0)
         for e in range(indptr[row], indptr[row + 1]):
-            _add_turned(u, r, indices[e], values[e], out[row])
+            _add_embedded(u, r, indices[e], values[e], out[row])
             total += abs(values[e])
         if mean[0] == 1 and total > 0:
             scale = np.float32(1.0) / total

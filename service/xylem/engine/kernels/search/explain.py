@@ -1,5 +1,5 @@
-"""Why a label has its probability, and why a row reached a leaf of a decision tree: the nodes on
-the path, and what each feature of the row added there.
+"""Explain why a label has its probability, or why a row reached a leaf of a decision tree: by the
+nodes on the path, and what each feature of the row added to their margins.
 """
 
 import numpy as np
@@ -13,22 +13,23 @@ from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
 FEATURES_MAX = 5
-"""So many features a node are told, those that added or took away most."""
+"""The most features of a node that are returned: those with the largest absolute share."""
 
 NO_FEATURE = -1
-"""Stands behind the last feature where a node has fewer."""
+"""Stands behind the last feature if a node has fewer than FEATURES_MAX."""
 
 _LARGEST = np.float32(np.finfo(np.float32).max)
 
 
 @inlined
 def keep_share(feature: int, share: np.float32, features_out: I32, shares_out: F32) -> None:
-    """Put a feature among those that added most so far, if it belongs
-    there; of equals the first one stays.
+    """Insert a feature into the list of those with the largest shares so far, if it belongs there.
+
+    Of equal shares the first one stays before the others. A share of 0 or NaN is left out; an
+    infinite one counts as the largest float32.
 
     features_out  int32[FEATURES_MAX], NO_FEATURE behind the last one
     shares_out    float32[FEATURES_MAX]: by absolute value, descending
-    A share of 0 or none is left out; one beyond a float32 counts as its largest number.
     """
     if abs(share) > 0:
         share = min(max(share, -_LARGEST), _LARGEST)
@@ -46,8 +47,9 @@ def keep_share(feature: int, share: np.float32, features_out: I32, shares_out: F
 
 @kernel
 def keep_shares(features: I32, shares: F32, features_out: I32, shares_out: F32) -> None:
-    """Choose among features, int32[n], by what each added, float32[n]; outputs as of
-    `keep_share`.
+    """Choose the features, of int32[n], with the largest shares, of float32[n].
+
+    The outputs are those of `keep_share`.
     """
     features_out[:] = NO_FEATURE
     for i in range(len(features)):
@@ -64,19 +66,21 @@ def explain_leaf(
     features_out: I32,
     shares_out: F32,
 ) -> None:
-    """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
+    """Explain the nodes on a leaf's path from below the root to the leaf, `depth` nodes.
 
-    call_at          of a Call: the row is its first one
+    call_at          the handle of a Call, whose first row is explained
     path_out         int32[depth]: the nodes
-    probability_out  float32[depth]: of each node given its parent; [0]: of a decision tree
-    score_out        float32[depth]: of each node, the product down to it; in a model of one tree
-                     the last has the bits of the label's score in every traversal. Of a decision
-                     tree the margins, with the bits that routing compares
+    probability_out  float32[depth]: the probability of each node, given its parent; [0] for a
+                     decision tree
+    score_out        float32[depth]: the product of the probabilities down to each node; in a model
+                     of one tree the last one has the same bits as the label's score in every
+                     traversal. For a decision tree the margins, with the bits that routing compares
     features_out     int32[depth, FEATURES_MAX]: the row's features that add most to the node's
                      margin, by absolute share, NO_FEATURE behind the last one
     shares_out       float32[depth, FEATURES_MAX]: their shares, value * weight; margin = bias + the
                      sum over all features, but for rounding
-    Cost: a chunk a node, and a row of the chunk a feature and node.
+
+    Cost: one chunk for each node, and for each feature and node one row of the chunk.
     """
     call = struct_at(Call, call_at)
     ensemble = struct_at(TreeEnsemble, call.ensemble)
@@ -88,21 +92,21 @@ def explain_leaf(
     depth = len(path_out)
     node = leaf
     for step in range(depth - 1, -1, -1):
-        above = ensemble.parent[node]
-        position = node - ensemble.child_ptr[above]
+        parent = ensemble.parent[node]
+        position = node - ensemble.child_ptr[parent]
         path_out[step] = node
-        call_scorer(scorer, ALONE, above, call.first, 0)
+        call_scorer(scorer, ALONE, parent, call.first, 0)
         if len(probability_out) > 0:
             log_links(
-                link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0]
+                link, ensemble.child_ptr[parent + 1] - ensemble.child_ptr[parent], work.margins[0]
             )
         score_out[step] = work.margins[0, position]
         features_out[step] = NO_FEATURE
         for i in range(rows.indptr[call.first + 1] - first):
-            call_scorer(scorer, FEATURE, above, i, 0)
+            call_scorer(scorer, FEATURE, parent, i, 0)
             share = work.margins[0, position]
             keep_share(rows.indices[first + i], share, features_out[step], shares_out[step])
-        node = above
+        node = parent
     total = np.float32(0.0)
     for step in range(len(probability_out)):
         probability_out[step] = np.exp(score_out[step])
@@ -111,7 +115,7 @@ def explain_leaf(
 
 
 def depth_of(parent: I32, node: int) -> int:
-    """Return how many steps a node is below its root."""
+    """Return the depth of a node: the number of steps from its root."""
     depth = 0
     while parent[node] >= 0:
         node = parent[node]

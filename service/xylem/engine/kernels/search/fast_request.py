@@ -1,7 +1,8 @@
 """Answer a request to a label tree in one call: read its body, search its rows, write its answer.
 
-Each of these three is a kernel of its own, which is called by its address: between them the
-interpreter would run as long as they do, because a search leaves nothing of it in the caches.
+A body is JSON of predict, or tensors as binary data. Reading, searching and writing are kernels of
+their own, which are called by their addresses. If the interpreter called them one after the other,
+it would run as long as they do, because a search evicts it from the caches.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -36,14 +37,14 @@ from xylem_store import (
     write_struct,
 )
 
-_Asked: TypeAlias = tuple[int, int, int, int, int, int]
+_Query: TypeAlias = tuple[int, int, int, int, int, int]
 _Seal: TypeAlias = tuple[U64, int, int, int, int]
 
 _UniTuple: Any = types.UniTuple
 READS = _UniTuple(types.int64, 6)
 SEARCHES = types.none
 WRITES = types.boolean
-"""What the three kernels return."""
+"""The return types of the three kernels."""
 
 _read = caller(READS)
 _search = caller(SEARCHES)
@@ -52,18 +53,21 @@ _LAST = word_of(Call, "last")
 
 PREDICTIONS = 0
 TENSORS = 1
-"""What a body and its answer are: JSON, or tensors as binary data."""
+"""Kinds of bodies and answers: JSON, and tensors as binary data."""
 
 GROW = -1
-"""Instead of a number of rows: there is not room enough for what was asked."""
+"""Returned instead of a number of rows if the buffers are too small for the request."""
 
 
 @handle
 class FastLimits(NamedTuple):
-    """What requests are taken.
+    """The limits of requests that are answered here.
 
-    labels_max    the most labels of an answer: rows times top_r
-    beams_max     the most rows times beam width; children_max: the most children scored on a level
+    top_r_max       the largest top_r
+    beam_width_max  the largest beam width
+    labels_max      the most labels of an answer: rows times top_r
+    beams_max       the most rows times beam width
+    children_max    the most children that are scored on a level
     """
 
     top_r_max: int
@@ -75,14 +79,16 @@ class FastLimits(NamedTuple):
 
 @handle
 class FastModel(NamedTuple):
-    """What of a model and its version a call needs besides arrays.
+    """The numbers of a model that a call needs.
 
-    reading, searching, writing   the addresses of the kernels; two more read and write tensors
+    reading, searching, writing   the addresses of the kernels
+    reading_tensors, writing_tensors
+                                  the addresses of the kernels for tensors
     norm                          one of NORM_CODES
-    top_r, beam_width             what a body means that does not say them
-    n_levels                      of the deepest tree
-    n_trees                       of the ensemble
-    n_children                    of a node, at most
+    top_r, beam_width             the options of a body that does not have them
+    n_levels                      the levels of the deepest tree
+    n_trees                       the number of trees
+    n_children                    the most children of a node
     """
 
     reading: int
@@ -104,12 +110,12 @@ class FastModel(NamedTuple):
 
 @handle
 class FastPresent(NamedTuple):
-    """What answers are given under for a while.
+    """The thresholds and the seal of answers, for a while.
 
     thresholds                      as `write_predictions` takes them
-    log_threshold                   tuned ones, as a Search has them; [0]: requests for them are not
-                                    answered
-    keyed, model, version, expiry   of a Seal
+    log_threshold                   the tuned thresholds, as in a Search; [0] if requests for them
+                                    are not answered
+    keyed, model, version, expiry   the fields of a Seal
     """
 
     thresholds: F32_1
@@ -122,28 +128,29 @@ class FastPresent(NamedTuple):
 
 @handle
 class FastCall(NamedTuple):
-    """What a call needs, none of which is made for it.
+    """The arguments and buffers of a call, which are made once for many calls.
 
     model, limits            handles of a FastModel and of FastLimits
     call, search, answers    handles of the Call of the search, and of its Search and Answers
-    given                    [6]   what is asked for rows that are there already; given[0] = 0: read
-                             them
-    asked                    [5]   rows, values, top_r, nodes of a level, kind of threshold
-    room                     [3]   the values, nodes of a level and top_r that there are buffers for
-    indptr, indices, values  where the rows are read to, which bounds them
+    ready_query              [6]   the BodyQuery of rows that are in the buffers already;
+                             ready_query[0] = 0: the rows must be read
+    requested                [5]   the request's rows, values, top_r, nodes of a level and kind of
+                             threshold; written by the call
+    room                     [3]   the values, nodes of a level and top_r that buffers suffice for
+    indptr, indices, values  the rows that are read, whose size the arrays bound
     number                   [2]   a threshold for all labels, and its logarithm
-    texts                    a handle of BodyTexts, by which texts are read
-    form                     [..]  what a request of tensors has
+    texts                    the handle of BodyTexts, into which texts are read
+    form                     [..]  the form of a request of tensors
                              (`xylem.engine.kernels.text.tensors`)
-    allowed                  [N]   as a Search has it; or empty: all labels are
+    allowed                  [N]   as in a Search; empty if all labels are allowed
     no_costs                 [0, 2]
     starts, ends, counts     [most rows]
     labels, scores           [..]  the answers, top_r places a row
     exact                    [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
-    times                    [N_TIMES]  of the call (`xylem.base.stages`)
-    bounds_ns, stage_counts, total_ns   of a StageTimes
+    times                    [N_TIMES]  when the steps of the call ended (`xylem.base.stages`)
+    bounds_ns, stage_counts, total_ns   the arrays of a StageTimes
     """
 
     model: Handle
@@ -151,8 +158,8 @@ class FastCall(NamedTuple):
     call: Handle
     search: Handle
     answers: Handle
-    given: I64_1
-    asked: I64_1
+    ready_query: I64_1
+    requested: I64_1
     room: I64_1
     indptr: I64_1
     indices: I32_1
@@ -180,8 +187,9 @@ class FastCall(NamedTuple):
 
 
 def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits) -> bool:
-    """Return whether a request is within the limits; `n_children` are scored for a
-    row on a level.
+    """Return whether a request is within the limits.
+
+    n_children  the children that are scored for a row on a level
     """
     return (
         top_r <= limits.top_r_max
@@ -198,8 +206,9 @@ _widest_level = inlined(widest_level)
 
 @inlined
 def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
-    """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the
-    tuned ones.
+    """Return the log-thresholds that `beam_rows` takes for a kind of threshold.
+
+    log_threshold  the tuned ones
     """
     if threshold == TUNED:
         return log_threshold
@@ -212,11 +221,14 @@ def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F3
 
 @inlined
 def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
-    """Return whether there is room for a request; say what it asks for."""
-    call.asked[0] = n_rows
-    call.asked[1] = n_values
-    call.asked[2] = top_r
-    call.asked[3] = n_kept
+    """Return whether there is room for a request; write its sizes to `requested`.
+
+    n_kept  the most nodes that are kept on a level
+    """
+    call.requested[0] = n_rows
+    call.requested[1] = n_values
+    call.requested[2] = top_r
+    call.requested[3] = n_kept
     return bool(
         n_values <= call.room[0]
         and n_kept <= call.room[1]
@@ -229,7 +241,7 @@ def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCal
 def _search_rows(
     model: FastModel, n_rows: int, top_r: int, n_chunks: int, thresholds: F32, call: FastCall
 ) -> None:
-    """Search the first rows by a beam of so many chunks, into top_r places a row."""
+    """Search the first n_rows rows with a beam of n_chunks nodes, into top_r places a row."""
     search = model.link, n_chunks, top_r, 0, call.allowed, call.number[:0], thresholds
     write_struct(Search, call.search, search)
     shape = (n_rows, top_r)
@@ -241,8 +253,8 @@ def _search_rows(
 
 
 @inlined
-def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
-    """Say where the labels of each row begin and end; return whether all rows are surely right."""
+def _set_spans(n_rows: int, top_r: int, call: FastCall) -> bool:
+    """Set where the labels of each row begin and end; return whether all answers are exact."""
     is_exact = True
     for row in range(n_rows):
         is_exact &= call.exact[row] != 0
@@ -261,7 +273,7 @@ def _write_answer(
     serial: int,
     call: FastCall,
 ) -> bool:
-    """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
+    """Write the rows' predictions or tensors to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
     is_written: bool
     if kind == TENSORS:
@@ -270,14 +282,14 @@ def _write_answer(
         return is_written
     # a label tree has learned all of its labels
     labels = call.offsets, call.utf8, call.allowed[:0]
-    outputs = call.token, call.text, call.text_ends
-    is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *outputs))
+    buffers = call.token, call.text, call.text_ends
+    is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *buffers))
     return is_written
 
 
 @inlined
 def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
-    """Count that a stage took so long."""
+    """Add the duration of a stage to the counts."""
     bucket = 0
     while bucket < len(call.bounds_ns) and nanoseconds > call.bounds_ns[bucket]:
         bucket += 1
@@ -287,7 +299,10 @@ def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
 
 @inlined
 def _count_stages(is_read: bool, call: FastCall) -> None:
-    """Count how long the stages of a call took that ends now; whether it has read its rows too."""
+    """Add the durations of the stages of a call that ends now to the counts.
+
+    is_read  whether the call has read its rows itself
+    """
     times = call.times
     times[WRITTEN] = clock_ns()
     if is_read:
@@ -299,52 +314,60 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
 
 
 @inlined
-def _read_body(data: U8, start: int, kind: int, model: FastModel, call: FastCall) -> _Asked:
-    """Read a body of a kind into rows, or into texts; return what is asked for them."""
+def _read_body(data: U8, start: int, kind: int, model: FastModel, call: FastCall) -> _Query:
+    """Read a body of a kind into rows, or into texts; return the fields of its BodyQuery."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
-    asked: _Asked
+    query: _Query
     if kind == TENSORS:
-        outputs = call.form, call.texts
-        asked = _read(model.reading_tensors, (data, start, constants, rows, *outputs))
+        query = _read(model.reading_tensors, (data, start, constants, rows, call.form, call.texts))
     else:
-        asked = _read(model.reading, (data, start, constants, rows, call.number, call.texts))
-    return asked
+        query = _read(model.reading, (data, start, constants, rows, call.number, call.texts))
+    return query
 
 
 @kernel
 def answer_fast(
     data: U8, start: int, kind: int, call_at: I64, present_at: I64, epoch: int, serial: int
 ) -> int:
-    """Answer the body in `data`, which ends as bodies of JSON do, or
-    the rows given; return how many rows.
+    """Answer the body in `data`, or the rows that are in the buffers already; return how many rows.
 
-    0: it is not for kernels, or not within the limits, or must surely be right, and no beam search
-    of that width says that it is. GROW: there is no room for what `asked` says now, or for the
-    text. Else the answer is in `text`: predictions, or tensors as the form says.
+    Return 0 if the request is left to Python: its body is not for kernels, it is not within the
+    limits, there are no tuned thresholds for it, or its answer must be exact and a beam search of
+    its width does not prove that it is. Return GROW if there is no room for what `requested` says,
+    or for the text. Otherwise the answer is in `text`: predictions, or tensors as the form says.
 
-    start            where the body begins
+    data             the message, followed by the bytes that readers of bodies need
+    start            where the body begins in it
     kind             PREDICTIONS or TENSORS
-    call_at          of a FastCall; present_at: of a FastPresent
-    epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes
-                     them
+    call_at          the handle of a FastCall
+    present_at       the handle of a FastPresent
+    epoch            the epoch of the seal
+    serial           the number of the first row's token, as `write_predictions` takes it
 
-    Numbers and addresses, for looking at a tuple or at an array costs the caller more than reading
-    a body.
+    The parameters are numbers and handles, because converting a tuple or several arrays would cost
+    the caller more than reading the body.
     """
     call = struct_at(FastCall, call_at)
     present = struct_at(FastPresent, present_at)
     model = struct_at(FastModel, call.model)
     limits = struct_at(FastLimits, call.limits)
-    g = call.given
-    is_read = call.given[0] == 0
-    asked: _Asked = g[0], g[1], g[2], g[3], g[4], g[5]
+    ready_query = call.ready_query
+    is_read = call.ready_query[0] == 0
+    query: _Query = (
+        ready_query[0],
+        ready_query[1],
+        ready_query[2],
+        ready_query[3],
+        ready_query[4],
+        ready_query[5],
+    )
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
-        asked = _read_body(data, start, kind, model, call)
+        query = _read_body(data, start, kind, model, call)
         call.times[HAS_READ] = call.times[MADE] = clock_ns()
-    n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
-    call.asked[4] = threshold
+    n_rows, n_values, top_r, beam_width, threshold, is_exact = query
+    call.requested[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
     n_chunks = min(beam_width, model.n_chunks)
     n_children = n_chunks * model.n_trees * model.n_children
@@ -364,11 +387,11 @@ def answer_fast(
         return GROW
     _search_rows(model, n_rows, top_r, n_chunks, log_threshold, call)
     call.times[SEARCHED] = clock_ns()
-    if not _spread(n_rows, top_r, call) and is_sure:
+    if not _set_spans(n_rows, top_r, call) and is_sure:
         return 0
     seal = present.keyed, present.model, present.version, epoch, present.expiry
-    named = present.thresholds[:0] if threshold == TUNED else present.thresholds
-    if not _write_answer(kind, model, n_rows, named, seal, serial, call):
+    thresholds = present.thresholds[:0] if threshold == TUNED else present.thresholds
+    if not _write_answer(kind, model, n_rows, thresholds, seal, serial, call):
         return GROW
     _count_stages(is_read, call)
     return n_rows

@@ -1,7 +1,7 @@
-"""A chunk spread over a map from features to its rows, for a chunk that many rows of a batch need.
+"""The feature map: for a chunk that many rows of a batch need, an array from features to its rows.
 
-One look-up in the map takes the place of two in the chunk's bit sets, and finds the same rows in
-the same order.
+One look-up in the map replaces two look-ups in the chunk's bit sets, and finds the same rows in the
+same order.
 """
 
 import numpy as np
@@ -17,10 +17,10 @@ _BLOCK = 1 << BLOCK_BITS
 
 @inlined
 def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
-    """Return whether to spread a node's chunk over the map, if
-    there is a map, for so many look-ups.
+    """Return whether spreading a node's chunk over the map pays for n_look_ups look-ups.
 
-    It pays from one look-up for each feature of the chunk on (measured on label trees).
+    It pays from one look-up for each feature of the chunk on (measured on label trees). Return
+    False if there is no map.
     """
     if len(work.feature_row) == 0:
         return False
@@ -34,21 +34,22 @@ def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: 
 
 @inlined
 def _map_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
-    """Set the entries of the chunk's features: 1 + the number of a
-    sparse row, -1 - that of a dense one.
+    """Set the map's entries of the chunk's features.
+
+    An entry is 1 + the number of the sparse row, or -1 - the number of the dense row.
     """
     chunk = ensemble.node_chunk[node]
-    at = ensemble.block_ptr[chunk]
+    block = ensemble.block_ptr[chunk]
     for group in range(ensemble.directory.shape[1]):
         blocks = np.int64(ensemble.directory[chunk, group, 0])
         while blocks != 0:
             feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
             blocks &= blocks - 1
-            rows = np.int64(ensemble.blocks[at, 0])
-            dense_rows = np.int64(ensemble.blocks[at, 1])
-            n_sparse = np.int64(ensemble.blocks[at, 2])
-            n_dense = np.int64(ensemble.blocks[at, 3])
-            at += 1
+            rows = np.int64(ensemble.blocks[block, 0])
+            dense_rows = np.int64(ensemble.blocks[block, 1])
+            n_sparse = np.int64(ensemble.blocks[block, 2])
+            n_dense = np.int64(ensemble.blocks[block, 3])
+            block += 1
             while rows != 0:
                 bit = lowest_lane(rows)
                 rows &= rows - 1
@@ -73,7 +74,7 @@ def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: I32) -> None:
 
 @inlined
 def _end_of_run(nodes: I32, k: int, n_nodes: int) -> int:
-    """Return the first place after the k-th of a list of nodes that holds another node."""
+    """Return the first place after the k-th in a list of nodes that holds another node."""
     end = k + 1
     while end < n_nodes and nodes[end] == nodes[k]:
         end += 1
@@ -84,9 +85,10 @@ def _end_of_run(nodes: I32, k: int, n_nodes: int) -> int:
 def _end_of_turn(
     ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
 ) -> int:
-    """Return the first place from the k-th on whose run of nodes is worth mapping, or n_nodes.
+    """Return the first place, from the k-th on, at which a run of one node begins that is worth
+    mapping; n_nodes if there is none.
 
-    row_features  about so many features has a row
+    row_features  about how many features a row has
     """
     if len(work.feature_row) == 0:
         return n_nodes
@@ -102,11 +104,11 @@ def _end_of_turn(
 def begin_piece(
     ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
 ) -> tuple[int, bool]:
-    """Make ready to score nodes from the k-th on; return (where they end,
-    whether the map holds their chunk).
+    """Prepare to score nodes from the k-th on; return (where they end, whether they are mapped).
 
-    Entries of one node follow each other. A chunk that enough of them need is spread over the map;
-    those between two such chunks go through the scorer in turn.
+    Entries of one node are adjacent. If enough entries need the chunk of the k-th node, it is
+    spread over the map, and the piece is that node's entries. Otherwise the piece is all entries up
+    to the next node whose chunk is worth mapping, and they are scored IN_TURN.
     """
     end = _end_of_run(nodes, k, n_nodes)
     if _is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):

@@ -1,5 +1,5 @@
-"""Features of a candidate by the training rows near to the row that
-is answered (`xylem_store.members`).
+"""Features of a candidate label that depend on the training rows nearest to the row that is
+answered (`xylem_store.members`).
 """
 
 from typing import NamedTuple
@@ -38,45 +38,50 @@ from xylem_store import nonallocating_inlined as inlined
 N_NEAR = len(NEAR_FEATURES)
 
 BEST = 10
-"""Labels of the first member by which others are expected."""
+"""The first member's best labels, as many as are used to predict which labels occur with them."""
 
 GROUPS = 128
-"""Groups of rows whose greatest cosines are known first."""
+"""Groups of training rows. The greatest cosine of each group is found before the nearest rows."""
 
 LISTED_ROWS = 1 << 16
-"""From more rows on those that a row meets are listed: all cosines would take longer to look at."""
+"""With more training rows than this, those that share a feature with the row are listed, because
+looking at all cosines would take longer.
+"""
 
 _VOTES = 4
 _EXPECTED = 7
 _COMPARED = (0, 2, 7)
-"""Among NEAR_FEATURES: the first that is of votes, what the best
-labels expect, those that are compared.
+"""Places in NEAR_FEATURES: of the first feature of votes, of the expectation by the best labels,
+and of the features that are compared with the greatest among the candidates.
 """
 
 _ZERO = np.float32(0.0)
 _MIDDLE = np.float32(ZERO)
-_TINY = np.float32(1e-45)  # the least above 0
-_FLOOR = np.float32(1e-6)  # a score of 0 is so much, where scores are divided
+_TINY = np.float32(1e-45)  # the least number above 0
+_FLOOR = np.float32(1e-6)  # is added to scores before they are divided, because they may be 0
 _SHIFT = np.uint64(LANES.bit_length() - 1)
 _THIRD = np.float32(1 / 3)
 
 
 @handle
 class NearSearch(NamedTuple):
-    """The arrays of NearRows, and what a row takes.
+    """The arrays of NearRows, and buffers for one row.
 
-    feature_ptr  int64[n_columns + 1]  the list of each column, without rows where it has none
-    n_columns  of the first member; 0 where the version has no near rows: nothing is done then
-    features  float32[candidates, N_NEAR]  NEAR_FEATURES of the candidates
-    best   int32[BEST]  the first member's best labels
-    cosine  float32[rows]  with the row that is answered; 0 between rows. It and `scale` are whole
-            vectors
-    met     int32[rows / LANES]  blocks of LANES rows to look at: all of them, or those with a
-            feature of it
-    is_met  uint8[rows / LANES]  whether a block is in `met`; 0 between rows. Empty: `met` has all
-            of them
-    greatest  float32[GROUPS]  cosine of a row of each group
-    best_cosine, best_row  [NEAREST]  the heap of rows
+    feature_ptr  int64[n_columns + 1]: where the list of training rows of each column begins, also
+                 of columns whose list is empty
+    n_columns    the columns of the first member; 0 if the version has no near rows, and nothing is
+                 done then
+    features     float32[candidates, N_NEAR]: NEAR_FEATURES of the candidates
+    best         int32[BEST]: the first member's best labels
+    cosine       float32[rows]: the cosines with the row that is answered; 0 between rows. It and
+                 `scale` are padded to whole vectors
+    block        int32[rows / LANES]: the blocks of LANES rows to look at: all of them, or those
+                 that share a feature with the row that is answered
+    is_listed    uint8[rows / LANES]: whether a block is in `block`; 0 between rows. Empty if
+                 `block` has all blocks
+    greatest     float32[GROUPS]: the greatest cosine of a row of each group
+    best_cosine, best_row
+                 [NEAREST]: the heap of the nearest rows
     """
 
     label_ptr: I64_1
@@ -94,8 +99,8 @@ class NearSearch(NamedTuple):
     features: F32_2
     best: I32_1
     cosine: F32_1
-    met: I32_1
-    is_met: U8_1
+    block: I32_1
+    is_listed: U8_1
     greatest: F32_1
     best_cosine: F32_1
     best_row: I32_1
@@ -103,11 +108,11 @@ class NearSearch(NamedTuple):
 
 @inlined
 def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
-    """Set the cosines between a row and all that have a feature of it.
+    """Set the cosines between a row and all training rows that share a feature with it.
 
-    Returns how many blocks are in `met`. Columns of other members and of names are passed over.
-    Cost: for each feature of the row a search, and at most POSTINGS_MAX products; then looks at
-    LISTED_ROWS cosines at most, or at the blocks met.
+    Return how many blocks are in `block`. Columns of other members and of names are ignored. Cost:
+    for each feature of the row at most POSTINGS_MAX products; then a pass over at most LISTED_ROWS
+    cosines, or over the listed blocks.
     """
     low = rows.indptr[row]
     high = rows.indptr[row + 1]
@@ -117,50 +122,51 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
         squares += rows.values[end] * rows.values[end]
         end += 1
     length = np.float32(1.0) / np.sqrt(squares) if squares > _ZERO else _ZERO
-    n_met = 0 if len(near.is_met) > 0 else len(near.met)
-    for at in range(low, end):
-        column = rows.indices[at]
-        value = rows.values[at] * length
+    n_blocks = 0 if len(near.is_listed) > 0 else len(near.block)
+    for position in range(low, end):
+        column = rows.indices[position]
+        value = rows.values[position] * length
         begin = near.feature_ptr[column]
         end_of_list = near.feature_ptr[column + 1]
         for i in range(begin, end_of_list):
             near.cosine[np.uint64(near.row[i])] += value * (np.float32(near.value[i]) - _MIDDLE)
-        if len(near.is_met) > 0:
-            n_met = _meet(begin, end_of_list, n_met, near)
+        if len(near.is_listed) > 0:
+            n_blocks = _list_blocks(begin, end_of_list, n_blocks, near)
     near.greatest[:] = _TINY
-    for k in range(n_met):
-        first = near.met[k] * LANES
+    for k in range(n_blocks):
+        first = near.block[k] * LANES
         group = k * LANES % GROUPS
         cosines = vmul(vload(near.cosine, first), vload(near.scale, first))
         vstore(near.cosine, first, cosines)
         vstore(near.greatest, group, vmax(cosines, vload(near.greatest, group)))
-    return n_met
+    return n_blocks
 
 
 @inlined
-def _meet(begin: int, end: int, n_met: int, near: NearSearch) -> int:
-    """Add the blocks of row[begin : end] to the n_met that are in `met`; return how
-    many there are.
+def _list_blocks(begin: int, end: int, n_blocks: int, near: NearSearch) -> int:
+    """Add the blocks of the training rows row[begin : end] to the n_met blocks in `block`.
+
+    Return how many there are then.
     """
     for i in range(begin, end):
         block = np.uint64(near.row[i]) >> _SHIFT
-        near.met[np.uint64(n_met)] = block
-        n_met += near.is_met[block] == 0  # without a branch, which could not be foretold
-        near.is_met[block] = 1
-    return n_met
+        near.block[np.uint64(n_blocks)] = block
+        n_blocks += near.is_listed[block] == 0  # no branch: the processor could not predict it
+        near.is_listed[block] = 1
+    return n_blocks
 
 
 @inlined
-def keep_nearest(n_met: int, near: NearSearch) -> int:
-    """Put the nearest rows into the heap, and clear the cosines; return how many rows these are.
+def keep_nearest(n_blocks: int, near: NearSearch) -> int:
+    """Put the nearest rows into the heap, and clear the cosines; return how many rows they are.
 
-    NEAREST groups have a row that is as near as the NEAREST-th of their greatest cosines. Rows less
-    near are passed over, which leaves the heap little to do.
+    At least NEAREST rows reach the NEAREST-th of the groups' greatest cosines. Rows below it are
+    skipped, so that few rows are offered to the heap.
     """
     least = _least_of_nearest(near)
     n_near = 0
-    for k in range(n_met):
-        first = near.met[k] * LANES
+    for k in range(n_blocks):
+        first = near.block[k] * LANES
         lanes = vatleast(vload(near.cosine, first), vbroadcast(least))
         while lanes != 0:
             row = first + lowest_lane(lanes)
@@ -169,15 +175,15 @@ def keep_nearest(n_met: int, near: NearSearch) -> int:
                 near.best_cosine, near.best_row, n_near, NEAREST, near.cosine[row], row
             )
         vstore(near.cosine, first, vbroadcast(_ZERO))
-    if len(near.is_met) > 0:
-        for k in range(n_met):
-            near.is_met[near.met[k]] = 0
+    if len(near.is_listed) > 0:
+        for k in range(n_blocks):
+            near.is_listed[near.block[k]] = 0
     return n_near
 
 
 @inlined
 def _least_of_nearest(near: NearSearch) -> np.float32:
-    """Return the NEAREST-th of `greatest`, the greatest first."""
+    """Return the NEAREST-th greatest number of `greatest`."""
     least = np.float32(np.inf)
     for i in range(GROUPS):
         n_above = np.int64(0)
@@ -191,30 +197,32 @@ def _least_of_nearest(near: NearSearch) -> np.float32:
 
 @inlined
 def measure_candidates(n: int, candidate: I32, near: NearSearch) -> None:
-    """Set the first four of NEAR_FEATURES of the n candidates, by the cosines with their rows."""
+    """Set the first four of NEAR_FEATURES of the n candidates, from the cosines of the training
+    rows that have the candidate.
+    """
     for i in range(n):
         greatest = second = third = cubes = total = _ZERO
         begin = near.label_ptr[candidate[i]]
         end = near.label_ptr[candidate[i] + 1]
-        for own in range(begin, end):
-            cosine = near.cosine[near.label_row[own]]
+        for position in range(begin, end):
+            cosine = near.cosine[near.label_row[position]]
             total += cosine
             cubes += cosine * cosine * cosine
             third = max(third, min(second, cosine))
             second = max(second, min(greatest, cosine))
             greatest = max(greatest, cosine)
-        found = near.features[i]
-        found[0] = greatest
-        found[1] = (greatest + second + third) * _THIRD
-        found[2] = cubes
-        found[3] = total / np.float32(end - begin) if end > begin else _ZERO
+        features = near.features[i]
+        features[0] = greatest
+        features[1] = (greatest + second + third) * _THIRD
+        features[2] = cubes
+        features[3] = total / np.float32(end - begin) if end > begin else _ZERO
 
 
 @inlined
 def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
     """Set the votes of the nearest rows for the n candidates.
 
-    slot  the places of labels among the candidates, below 0 of others
+    slot  for each label its place among the candidates, below 0 if it is none
     """
     total = _ZERO
     near.features[:n, _VOTES : _VOTES + 3] = _ZERO
@@ -223,23 +231,24 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
         cosine = near.best_cosine[j]
         vote = cosine * cosine * cosine
         total += vote
-        for at in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
-            place = slot[near.row_label[at]]
-            if place >= 0:
-                found = near.features[place]
-                found[_VOTES] += vote
-                found[_VOTES + 2] = max(found[_VOTES + 2], cosine)
+        for position in range(near.row_label_ptr[row], near.row_label_ptr[row + 1]):
+            candidate = slot[near.row_label[position]]
+            if candidate >= 0:
+                features = near.features[candidate]
+                features[_VOTES] += vote
+                features[_VOTES + 2] = max(features[_VOTES + 2], cosine)
     for i in range(n):
         near.features[i, _VOTES + 1] = near.features[i, _VOTES] / total if total > _ZERO else _ZERO
 
 
 @inlined
 def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSearch) -> None:
-    """Set what the best labels expect of the n candidates: the
-    mean of their shares, by their scores.
+    """Set how much the best labels let expect each of the n candidates.
 
-    slot    the places of labels among the candidates, below 0 of others
-    scores  of `best`, the greatest first: n_best of them
+    It is the mean of the candidate's shares with the labels of `best`, weighted by their scores.
+
+    slot    for each label its place among the candidates, below 0 if it is none
+    scores  the scores of `best`, n_best of them, the greatest first
     """
     near.features[:n, _EXPECTED] = _ZERO
     total = _ZERO
@@ -247,10 +256,10 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
         total += scores[i]
         if near.best[i] < 0:
             continue
-        for at in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
-            place = slot[near.other_label[at]]
-            if place >= 0:
-                near.features[place, _EXPECTED] += scores[i] * near.other_share[at]
+        for position in range(near.other_ptr[near.best[i]], near.other_ptr[near.best[i] + 1]):
+            candidate = slot[near.other_label[position]]
+            if candidate >= 0:
+                near.features[candidate, _EXPECTED] += scores[i] * near.other_share[position]
     for i in range(n):
         near.features[i, _EXPECTED] = (
             near.features[i, _EXPECTED] / total if total > _ZERO else _ZERO
@@ -259,7 +268,7 @@ def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSea
 
 @inlined
 def compare_candidates(n: int, near: NearSearch) -> None:
-    """Set what the n candidates have of the greatest of each feature that is compared."""
+    """Set each compared feature as a share of the greatest one among the n candidates."""
     for k, source in enumerate(_COMPARED):
         greatest = _ZERO
         for i in range(n):
@@ -271,10 +280,10 @@ def compare_candidates(n: int, near: NearSearch) -> None:
 
 @inlined
 def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
-    """Set the last five of NEAR_FEATURES: the context of the row.
+    """Set the last five of NEAR_FEATURES, the context of the row.
 
-    scores  of the first member, the greatest first
-    rank    [n]  the candidates' places among them, below 0 of those that it does not propose
+    scores  the first member's scores, the greatest first
+    rank    [n]: the candidates' places among them, below 0 for those that it does not propose
     """
     total = votes = cosine = _ZERO
     for i in range(len(scores)):
@@ -284,13 +293,13 @@ def describe_row(n: int, scores: F32, rank: I32, near: NearSearch) -> None:
         cosine = max(cosine, near.features[i, _VOTES + 2])
     greatest = scores[0] if len(scores) > 0 else _ZERO
     for i in range(n):
-        found = near.features[i, CONTEXT:]
+        context = near.features[i, CONTEXT:]
         place = rank[i]
-        found[0] = _ZERO
+        context[0] = _ZERO
         if place >= 0:
-            after = scores[place + 1] if place + 1 < len(scores) else _ZERO
-            found[0] = log_of((scores[place] + _FLOOR) / (after + _FLOOR))
-        found[1] = total
-        found[2] = greatest
-        found[3] = votes
-        found[4] = cosine
+            next_score = scores[place + 1] if place + 1 < len(scores) else _ZERO
+            context[0] = log_of((scores[place] + _FLOOR) / (next_score + _FLOOR))
+        context[1] = total
+        context[2] = greatest
+        context[3] = votes
+        context[4] = cosine

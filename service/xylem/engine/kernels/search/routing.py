@@ -3,9 +3,9 @@
 Source: Majzoubi and Choromanska 2019, algorithm 2 (several children of a node may receive a row)
 and, for *argmax*, the trees of FastXML and LOMtree. A block of rows goes down one tree after the
 other, level by level: the rows that enter a node are scored there one after the other, so that each
-chunk is read once a block. A row alone goes down all trees at once, so that there is always a next
-chunk to ask for. The margins are the scorer's, so a row's answer has the same bits alone and in any
-block.
+chunk is read once a block. A single row goes down all trees at once, so that there is always a next
+chunk to prefetch. The scorer computes all margins, so a row's answer has the same bits alone and in
+any block.
 """
 
 import numpy as np
@@ -32,19 +32,19 @@ from xylem_store import nonallocating_kernel as kernel
 _MULTIWAY = LINK_CODES["multiway"]
 _ZERO = np.float32(0.0)
 NO_ROOM = -1
-"""Instead of a number of leaves: the buffers have no room for what a block of rows enters."""
+"""Returned instead of a number of leaves if the buffers are too small for a block of rows."""
 
 
 @inlined
 def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
-    """Send rows first .. last - 1 down all trees; return the
-    number of leaves in leaf_*, or NO_ROOM.
+    """Send the rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or
+    NO_ROOM.
 
-    The leaves of a row and tree come by ascending id: nodes are numbered level by level, and
-    entered so.
+    The leaves of a row and tree have ascending ids, because nodes are numbered, and entered, level
+    by level.
     """
     ensemble = parts.ensemble
-    routing = parts.own
+    routing = parts.traversal_buffers
     work = parts.work
     for row in range(first, last):
         clear_cost(parts.answers.costs, row, work)
@@ -72,10 +72,10 @@ def go_down(parts: CallParts[RoutingWorkspace], first: int, last: int) -> int:
 def _score_level(
     parts: CallParts[RoutingWorkspace], n_entries: int, n_leaves: int
 ) -> tuple[int, int]:
-    """Score the entries of a level and have their rows enter children;
-    return (n_next or NO_ROOM, n_leaves).
+    """Score the entries of a level, and let their rows enter children.
 
-    Entries of one node follow each other.
+    Return (the number of entries of the next level or NO_ROOM, the number of leaves). Entries of
+    one node are adjacent.
     """
     ensemble, scorer, rows, _, answers, work, routing = parts
     first_row = routing.entry_row[0]
@@ -87,21 +87,21 @@ def _score_level(
         end, is_mapped = begin_piece(ensemble, routing.entry_node, k, n_entries, row_features, work)
         is_in_one_pass = is_mapped and is_narrow(ensemble, node)
         while k < end and not work.stop[0] and n_next != NO_ROOM:
-            until = last_at_once(work, k, end)
+            call_end = last_at_once(work, k, end)
             if is_in_one_pass:
-                call_scorer(scorer, NARROW, k, until, 0)
+                call_scorer(scorer, NARROW, k, call_end, 0)
             elif is_mapped:
-                call_scorer(scorer, MAPPED, k, until, 0)
+                call_scorer(scorer, MAPPED, k, call_end, 0)
             else:
-                call_scorer(scorer, IN_TURN, k, until, end)
-            for at in range(k, until):
-                if not _is_room(ensemble, at, n_next, n_leaves, routing):
+                call_scorer(scorer, IN_TURN, k, call_end, end)
+            for entry in range(k, call_end):
+                if not _is_room(ensemble, entry, n_next, n_leaves, routing):
                     n_next = NO_ROOM
                     break
-                charge(answers.costs, routing.entry_row[at], work, at - k)
-                margins = work.margins[at - k]
-                n_next, n_leaves = _enter_children(parts, at, n_next, n_leaves, margins)
-            k = until
+                charge(answers.costs, routing.entry_row[entry], work, entry - k)
+                margins = work.margins[entry - k]
+                n_next, n_leaves = _enter_children(parts, entry, n_next, n_leaves, margins)
+            k = call_end
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
         if n_next == NO_ROOM:
@@ -124,11 +124,12 @@ def _is_room(
 def _enter_children(
     parts: CallParts[RoutingWorkspace], k: int, n_next: int, n_leaves: int, margins: F32
 ) -> tuple[int, int]:
-    """Have the k-th entry's row enter children of its node by their
-    margins; return (n_next, n_leaves).
+    """Let the k-th entry's row enter children of its node, by their margins.
+
+    Return (n_next, n_leaves), the new numbers of entries of the next level and of leaves.
     """
     ensemble = parts.ensemble
-    routing = parts.own
+    routing = parts.traversal_buffers
     node = routing.entry_node[k]
     row = routing.entry_row[k]
     tree = routing.entry_tree[k]
@@ -156,7 +157,7 @@ def _enter(
     n_leaves: int,
     routing: RoutingWorkspace,
 ) -> tuple[int, int]:
-    """Have a row enter a node of a tree; return (n_next, n_leaves)."""
+    """Let a row enter a node of a tree; return (n_next, n_leaves) as `_enter_children` does."""
     if ensemble.node_chunk[node] >= 0:
         routing.next_node[n_next] = node
         routing.next_row[n_next] = row
@@ -174,10 +175,10 @@ def _enter(
 def _next_level(
     ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: RoutingWorkspace
 ) -> None:
-    """Make the entries of the next level of next_*: by node, of a node by row.
+    """Make the next level's entries of next_*, ordered by node, then by row.
 
-    A counting sort over the chunks of the level, for chunks are numbered as their nodes are. The
-    nodes of one row are in order already.
+    It is a counting sort over the chunks of the level, which are numbered in the order of their
+    nodes. The nodes of a single row are in order already.
     """
     if n_rows == 1:
         for i in range(n_next):
@@ -200,22 +201,23 @@ def _next_level(
         ends[chunk + 1] += ends[chunk]
     for i in range(n_next):
         chunk = node_chunk[routing.next_node[i]]
-        at = ends[chunk]
+        position = ends[chunk]
         ends[chunk] += 1
-        routing.entry_node[at] = routing.next_node[i]
-        routing.entry_row[at] = routing.next_row[i]
-        routing.entry_tree[at] = routing.next_tree[i]
+        routing.entry_node[position] = routing.next_node[i]
+        routing.entry_row[position] = routing.next_row[i]
+        routing.entry_tree[position] = routing.next_tree[i]
 
 
 @kernel
 def route_rows(call_at: I64) -> None:
-    """Answer the rows of a Call, whose `own` is a RoutingWorkspace; its rows go down together.
+    """Answer the rows of a Call, whose `traversal_buffers` are a RoutingWorkspace.
 
-    The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are
-    answered. A block that finds no room (rows that enter many children) is halved; one row always
-    finds it. Cost: the chunks of the nodes entered, at least depth a tree, at worst all; the labels
-    of the leaves reached; to re-rank, the mean rows of those labels. The answer to a row does not
-    depend on the others.
+    The rows of a block go down the trees together. The candidates are re-ranked if the call's
+    `rerank` is not NO_RERANK. Only labels of score > 0 are answered. A block for which the buffers
+    have no room (its rows enter many children) is halved; for one row there is always room. Cost:
+    the chunks of the nodes entered, at least the depth of each tree, at worst all; the labels of
+    the leaves reached; to re-rank, the mean rows of those labels. The answer to a row does not
+    depend on the other rows.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, RoutingWorkspace)
@@ -230,30 +232,32 @@ def route_rows(call_at: I64) -> None:
             n_rows = max(1, (end - row) >> 1)
             continue
         sort_leaves(n_leaves, row, end - row, routing)
-        for here in range(row, end):
-            first = routing.row_ptr[here - row]
-            last = routing.row_ptr[here - row + 1]
-            n_best = rank_labels(parts, add_leaves(ensemble, routing, first, last), here, rerank)
+        for block_row in range(row, end):
+            first = routing.row_ptr[block_row - row]
+            last = routing.row_ptr[block_row - row + 1]
+            n_best = rank_labels(
+                parts, add_leaves(ensemble, routing, first, last), block_row, rerank
+            )
             is_exact = work.stop[0] == 0
             n_best = n_best if is_exact or not search.is_sure else 0
             write_answer(
-                answers, here, False, routing.best_score, routing.best_label, n_best, is_exact
+                answers, block_row, False, routing.best_score, routing.best_label, n_best, is_exact
             )
         row = end
-    for here in range(row, call.last):
-        answers.exact[here] = 0
-        answers.counts[here] = 0
-        clear_cost(answers.costs, here, work)
+    for block_row in range(row, call.last):
+        answers.exact[block_row] = 0
+        answers.counts[block_row] = 0
+        clear_cost(answers.costs, block_row, work)
     calibrate_answers(call, search, answers)
 
 
 @kernel
 def reach_leaves(call_at: I64) -> int:
-    """Leave the leaves that a row reaches, but for empty ones, in
-    leaf_node and leaf_tree; return how many.
+    """Write the leaves that a row reaches, without empty ones, to leaf_node and leaf_tree; return
+    how many.
 
-    By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are
-    wanted by nobody.
+    They have ascending ids. The row is the first one of a Call as `route_rows` takes it, in which
+    no costs are requested.
     """
     first = struct_at(Call, call_at).first
     return go_down(parts_of(call_at, RoutingWorkspace), first, first + 1)

@@ -1,13 +1,14 @@
-"""From the leaves that a row reached to its answer.
+"""Compute a row's answer from the leaves that it has reached.
 
-A label's score is the mean over the trees of the mean of its values over the leaves reached, empty
-leaves not counted (Majzoubi and Choromanska 2019, algorithm 2, the mean of normalised histograms).
-The additions have a fixed order, tree by tree and by ascending leaf, whatever the rows that went
-down together.
+A label's score is the mean over the trees of the mean of its values over the leaves reached, not
+counting empty leaves (Majzoubi and Choromanska 2019, algorithm 2, the mean of normalised
+histograms). The additions have a fixed order, tree by tree and by ascending leaf, whichever rows
+went down the trees together.
 
-Re-ranking: Jain et al. 2016 (PFastreXML), of its tail labels; LdSM (Majzoubi and Choromanska 2019)
-uses the same. A label that the trees give the score P is scored P^alpha * exp(-gamma / 2 * |x -
-mu|^2)^(1 - alpha), x the row at length 1, mu the mean of the label's training rows.
+Re-ranking is that of Jain et al. 2016 (PFastreXML) for tail labels; LdSM (Majzoubi and Choromanska
+2019) uses the same. A label to which the trees give the score P is scored P^alpha * exp(-gamma / 2
+* |x - mu|^2)^(1 - alpha), where x is the row scaled to length 1, and mu the mean of the label's
+training rows.
 """
 
 import numpy as np
@@ -25,9 +26,10 @@ _ZERO = np.float32(0.0)
 
 @inlined
 def spread_row(indices: I32, values: F32, dense_row: F32) -> np.float32:
-    """Write the row at length 1 into zeros, float32[D]; return |x|^2: 1, or 0 for a row of zeros.
+    """Write a row, scaled to length 1, into `dense_row`, float32[D], which is all zeros before.
 
-    Lengths are computed in float64, so that no finite value overflows.
+    Return |x|^2: 1, or 0 for a row of zeros. The length is computed in float64, so that no finite
+    value overflows.
     """
     square = 0.0
     for i in range(len(values)):
@@ -42,9 +44,11 @@ def spread_row(indices: I32, values: F32, dense_row: F32) -> np.float32:
 
 @inlined
 def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32) -> np.float32:
-    """Return exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), in [0, 1], of the row spread in `dense_row`.
+    """Return exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), in [0, 1], for the row x in `dense_row`.
 
     The products are added by ascending feature. Cost: the features of the mean row.
+
+    row_square  |x|^2, as `spread_row` returns it
     """
     product = _ZERO
     for i in range(rerank.ptr[label], rerank.ptr[label + 1]):
@@ -55,15 +59,16 @@ def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32)
     return np.float32(np.exp(-rate * distance))
 
 
-_AHEAD = 4  # so many leaves ahead are their labels asked for
+_AHEAD = 4  # the labels of a leaf are prefetched so many leaves ahead
 _ONE = np.float32(1.0)
 
 
 @inlined
 def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspace) -> None:
-    """Fill leaf_order and row_ptr: by row, of a row by tree, of a tree by leaf.
+    """Fill leaf_order and row_ptr: leaves are ordered by row, then by tree, then by leaf.
 
-    A counting sort: of a row alone by tree, of several by row, for these come tree by tree.
+    It is a counting sort. A single row's leaves are sorted by tree. Those of several rows are only
+    sorted by row, because they were reached tree by tree.
     """
     if n_rows == 1:
         _count_and_place(
@@ -79,8 +84,11 @@ def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspac
 def _count_and_place(
     n_leaves: int, keys: I32, least: int, n_keys: int, ends: I32, routing: RoutingWorkspace
 ) -> None:
-    """Fill leaf_order by key, leaves of one key in their order, and
-    `ends` with where each key begins.
+    """Fill leaf_order by key, and `ends` with the place where each key begins.
+
+    Leaves that have the same key keep their order.
+
+    least   the least key; keys are in [least, least + n_keys)
     """
     ends[: n_keys + 1] = 0
     for i in range(n_leaves):
@@ -98,8 +106,9 @@ def _count_and_place(
 
 @inlined
 def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, last: int) -> int:
-    """Add up the values of the leaves leaf_order[first:last] in
-    label_sum; return how many are label_seen.
+    """Add the values of the leaves leaf_order[first:last] to label_sum.
+
+    The labels whose sums are not 0 are written to label_seen; return how many there are.
     """
     leaf_ptr = ensemble.leaf_ptr
     routing.tree_leaves[:] = 0
@@ -114,12 +123,12 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
         place = routing.leaf_order[i]
         leaf = routing.leaf_node[place]
         weight = _ONE / np.float32(routing.tree_leaves[routing.leaf_tree[place]])
-        for at in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
-            label = ensemble.leaf_label[at]
-            before = routing.label_sum[label]
-            after = before + weight * ensemble.leaf_value[at]
-            routing.label_sum[label] = after
-            if before == _ZERO and after > _ZERO:
+        for position in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
+            label = ensemble.leaf_label[position]
+            old_sum = routing.label_sum[label]
+            new_sum = old_sum + weight * ensemble.leaf_value[position]
+            routing.label_sum[label] = new_sum
+            if old_sum == _ZERO and new_sum > _ZERO:
                 routing.label_seen[n_seen] = label
                 n_seen += 1
     return n_seen
@@ -127,9 +136,9 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
 
 @inlined
 def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, rerank: Rerank) -> int:
-    """Leave the best of label_seen in the heap best_*; return their number. Clears label_sum.
+    """Put the best of label_seen into the heap best_*; return their number. Clears label_sum.
 
-    With re-ranking arrays the labels are re-ranked by the row, but for those whose score could not
+    If there are re-ranking arrays, the labels are re-ranked by the row, except those that could not
     enter the answer at any distance.
     """
     _, _, rows, search, _, _, routing = parts
@@ -148,7 +157,8 @@ def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, reran
         if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
             continue
         if is_reranked:
-            score = np.float32(np.exp(rerank.parameters[0] * np.log(score)))  # is not exceeded
+            # the final score does not exceed this one
+            score = np.float32(np.exp(rerank.parameters[0] * np.log(score)))
             if n_best == search.top_r and not is_weighted and score < routing.best_score[0]:
                 continue
             score *= nearness(rerank, label, row_square, routing.dense_row)

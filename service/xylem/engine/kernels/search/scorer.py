@@ -1,19 +1,20 @@
-"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here,
-by way of `scoring`, and nothing else reads weights.
+"""The scorer computes the margins of a chunk's children for one row. All traversals call it, by way
+of `scoring`, and nothing else reads weights.
 
-Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can
-have several chunks on their way at once: `find_blocks` counts bits in the chunk's directory,
-`find_rows` in the blocks found, `find_words` looks up where sparse rows lie, and `score_children`
-adds the rows up. None of the first three has a branch that depends on the data. A chunk that many
-rows of a batch need is spread over a map from features to rows instead (`feature_map`), which takes
-the place of the first two steps. The additions have a fixed order (sparse rows, then dense rows,
-each by ascending feature, then the bias), so that a margin has the same bits in every traversal.
+It has four steps. Each prefetches the cache lines that the next step reads, so that several chunks
+can be fetched at the same time: `find_blocks` counts bits in the chunk's directory, `find_rows`
+counts bits in the blocks found, `find_words` looks up where the sparse rows lie, and
+`score_children` adds up the rows. None of the first three has a branch that depends on the data. A
+chunk that many rows of a batch need is spread over a map from features to rows instead
+(`feature_map`), which replaces the first two steps. The additions have a fixed order (sparse rows,
+then dense rows, each by ascending feature, then the bias), so that a margin has the same bits in
+every traversal.
 
-Decision trees have few children a node, and all rows of a node of up to DENSE_SHARE children are
+Nodes of decision trees have few children, and all rows of a node of up to DENSE_SHARE children are
 dense. Such a chunk, spread over the map, is scored in one pass (`add_narrow_rows`): each feature is
-looked up and its row added at once, a feature without a row as the zeros that follow the last row.
-That changes no bits: a sum that begins with 0 is never -0, so that adding 0 or -0 leaves it as it
-is.
+looked up and its row added at once. For a feature without a row, the zeros that follow the last row
+are added. That changes no bits: a sum that begins with 0 is never -0, so that adding 0 or -0 leaves
+it as it is.
 """
 
 from typing import Any, NamedTuple
@@ -52,7 +53,7 @@ _16 = np.uint32(16)
 
 @inlined
 def number_of(bits: np.uint32, n_bytes: int) -> np.float32:
-    """Return the number that has these bits in so many bytes: a float32, a bfloat16, or an int8."""
+    """Return the number that has these bits: a float32, bfloat16 or int8, of 4, 2 or 1 bytes."""
     if n_bytes == 4:
         return np.float32(np.uint32(bits).view(np.float32))
     if n_bytes == 2:
@@ -66,9 +67,10 @@ _GROUP_BITS = np.uint32(GROUP_BITS)
 
 
 class ScorerParts(NamedTuple):
-    """What the scorer reads and writes.
+    """The structs and arrays that the scorer reads and writes.
 
-    sparse, dense   of the ensemble in their types; in the ensemble itself they have none here
+    sparse, dense   the ensemble's arrays with their types, which the ensemble's own fields lack
+                    here
     """
 
     ensemble: TreeEnsemble
@@ -83,7 +85,7 @@ class ScorerParts(NamedTuple):
 def find_blocks(
     ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace, stage: int
 ) -> None:
-    """Find the blocks of the row's features in the chunk of an inner node."""
+    """Find the blocks of a row's features in the chunk of an inner node."""
     if _is_full(indices, work):
         return
     chunk = ensemble.node_chunk[node]
@@ -96,20 +98,21 @@ def find_blocks(
         block = np.uint32(indices[i]) >> _BLOCK_BITS
         group = np.uint32(indices[i]) >> _GROUP_BITS
         blocks = directory[group, 0]
-        at = first + directory[group, 1] + count_below(blocks, block)
-        block_at[place(n_found)] = at
+        index = first + directory[group, 1] + count_below(blocks, block)
+        block_at[place(n_found)] = index
         block_item[place(n_found)] = i
         n_found += has(blocks, block)
-        prefetch(ensemble.blocks, 4 * at)
+        prefetch(ensemble.blocks, 4 * index)
     work.counts[stage, 0] = n_found
 
 
 @inlined
-def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
-    """Find the dense rows and the numbers of the sparse rows of the
-    row's features in the blocks found.
+def find_rows(parts: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
+    """Find the dense rows, and the numbers of the sparse rows, of a row's features.
+
+    It reads the blocks that `find_blocks` has found.
     """
-    ensemble, _, dense, _, _, work = scored
+    ensemble, _, dense, _, _, work = parts
     if _is_full(indices, work):
         _find_all_rows(ensemble, dense, node, values, work, stage)
         return
@@ -125,23 +128,25 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
     sparse_value = work.sparse_value[stage]
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
-    for found in range(work.counts[stage, 0]):
-        at = place(block_at[found])
-        item = place(block_item[found])
-        feature = np.uint32(indices[item])
-        value = values[item]
-        rows = ensemble.blocks[at, 0]
-        dense_rows = ensemble.blocks[at, 1]
+    for block_hit in range(work.counts[stage, 0]):
+        index = place(block_at[block_hit])
+        place_in_row = place(block_item[block_hit])
+        feature = np.uint32(indices[place_in_row])
+        value = values[place_in_row]
+        rows = ensemble.blocks[index, 0]
+        dense_rows = ensemble.blocks[index, 1]
         is_row = has(rows, feature)
         is_dense = has(dense_rows, feature)
         n_dense_below = count_below(dense_rows, feature)
         n_below = count_below(rows, feature)
         dense_at[place(n_dense)] = (
-            first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+            first_dense + (np.int64(ensemble.blocks[index, 3]) + n_dense_below) * width
         )
         dense_value[place(n_dense)] = value
         n_dense += is_dense
-        sparse_at[place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
+        sparse_at[place(n_sparse)] = (
+            first_sparse + ensemble.blocks[index, 2] + n_below - n_dense_below
+        )
         sparse_value[place(n_sparse)] = value
         n_sparse += is_row - is_dense
     line = _LINE // dense.itemsize
@@ -156,8 +161,9 @@ def find_rows(scored: ScorerParts, node: int, indices: I32, values: F32, stage: 
 
 @inlined
 def _is_full(indices: I32, work: Workspace) -> bool:
-    """Return whether the row has just the features that each
-    chunk has a dense row for: no look-ups.
+    """Return whether a row has every feature of the model, and each chunk a dense row for all.
+
+    Such a row needs no look-ups.
     """
     n = len(indices)
     return bool(n == work.full_features and n > 0 and indices[n - 1] == n - 1)
@@ -167,19 +173,17 @@ def _is_full(indices: I32, work: Workspace) -> bool:
 def _find_all_rows(
     ensemble: TreeEnsemble, dense: NDArray[Any], node: int, values: F32, work: Workspace, stage: int
 ) -> None:
-    """Do as `find_rows` for a full row: its dense rows are all of the chunk, one
-    after the other.
-    """
+    """Do as `find_rows` for a full row, whose rows are all dense rows of the chunk, in order."""
     width = children_width(ensemble, node)
-    at = ensemble.dense_ptr[ensemble.node_chunk[node]]
+    first_dense = ensemble.dense_ptr[ensemble.node_chunk[node]]
     dense_at = work.dense_at[stage]
     dense_value = work.dense_value[stage]
     line = _LINE // dense.itemsize
     for i in range(len(values)):
-        dense_at[i] = at + i * width
+        dense_at[i] = first_dense + i * width
         dense_value[i] = values[i]
     for ahead in range(0, len(values) * width, line):
-        prefetch(dense, at + ahead)
+        prefetch(dense, first_dense + ahead)
     work.counts[stage, 1] = len(values)
     work.counts[stage, 2] = 0
 
@@ -188,34 +192,36 @@ def _find_all_rows(
 def find_words(
     ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Workspace, stage: int
 ) -> None:
-    """Find the words of the sparse rows."""
+    """Find the words of the sparse rows that `find_rows` has found."""
     first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
     sparse_at = work.sparse_at[stage]
     sparse_count = work.sparse_count[stage]
     for hit in range(work.counts[stage, 2]):
-        at = place(sparse_at[hit])
-        begin = ensemble.row_ptr[at]
-        end = ensemble.row_ptr[at + place(1)]
+        index = place(sparse_at[hit])
+        begin = ensemble.row_ptr[index]
+        end = ensemble.row_ptr[index + place(1)]
         sparse_at[hit] = first + begin
         sparse_count[hit] = end - begin
         prefetch(sparse, first + begin)
 
 
 @inlined
-def score_children(scored: ScorerParts, node: int, stage: int, slot: int) -> None:
-    """Add up the margins of a node's children from the rows found,
-    into margins[slot], padded with zeros.
+def score_children(parts: ScorerParts, node: int, stage: int, slot: int) -> None:
+    """Compute the margins of a node's children from the rows found, into margins[slot].
+
+    They are padded with zeros.
     """
-    n_bytes = add_rows(scored, node, stage, slot)
-    finish_margins(scored.ensemble, node, n_bytes, scored.work, slot)
+    n_bytes = add_rows(parts, node, stage, slot)
+    finish_margins(parts.ensemble, node, n_bytes, parts.work, slot)
 
 
 @inlined
-def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
-    """Add up the rows found, in margins[slot], padded with zeros;
-    return the bytes of their weights.
+def add_rows(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
+    """Add up the rows found, into margins[slot]; return the bytes of their weights.
+
+    The sums are padded with zeros.
     """
-    ensemble, sparse, dense, _, _, work = scored
+    ensemble, sparse, dense, _, _, work = parts
     width = children_width(ensemble, node)
     margins = work.margins[slot]
     for j in range(max(int(width), LANES)):
@@ -223,7 +229,7 @@ def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
     n_words = _add_sparse_rows(sparse, work, stage, margins)
     if work.counts[stage, 1] > 0:
         _add_dense_rows(dense, width, work, stage, margins)
-        for j in range(int(width), LANES):  # where vectors read the rows after a narrow one
+        for j in range(int(width), LANES):  # vectors also read the rows after a narrow row
             margins[j] = np.float32(0.0)
     return np.int64(n_words * sparse.itemsize + work.counts[stage, 1] * width * dense.itemsize)
 
@@ -232,8 +238,9 @@ def add_rows(scored: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
 def finish_margins(
     ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace, slot: int
 ) -> None:
-    """Scale the sums of a node's children and add their biases;
-    count the node, and n_bytes of weights.
+    """Scale the sums of a node's children and add their biases, in margins[slot].
+
+    Count the node, and n_bytes bytes of weights, as costs.
     """
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
@@ -247,7 +254,7 @@ def finish_margins(
 
 @inlined
 def scale_sums(ensemble: TreeEnsemble, node: int, work: Workspace, slot: int) -> None:
-    """Scale the sums of a node's children, if the weights are stored so that they must be."""
+    """Scale the sums of a node's children, if the ensemble has scales for its weights."""
     if len(ensemble.node_scale) > 0:
         child = ensemble.child_ptr[node]
         for j in range(ensemble.child_ptr[node + 1] - child):
@@ -262,10 +269,10 @@ def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins:
     n_words = np.int64(0)
     for hit in range(work.counts[stage, 2]):
         value = sparse_value[hit]
-        at = sparse_at[hit]
+        first_word = sparse_at[hit]
         n_words += work.sparse_count[stage, hit]
         for i in range(work.sparse_count[stage, hit]):
-            child, bits = split_word(sparse[place(at + i)], sparse.itemsize)
+            child, bits = split_word(sparse[place(first_word + i)], sparse.itemsize)
             margins[child] += value * number_of(bits, sparse.itemsize // 2)
     return n_words
 
@@ -274,10 +281,9 @@ def _add_sparse_rows(sparse: NDArray[Any], work: Workspace, stage: int, margins:
 def _add_dense_rows(
     dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: F32
 ) -> None:
-    """Add the dense rows found to `margins`, four vectors of children
-    at a time while there are as many.
+    """Add the dense rows found to `margins`, four vectors of children at a time where possible.
 
-    Of one vector alone every addition would wait for the one before.
+    With a single vector, every addition would wait for the one before it.
     """
     dense_at = work.dense_at[stage]
     dense_value = work.dense_value[stage]
@@ -289,37 +295,41 @@ def _add_dense_rows(
         third = vload(margins, tile + 2 * LANES)
         fourth = vload(margins, tile + 3 * LANES)
         for hit in range(n_dense):
-            at = dense_at[hit] + tile
+            position = dense_at[hit] + tile
             value = vbroadcast(dense_value[hit])
-            first = vadd(first, vmul(value, vload(dense, at)))
-            second = vadd(second, vmul(value, vload(dense, at + LANES)))
-            third = vadd(third, vmul(value, vload(dense, at + 2 * LANES)))
-            fourth = vadd(fourth, vmul(value, vload(dense, at + 3 * LANES)))
+            first = vadd(first, vmul(value, vload(dense, position)))
+            second = vadd(second, vmul(value, vload(dense, position + LANES)))
+            third = vadd(third, vmul(value, vload(dense, position + 2 * LANES)))
+            fourth = vadd(fourth, vmul(value, vload(dense, position + 3 * LANES)))
         vstore(margins, tile, first)
         vstore(margins, tile + LANES, second)
         vstore(margins, tile + 2 * LANES, third)
         vstore(margins, tile + 3 * LANES, fourth)
         tile += 4 * LANES
-    for rest in range(tile, width, LANES):
-        total = vload(margins, rest)
+    for tail in range(tile, width, LANES):
+        total = vload(margins, tail)
         for hit in range(n_dense):
-            weights = vload(dense, dense_at[hit] + rest)
+            weights = vload(dense, dense_at[hit] + tail)
             total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
-        vstore(margins, rest, total)
+        vstore(margins, tail, total)
 
 
 @inlined
 def place(index: int | np.integer[Any]) -> np.uint64:
-    """Return an index as one that is never negative: for others
-    numba adds the length, on every access.
+    """Return an index as an unsigned integer.
+
+    For signed indices numba adds code to every access, which adds the length to negative ones.
     """
     return np.uint64(index)
 
 
 @inlined
-def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
-    """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot]."""
-    ensemble, sparse, _, rows, entries, work = scored
+def score_next(parts: ScorerParts, k: int, n_entries: int, slot: int) -> None:
+    """Score the k-th entry as `scoring.IN_TURN` says, into margins[slot].
+
+    The first three steps are done for the entries after it: for k + 3, k + 2 and k + 1.
+    """
+    ensemble, sparse, _, rows, entries, work = parts
     turns = work.turns
     while turns[0] < min(n_entries, k + 4):
         low, high = _row_bounds(entries, turns[0], rows)
@@ -331,12 +341,12 @@ def score_next(scored: ScorerParts, k: int, n_entries: int, slot: int) -> None:
         low, high = _row_bounds(entries, turns[1], rows)
         node = entries.node[turns[1]]
         stage = turns[1] % STAGES
-        find_rows(scored, node, rows.indices[low:high], rows.values[low:high], stage)
+        find_rows(parts, node, rows.indices[low:high], rows.values[low:high], stage)
         turns[1] += 1
     while turns[2] < min(n_entries, k + 2):
         find_words(ensemble, sparse, entries.node[turns[2]], work, turns[2] % STAGES)
         turns[2] += 1
-    score_children(scored, entries.node[k], k % STAGES, slot)
+    score_children(parts, entries.node[k], k % STAGES, slot)
 
 
 @inlined
@@ -347,21 +357,21 @@ def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
 
 
 @inlined
-def find_all(scored: ScorerParts, node: int, low: int, high: int) -> None:
-    """Find what a node's chunk has for the features low ..
+def find_all(parts: ScorerParts, node: int, low: int, high: int) -> None:
+    """Find the rows and words in a node's chunk for elements low .. high - 1 of `rows`.
 
-    high - 1 of the rows, with nothing to overlap.
+    The three steps are done at once, for this chunk only.
     """
-    ensemble, sparse, _, rows, _, work = scored
+    ensemble, sparse, _, rows, _, work = parts
     indices = rows.indices[low:high]
     find_blocks(ensemble, node, indices, work, 0)
-    find_rows(scored, node, indices, rows.values[low:high], 0)
+    find_rows(parts, node, indices, rows.values[low:high], 0)
     find_words(ensemble, sparse, node, work, 0)
 
 
 @inlined
 def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
-    """Return the width of a dense row of the node's chunk: its children, padded."""
+    """Return the width of a dense row of a node's chunk: the number of children, padded."""
     return np.int64(padded_width(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))
 
 
@@ -374,23 +384,23 @@ def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
 
 
 @inlined
-def add_narrow_rows(scored: ScorerParts, node: int, row: int, slot: int) -> None:
-    """Do what `scoring.NARROW` says for one row, into margins[slot].
+def add_narrow_rows(parts: ScorerParts, node: int, row: int, slot: int) -> None:
+    """Score a node for one row as `scoring.NARROW` says, into margins[slot].
 
-    The bits and the costs are those of MAPPED.
+    The bits and the costs are the same as with MAPPED.
     """
-    ensemble, _, dense, rows, _, work = scored
+    ensemble, _, dense, rows, _, work = parts
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     feature_row = work.feature_row
-    before = ensemble.dense_ptr[chunk] - width
+    base = ensemble.dense_ptr[chunk] - width
     zeros = np.int64(len(dense) - LANES)
     total = zero8()
     n_dense = np.int64(0)
     for i in range(rows.indptr[row], rows.indptr[row + 1]):
         entry = np.int64(feature_row[place(rows.indices[place(i)])])
-        at = before - entry * width if entry < 0 else zeros
-        total = add_scaled8(total, rows.values[place(i)], load8(dense, at))
+        position = base - entry * width if entry < 0 else zeros
+        total = add_scaled8(total, rows.values[place(i)], load8(dense, position))
         n_dense += np.int64(entry < 0)
     vstore(work.margins[slot], 0, total)
     finish_margins(ensemble, node, n_dense * width * dense.itemsize, work, slot)

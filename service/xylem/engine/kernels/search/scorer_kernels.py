@@ -1,4 +1,4 @@
-"""The kernels behind `scoring`: the scorer, compiled for each type of weights."""
+"""The scorer that `scoring` calls, compiled for each type of weights."""
 
 from typing import Any, TypeAlias
 
@@ -32,61 +32,60 @@ _INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
 
 
 @kernel
-def score_float32(call_at: I64, way: int, one: int, other: int, n: int) -> None:
-    """Score in one of the ways of `scoring`, with its numbers."""
-    _score(call_at, way, one, other, n, _FLOAT32)
+def score_float32(call_at: I64, mode: int, first: int, second: int, n: int) -> None:
+    """Score in one of the modes of `scoring`, whose parameters these are; weights are float32."""
+    _score(call_at, mode, first, second, n, _FLOAT32)
 
 
 @kernel
-def score_bfloat16(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+def score_bfloat16(call_at: I64, mode: int, first: int, second: int, n: int) -> None:
     """Do as `score_float32`."""
-    _score(call_at, way, one, other, n, _BFLOAT16)
+    _score(call_at, mode, first, second, n, _BFLOAT16)
 
 
 @kernel
-def score_int8(call_at: I64, way: int, one: int, other: int, n: int) -> None:
+def score_int8(call_at: I64, mode: int, first: int, second: int, n: int) -> None:
     """Do as `score_float32`."""
-    _score(call_at, way, one, other, n, _INT8)
+    _score(call_at, mode, first, second, n, _INT8)
 
 
-_KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the bytes of a sparse word
+_KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}  # by the size of a sparse word
 
 
 def scorer_of(ensemble: TreeEnsemble) -> int:
-    """Return the address of the scorer of an ensemble: it is compiled or loaded if it
-    was not yet.
-    """
+    """Return the address of an ensemble's scorer, which is compiled or loaded at the first call."""
     return address_of(_KERNELS[ensemble.sparse.itemsize], SCORES, empty_handle(Call), 0, 0, 0, 0)
 
 
 @inlined
-def _score(call_at: I64, way: int, one: int, other: int, n: int, samples: Samples) -> None:
-    """Hand on: each way by itself reads of the structs what it needs, and keeps that
-    in registers.
+def _score(call_at: I64, mode: int, first: int, second: int, n: int, samples: Samples) -> None:
+    """Call the function of a mode.
+
+    Each of them reads the fields of the structs that it needs, so that they stay in registers.
     """
-    if way == IN_TURN:
-        _score_in_turn(call_at, one, other, n, samples)
-    elif way == MAPPED:
-        _score_mapped(call_at, one, other, samples)
-    elif way == NARROW:
-        _score_narrow(call_at, one, other, samples)
-    elif way == ALONE:
-        _score_alone(call_at, one, other, samples)
+    if mode == IN_TURN:
+        _score_in_turn(call_at, first, second, n, samples)
+    elif mode == MAPPED:
+        _score_mapped(call_at, first, second, samples)
+    elif mode == NARROW:
+        _score_narrow(call_at, first, second, samples)
+    elif mode == ALONE:
+        _score_alone(call_at, first, second, samples)
     else:
-        _score_feature(call_at, one, other, samples)
+        _score_feature(call_at, first, second, samples)
 
 
 @inlined
-def _scored(call_at: I64, samples: Samples) -> ScorerParts:
+def _scorer_parts(call_at: I64, samples: Samples) -> ScorerParts:
     call = struct_at(Call, call_at)
-    stored = struct_at(TreeEnsemble, call.ensemble, samples)
+    typed_ensemble = struct_at(TreeEnsemble, call.ensemble, samples)
     ensemble = struct_at(TreeEnsemble, call.ensemble)
     rows = struct_at(Rows, call.rows)
     entries = struct_at(Entries, call.entries)
     return ScorerParts(
         ensemble=ensemble,
-        sparse=stored.sparse,
-        dense=stored.dense,
+        sparse=typed_ensemble.sparse,
+        dense=typed_ensemble.dense,
         rows=rows,
         entries=entries,
         work=struct_at(Workspace, call.work),
@@ -95,51 +94,52 @@ def _scored(call_at: I64, samples: Samples) -> ScorerParts:
 
 @inlined
 def _score_in_turn(call_at: I64, k: int, end: int, n_entries: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    for at in range(k, end):
-        score_next(scored, at, n_entries, at - k)
+    parts = _scorer_parts(call_at, samples)
+    for entry in range(k, end):
+        score_next(parts, entry, n_entries, entry - k)
 
 
 @inlined
 def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    ensemble, sparse, _, rows, entries, work = scored
+    parts = _scorer_parts(call_at, samples)
+    ensemble, sparse, _, rows, entries, work = parts
     node = entries.node[k]
-    for at in range(k, end):
-        _find_mapped_rows(ensemble, node, entries.row[at], rows, work)
+    for entry in range(k, end):
+        _find_mapped_rows(ensemble, node, entries.row[entry], rows, work)
         find_words(ensemble, sparse, node, work, 0)
-        score_children(scored, node, 0, at - k)
+        score_children(parts, node, 0, entry - k)
 
 
 @inlined
 def _score_narrow(call_at: I64, k: int, end: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    for at in range(k, end):
-        add_narrow_rows(scored, scored.entries.node[k], scored.entries.row[at], at - k)
+    parts = _scorer_parts(call_at, samples)
+    for entry in range(k, end):
+        add_narrow_rows(parts, parts.entries.node[k], parts.entries.row[entry], entry - k)
 
 
 @inlined
 def _score_alone(call_at: I64, node: int, row: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    find_all(scored, node, scored.rows.indptr[row], scored.rows.indptr[row + 1])
-    score_children(scored, node, 0, 0)
+    parts = _scorer_parts(call_at, samples)
+    find_all(parts, node, parts.rows.indptr[row], parts.rows.indptr[row + 1])
+    score_children(parts, node, 0, 0)
 
 
 @inlined
 def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples) -> None:
-    scored = _scored(call_at, samples)
-    at = scored.rows.indptr[struct_at(Call, call_at).first] + place_in_row
-    find_all(scored, node, at, at + 1)
-    add_rows(scored, node, 0, 0)
-    scale_sums(scored.ensemble, node, scored.work, 0)
+    parts = _scorer_parts(call_at, samples)
+    position = parts.rows.indptr[struct_at(Call, call_at).first] + place_in_row
+    find_all(parts, node, position, position + 1)
+    add_rows(parts, node, 0, 0)
+    scale_sums(parts.ensemble, node, parts.work, 0)
 
 
 @inlined
 def _find_mapped_rows(
     ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace
 ) -> None:
-    """Find the rows of a row's features in the chunk that the map
-    holds: find_blocks and find_rows in one.
+    """Find the rows of a row's features in the chunk that is spread over the map.
+
+    It replaces find_blocks and find_rows.
     """
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)

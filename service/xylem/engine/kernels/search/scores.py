@@ -1,10 +1,10 @@
-"""Log-scores of nodes, each chunk scored at most once a row: what exact and threshold traversals
-share; and the probabilities of labels that a caller names.
+"""Log-scores of nodes, for the exact and threshold traversals, which score each chunk at most once
+a row; and the probabilities of requested labels.
 
 `node_score[n]` is valid while `node_stamp[n]` equals the row's stamp. A label's probability is the
-mean over the trees of exp(log-score of its leaf), 0 in a tree without such a leaf.
+mean over the trees of exp(log-score of its leaf), 0 in a tree without a leaf of it.
 
-Links make the logarithms of probabilities of margins: Lin, Liu and Lin 2024 section 2 (squared
+Links turn margins into logarithms of probabilities: Lin, Liu and Lin 2024 section 2 (squared
 hinge), PECOS (cubed hinge), Jasinska et al. 2016 section 5 (logistic). Scores are summed as
 logarithms, so the hinges need no exponential at all.
 """
@@ -49,28 +49,28 @@ HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic",
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
-_EXPONENT_MIN = np.float32(-87.0)  # exp of this is the least normal float32, and nothing beside 1
+# exp of this is about the least normal float32, and negligible beside 1
+_EXPONENT_MIN = np.float32(-87.0)
 
 
-_LEAST = np.float32(-1e4)  # the least logarithm of a softmax: sums of them over a path stay numbers
+_LEAST = np.float32(-1e4)  # the least logarithm of a softmax, so that sums over a path stay finite
 
 
 @inlined
 def _log_softmax(n_children: int, margins: F32) -> None:
     """Turn the margins of all children of a node into the logarithms of their softmax, at most 0.
 
-    Infinite margins count as the largest numbers. Beside one that is no number none has a
-    probability.
+    Infinite margins count as very large numbers. If one margin is NaN, all results are NaN.
     """
-    most = np.float32(np.finfo(np.float32).max / 4)
-    greatest = -most
+    bound = np.float32(np.finfo(np.float32).max / 4)
+    greatest = -bound
     for j in range(n_children):
         if np.isnan(margins[j]):
             margins[:n_children] = np.float32(np.nan)
             return
-        margins[j] = min(max(margins[j], -most), most)
+        margins[j] = min(max(margins[j], -bound), bound)
         greatest = max(greatest, margins[j])
-    total = 0.0  # in double precision: a flat tree adds up 65,536
+    total = 0.0  # in double precision: a node of a flat tree may have 65,536 children
     for j in range(n_children):
         margins[j] = max(margins[j] - greatest, _LEAST)
         total += np.exp(margins[j])
@@ -81,35 +81,36 @@ def _log_softmax(n_children: int, margins: F32) -> None:
 
 @inlined
 def log_links(link: int, n_children: int, margins: F32) -> None:
-    """Turn each margin m into log p, in [-inf, 0], in place; a NaN stays one.
+    """Turn each margin m into log p, in [-inf, 0], in place; NaN stays NaN.
 
     link     one of xylem_store.ensemble.LINK_CODES: hinge2: -max(0, 1 - m)^2; hinge3: -max(0, 1 -
-             m)^3; logistic: -log(1 + exp(-m)), to 1e-6 absolute or 1e-4 relative; softmax: m - log
-             of the sum of exp(m) over the node's children, at least -1e4
+             m)^3; logistic: -log(1 + exp(-m)), with an error of 1e-6 absolute or 1e-4 relative;
+             softmax: m - log of the sum of exp(m) over the node's children, at least -1e4
     margins  float32[..], whole vectors of LANES, of which the first n_children elements count
     """
     if link == SOFTMAX:
         _log_softmax(n_children, margins)
         return
     zero = vbroadcast(_ZERO)
-    one = vbroadcast(_ONE)
+    ones = vbroadcast(_ONE)
     for tile in range(0, n_children, LANES):
         margin = vload(margins, tile)
         if link == LOGISTIC:
-            fade = vexp(vmax(vmin(margin, vsub(zero, margin)), vbroadcast(_EXPONENT_MIN)))
-            log_p = vsub(vmin(zero, margin), vlog(vadd(one, fade)))
+            decay = vexp(vmax(vmin(margin, vsub(zero, margin)), vbroadcast(_EXPONENT_MIN)))
+            log_p = vsub(vmin(zero, margin), vlog(vadd(ones, decay)))
         else:
-            short = vmax(zero, vsub(one, margin))
-            log_p = vsub(zero, vmul(short, short))
+            shortfall = vmax(zero, vsub(ones, margin))
+            log_p = vsub(zero, vmul(shortfall, shortfall))
             if link == HINGE3:
-                log_p = vmul(log_p, short)
+                log_p = vmul(log_p, shortfall)
         vstore(margins, tile, log_p)
 
 
 @handle
 class QueueWorkspace(NamedTuple):
-    """Buffers, none of which carries anything from one row to the next;
-    they grow with the number of nodes.
+    """The buffers of searches with a queue; none of them carries data from one row to the next.
+
+    Their size grows with the number of nodes.
 
     R is top_r, N nodes, I inner nodes, T trees, K labels.
 
@@ -134,7 +135,7 @@ class QueueWorkspace(NamedTuple):
     label_stamp: I64_1
 
     def entries(self) -> Entries:
-        """Return what is scored by a thresholded search: its queue is a list."""
+        """Return the entries that a search with thresholds scores: its queue is a list of nodes."""
         return Entries(self.front_node, self.row)
 
 
@@ -155,7 +156,7 @@ def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:
 
 @inlined
 def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
-    """Begin with a row: forget the scores of the one before; the roots have log-score 0."""
+    """Begin a row: the scores of the row before become invalid, and the roots' log-score is 0."""
     queue.row[0] = row
     queue.stamp[0] += 1
     for root in range(ensemble.child_ptr[0]):
@@ -165,9 +166,9 @@ def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
 
 @inlined
 def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -> None:
-    """Turn the margins of the node's children into their log-scores."""
+    """Set the log-scores of a node's children from their margins."""
     ensemble = parts.ensemble
-    queue = parts.own
+    queue = parts.traversal_buffers
     score = queue.node_score[node]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
@@ -179,8 +180,8 @@ def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -
 
 @inlined
 def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
-    """See to it that the children of a node whose log-score is known have theirs."""
-    queue = parts.own
+    """Score the children of a node, whose log-score is valid, unless their scores are valid."""
+    queue = parts.traversal_buffers
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
         call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)
         record_children(parts, node, parts.work.margins[0])
@@ -188,9 +189,9 @@ def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
 
 @inlined
 def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float32:
-    """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
+    """Return a label's probability; chunks on its paths that are not scored yet are scored."""
     ensemble = parts.ensemble
-    queue = parts.own
+    queue = parts.traversal_buffers
     n_trees = ensemble.label_leaf.shape[0]
     total = np.float32(0.0)
     for tree in range(n_trees):
@@ -208,21 +209,22 @@ def label_probability(parts: CallParts[QueueWorkspace], label: int) -> np.float3
 
 @kernel
 def score_rows(call_at: I64, label_ptr: I64, labels: I32, score_out: F32, log_out: F32) -> None:
-    """Write the scores of the labels named for each row of a Call, whose `own` is a QueueWorkspace.
+    """Write the scores of the requested labels of each row of a Call.
 
-    label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i +
-                       1]]
-    score_out, log_out  float32[labels]: the probability, the mean over the trees, with the bits of
-                        an exact
-                       search, calibrated as its scores are, and its logarithm; 0 and -inf where no
-                       tree has a leaf for the label
+    The Call's `traversal_buffers` are a QueueWorkspace.
+
+    label_ptr           int64[rows + 1]: row i of the Call has the labels
+                        labels[label_ptr[i] : label_ptr[i + 1]]
+    score_out, log_out  float32[labels]: the label's probability (the mean over the trees,
+                        calibrated, the same bits as an exact search answers), and its logarithm; 0
+                        and -inf where no tree has a leaf for the label
 
     Cost: the chunks on the labels' paths, each once a row.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, QueueWorkspace)
     ensemble = parts.ensemble
-    queue = parts.own
+    queue = parts.traversal_buffers
     knots = struct_at(Calibration, call.calibration)
     for row in range(call.first, call.last):
         start_row(ensemble, row, queue)

@@ -1,7 +1,8 @@
-"""The scorer as traversals call it: by its address, for several nodes at a time.
+"""How traversals call the scorer: by its address, for several nodes at a time.
 
-So a traversal is compiled once, not once for each type of weights: it reads none itself. A call
-costs some 30 nanoseconds, which one node of a decision tree would feel.
+So a traversal is compiled only once, not for each type of weights: it reads no weights itself. A
+call costs some 30 nanoseconds, which is much for one node of a decision tree, so several nodes are
+scored in a call.
 """
 
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,39 +16,41 @@ from xylem_store import I64, TreeEnsemble, caller, struct_at
 from xylem_store import nonallocating_inlined as inlined
 
 IN_TURN, MAPPED, NARROW, ALONE, FEATURE = range(5)
-"""What is scored, and how, by two numbers and, IN_TURN, a third:
+"""The modes of scoring. Each takes two numbers, `first` and `second`; IN_TURN takes a third one, n.
 
-IN_TURN  the children of the nodes of entries one .. other - 1 for their rows, into margins[0] and
-         so on. From one = first on after start_turns(work, first). While one chunk is scored, the
-         next three are each one step further back on their way. The entries may grow between two
-         calls: n is their number so far.
-MAPPED   the same for entries of one node whose chunk the feature map holds
-NARROW   as MAPPED for a node that `scorer.is_narrow`, in less time
-ALONE    the children of inner node `one` for row `other`, into margins[0], with nothing to overlap
-         it with
-FEATURE  what feature `other` of the call's first row adds to the children of node `one`, to
-         margins[0]
+IN_TURN  scores the children of the nodes of entries first .. second - 1 for their rows, into
+         margins[0] and so on. Before the first call for a list of entries, start_turns(work, first)
+         is called. While one chunk is scored, the next three chunks are being fetched, each one
+         step behind the one before it. The entries may become more between two calls: n is their
+         number so far.
+MAPPED   does the same for entries of one node whose chunk is spread over the feature map
+NARROW   does as MAPPED, in less time, for a node that is `scorer.is_narrow`
+ALONE    scores the children of inner node `first` for row `second`, into margins[0]; no other chunk
+         is fetched meanwhile
+FEATURE  writes what feature `second` of the call's first row adds to the children of node `first`
+         into margins[0]
 """
 
 SCORES: Any = types.none
-"""What the scorer returns."""
+"""The return type of the scorer."""
 
 _score = caller(SCORES)
 
 
 class Scorer(NamedTuple):
-    """The address of the scorer, and the handle of the Call that it is for."""
+    """The address of the scorer, and the handle of the Call that it works for."""
 
     address: int
     call: I64
 
 
-Own = TypeVar("Own")
+TraversalBuffers = TypeVar("TraversalBuffers")
 
 
-class CallParts(NamedTuple, Generic[Own]):
-    """What a Call leads to: what the steps of a traversal work with.
-    `own`: the traversal's own buffers.
+class CallParts(NamedTuple, Generic[TraversalBuffers]):
+    """The structs that a Call refers to, for the steps of a traversal.
+
+    traversal_buffers  the buffers that only this traversal uses
     """
 
     ensemble: TreeEnsemble
@@ -56,12 +59,12 @@ class CallParts(NamedTuple, Generic[Own]):
     search: Search
     answers: Answers
     work: Workspace
-    own: Own
+    traversal_buffers: TraversalBuffers
 
 
 @inlined
-def parts_of(call_at: I64, own: type[Own]) -> CallParts[Own]:
-    """Return the parts of a Call whose own buffers are a struct of this class."""
+def parts_of(call_at: I64, buffers_type: type[TraversalBuffers]) -> CallParts[TraversalBuffers]:
+    """Return the parts of a Call; `buffers_type` is the class of its `traversal_buffers`."""
     call = struct_at(Call, call_at)
     ensemble = struct_at(TreeEnsemble, call.ensemble)
     scorer = Scorer(call.scorer, call_at)
@@ -76,26 +79,27 @@ def parts_of(call_at: I64, own: type[Own]) -> CallParts[Own]:
         search=search,
         answers=answers,
         work=work,
-        own=struct_at(own, call.own),
+        traversal_buffers=struct_at(buffers_type, call.traversal_buffers),
     )
 
 
 @inlined
 def start_turns(work: Workspace, first: int) -> None:
-    """Begin to go through the entries, with the one at `first`."""
+    """Prepare to score entries IN_TURN, beginning with the one at `first`."""
     for step in range(3):
         work.turns[step] = first
 
 
 @inlined
 def last_at_once(work: Workspace, k: int, end: int) -> int:
-    """Return where those entries from the k-th on end, of those before
-    `end`, that can be scored at once.
+    """Return the end of the entries, from the k-th on, that can be scored in one call.
+
+    It is at most `end`.
     """
     return min(end, k + len(work.margins))
 
 
 @inlined
-def call_scorer(scorer: Scorer, way: int, one: int, other: int, n: int) -> None:
-    """Score in one of the ways above."""
-    _score(scorer.address, (scorer.call, way, np.int64(one), np.int64(other), np.int64(n)))
+def call_scorer(scorer: Scorer, mode: int, first: int, second: int, n: int) -> None:
+    """Score in one of the modes above, with its numbers."""
+    _score(scorer.address, (scorer.call, mode, np.int64(first), np.int64(second), np.int64(n)))

@@ -1,5 +1,5 @@
-"""What the labels below a node say about it: is any of them allowed, which threshold is the
-least, which weight the greatest. Thresholds move in place."""
+"""Values of nodes that depend on the labels below them: whether any label is allowed, the least
+threshold, the greatest weight. Thresholds are updated in place."""
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,10 +13,10 @@ from xylem_store import nonallocating_kernel as kernel
 
 
 def greatest_below(ensemble: TreeEnsemble, of_label: NDArray[Any], nothing: float) -> NDArray[Any]:
-    """Return for each node the greatest of the values of the labels below it, [N]. O(N).
+    """Return for each node the greatest value of the labels below it, [N]. O(N).
 
-    of_label  [K], uint8 or float32
-    nothing   the value of a node with no label below: no label has a lesser one
+    of_label  [K], uint8 or float32: the labels' values
+    nothing   the value of a node without labels below it; no label has a smaller one
     """
     of_node = np.full(len(ensemble.parent), nothing, of_label.dtype)
     lift(ensemble.node_label, ensemble.parent, of_label, of_node)
@@ -25,17 +25,15 @@ def greatest_below(ensemble: TreeEnsemble, of_label: NDArray[Any], nothing: floa
 
 @kernel
 def lift(node_label: I32, parent: I32, of_label: NDArray[Any], of_node: NDArray[Any]) -> None:
-    """Set of_node, which holds the value of nodes without labels, to what
-    `greatest_below` returns.
-    """
+    """Set of_node to what `greatest_below` returns; it is filled with `nothing` before."""
     for node in range(len(of_node)):
         label = node_label[node]
         if label >= 0:
             of_node[node] = of_label[label]
     for node in range(len(of_node) - 1, -1, -1):
-        above = parent[node]
-        if above >= 0 and of_node[node] > of_node[above]:
-            of_node[above] = of_node[node]
+        parent_node = parent[node]
+        if parent_node >= 0 and of_node[node] > of_node[parent_node]:
+            of_node[parent_node] = of_node[node]
 
 
 Paths: TypeAlias = tuple[I32, I32, I32]
@@ -43,22 +41,23 @@ Paths: TypeAlias = tuple[I32, I32, I32]
 
 
 class RowSearch(NamedTuple):
-    """A thresholded search of one row at a time, for a kernel that calls
-    it, and what moves its thresholds.
+    """A search with thresholds, of one row at a time, for kernels that call it and move its
+    thresholds.
 
-    address  of the traversal, as `calls.address_of` has it; it returns nothing
+    address  the address of the traversal, as `calls.address_of` returns it; it returns nothing
     call     the handle of its Call, whose search and answers are set
-    rows     the handle of the Call's Rows: the row to search goes there, as the only one
-    n_found  int64[1]: how many labels it found; found: int32[top_r], which, the best first
-    paths    from its labels to the nodes whose thresholds it compares with
-    knots    of the model's calibration
+    rows     the handle of the Call's Rows, to which the caller writes the row to search
+    n_found  int64[1]: how many labels the search has found
+    labels   int32[top_r]: these labels, the best first
+    paths    the paths from the labels to the nodes whose thresholds are compared
+    knots    those of the model's calibration
     """
 
     address: int
     call: I64
     rows: I64
     n_found: I64
-    found: I32
+    labels: I32
     paths: Paths
     knots: Knots
 
@@ -68,23 +67,24 @@ NO_PATHS: Paths = (
     read_only(np.empty(0, np.int32)),
     read_only(np.empty((0, 0), np.int32)),
 )
-"""The paths of a search whose thresholds are the labels', not those of nodes."""
+"""The paths of a search that compares thresholds of labels, not of nodes."""
 
 
 @inlined
 def log_of(score: np.float32) -> np.float32:
-    """Return the logarithm of a score as it is compared with
-    thresholds: float64's, rounded; -inf for 0.
+    """Return the logarithm of a score, for the comparison with thresholds: -inf for 0.
+
+    It is computed in float64 and rounded, as the thresholds' logarithms are.
     """
     return np.float32(np.log(np.float64(score)))
 
 
 @kernel
 def set_logs(knots: Knots, thresholds: F32, log_out: F32) -> None:
-    """Set log_out, float32[n], to the logarithms of the model's own
-    scores that reach these thresholds.
+    """Set log_out, float32[n], to the logarithms of the model's own scores that reach thresholds.
 
-    They have the same bits as `move_thresholds` leaves. With NO_KNOTS they are the thresholds' own.
+    They have the same bits as those that `move_thresholds` writes. With NO_KNOTS they are the
+    logarithms of the thresholds.
     """
     x, y = knots
     for i in range(len(thresholds)):
@@ -101,59 +101,62 @@ def move_thresholds(
     thresholds: F32,
     log_threshold: F32,
 ) -> None:
-    """Bring log_threshold up to date where these labels' thresholds have changed.
+    """Update log_threshold in place after the thresholds of these labels have changed.
 
     Source: Jasinska et al. 2016 section 5.2 (a node's threshold is the least of its children's).
-    Traversals may read the array meanwhile: they see each node's old or new threshold.
+    Traversals may read the array at the same time: they see each node's old or new threshold.
 
-    child_ptr, parent, label_leaf  of the ensemble of a label tree; or NO_PATHS
-    knots          of the model's calibration, on whose scale thresholds are; or NO_KNOTS
+    child_ptr, parent, label_leaf  the fields of a label tree's ensemble; or NO_PATHS
+    knots          those of the model's calibration, as thresholds are on the scale of calibrated
+                   scores; or NO_KNOTS
     labels         int32[n], in [0, K), in any order
-    thresholds     float32[K], in [0, 1]: the new ones
-    log_threshold  float32[N], changed: what `Predictor.node_thresholds` made, and makes of the new
-                   ones; with NO_PATHS float32[K], the labels' logarithms
+    thresholds     float32[K], in [0, 1]: the new thresholds
+    log_threshold  float32[N], as `Predictor.node_thresholds` makes it, before and after; with
+                   NO_PATHS float32[K], the logarithms of the labels' thresholds
 
-    Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children,
-    until one of them has it too.
+    Cost: the labels' paths upwards, until a minimum does not change. Where a minimum rises, the
+    node's children are searched for the new one, until a child has the old one too.
     """
     x, y = knots
     for i in range(len(labels)):
-        new = log_reaching(x, y, thresholds[labels[i]])
+        new_threshold = log_reaching(x, y, thresholds[labels[i]])
         if len(parent) == 0:
-            log_threshold[labels[i]] = new
+            log_threshold[labels[i]] = new_threshold
         for tree in range(len(label_leaf)):
             leaf = label_leaf[tree, labels[i]]
             if leaf >= 0:
-                _move_leaf(child_ptr, parent, leaf, new, log_threshold)
+                _move_leaf(child_ptr, parent, leaf, new_threshold, log_threshold)
 
 
 @inlined
-def _move_leaf(child_ptr: I32, parent: I32, node: int, new: np.float32, log_threshold: F32) -> None:
-    """Set the threshold of a node, and the minima above it."""
+def _move_leaf(
+    child_ptr: I32, parent: I32, node: int, new_threshold: np.float32, log_threshold: F32
+) -> None:
+    """Set the threshold of a node, and update the minima above it."""
     while True:
-        old = log_threshold[node]
-        if new == old:
+        old_threshold = log_threshold[node]
+        if new_threshold == old_threshold:
             return
-        log_threshold[node] = new
+        log_threshold[node] = new_threshold
         node = parent[node]
         if node < 0:
             return
         least = log_threshold[node]
-        if new < old:
-            if new >= least:
+        if new_threshold < old_threshold:
+            if new_threshold >= least:
                 return
         else:
-            if old > least:
+            if old_threshold > least:
                 return
-            new = _least_child(child_ptr, node, least, log_threshold)
+            new_threshold = _least_child(child_ptr, node, least, log_threshold)
 
 
 @inlined
 def _least_child(child_ptr: I32, node: int, bound: np.float32, log_threshold: F32) -> np.float32:
     """Return the least threshold of a node's children, none of which is below `bound`."""
-    found = np.float32(np.inf)
+    least = np.float32(np.inf)
     for child in range(child_ptr[node], child_ptr[node + 1]):
-        found = min(found, log_threshold[child])
-        if found <= bound:
-            return found
-    return found
+        least = min(least, log_threshold[child])
+        if least <= bound:
+            return least
+    return least

@@ -1,6 +1,7 @@
-"""The buffers of one thread's scoring: what every traversal writes to, allocated once.
+"""The buffers that traversals write to, one set for each thread, allocated once.
 
-What a traversal needs besides stands below, and in `scores`.
+First the scorer's, which all traversals use; then those of beam search and of routing. Those of
+searches with a queue are in `scores`.
 """
 
 from typing import NamedTuple
@@ -26,11 +27,11 @@ from xylem_store import (
 )
 
 STAGES = 4
-"""How many chunks are on their way at once."""
+"""How many chunks are in the steps of the scorer at the same time."""
 
-_AT_ONCE_MAX = 16  # so many nodes are scored at once at most
+_AT_ONCE_MAX = 16  # the most nodes that are scored in one call
 _MARGINS_MAX = 1 << 12
-"""The margins of the nodes that are scored at once are so many at most: they stay in the caches."""
+"""The most margins of the nodes that are scored in one call, so that they stay in the caches."""
 
 # a map of more features than this does not stay in the caches, and does not pay
 _MAP_FEATURES_MAX = 1 << 18
@@ -38,29 +39,30 @@ _MAP_FEATURES_MAX = 1 << 18
 
 @handle
 class Workspace(NamedTuple):
-    """Buffers, none of which carries anything from one row to the next.
+    """The scorer's buffers; none of them carries data from one row to the next.
 
     F is the most features of a row, W the widest chunk padded to LANES, D the features of the
     model.
 
-    block_at, block_item       [STAGES, F]       the blocks found, and of which feature each is
+    block_at, block_item       [STAGES, F]       the blocks found, and the place of each one's
+                               feature in the row
     dense_at, sparse_at        [STAGES, F]       where the rows found begin
     dense_value, sparse_value  [STAGES, F]       the values of their features
     sparse_count               [STAGES, F]       the lengths of the sparse rows
     counts                     [STAGES, 3]       how many blocks, dense rows and sparse rows were
                                found
-    turns                      [3]               of a list of nodes: how many have their blocks,
-                               rows, words
+    turns                      [3]               of a list of nodes, how many have had their blocks,
+                               rows and words found
     feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see
                                feature_map)
-    margins                    [M, W]            of the children of up to M nodes that are scored at
-                               once
+    margins                    [M, W]            the margins of the children of up to M nodes that
+                               are scored in one call
     cost                       [M, 2]            chunks scored and bytes of weights read since it
                                was cleared
     full_features              D if each chunk of the model has a dense row for every feature, else
                                0
-    stop                       [1]               not 0: end with what is sure; traversals look once
-                               a chunk
+    stop                       [1]               not 0: end the search, and answer what is certain;
+                               traversals check it once for each chunk
     """
 
     block_at: I64_2
@@ -81,10 +83,10 @@ class Workspace(NamedTuple):
 
 @handle
 class Entries(NamedTuple):
-    """The nodes that a traversal scores one after the other, and for which rows.
+    """The nodes that a traversal scores one after the other, and the row for each.
 
     node  [..]
-    row   [..] or [1]: the same for all
+    row   [..], or [1] if it is the same for all
     """
 
     node: I32_1
@@ -94,7 +96,7 @@ class Entries(NamedTuple):
 def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bool) -> Workspace:
     """Allocate the buffers for rows of up to `n_features` features.
 
-    maps_features  whether many rows will need the same chunks: adds a map over the model's
+    maps_features  whether many rows will need the same chunks: then there is a map over the model's
                    features, unless they are too many for it to pay
     """
     n_mapped = ensemble.directory.shape[1] << GROUP_BITS
@@ -125,32 +127,31 @@ def widest_chunk(ensemble: TreeEnsemble) -> int:
 ALL_LEAVES = 0
 ALL_INNER = 1
 MIXED = 2
-"""What the children of a node are."""
+"""Kinds of nodes, by their children: only leaves, only inner nodes, or both."""
 
-# the saved leaves of a block take no more than this, or the block is one row
+# the most bytes of the saved leaves of a block, unless the block is one row
 _SAVED_BYTES_MAX = 1 << 24
 
 
 @handle
 class BeamWorkspace(NamedTuple):
-    """Buffers for blocks of up to n rows of a model of T trees; a *lane*
-    is a row in a tree: n * T of them.
+    """The buffers of beam search, for blocks of up to n rows of a model of T trees.
 
-    B is the beam width, R top_r, C the chunks of the model, E = lanes * B, W the widest chunk, S
-    the most nodes with leaves that a beam visits in a tree.
+    A *lane* is one row in one tree; there are n * T of them. B is the beam width, R top_r, C the
+    chunks of the model, E = lanes * B, W the widest chunk, S the most nodes with leaves that a beam
+    visits in a tree.
 
-    below                  [C]                  of each chunk: ALL_LEAVES, ALL_INNER or MIXED
+    below                  [C]                  for each chunk: ALL_LEAVES, ALL_INNER or MIXED
     chunk_ptr              [C + 1]              where the entries of a chunk go
-    in_rounds              [levels + 1]         whether a level's nodes have two rounds (see
+    in_rounds              [levels + 1]         whether a level is scored in two rounds (see
                            beam_levels)
     level_node/score/size  [lanes, B], [lanes]  each lane's nodes of this level
-    entry_node/lane/row    [E]                  the (node, lane) pairs being scored, and the lanes'
-                           rows
+    entry_node/lane/row    [E]                  the (node, lane) pairs to score, and the lanes' rows
     entry_score            [E]                  log-scores of these nodes
     next_score/node/size   [lanes, B], [lanes]  each lane's heap of the next level's nodes
     width                  [lanes]              how many nodes of the next level a lane may keep
-    left_out               [lanes]              no node that a full heap left out has a better key;
-                           -inf: none
+    left_out               [lanes]              the best key of a node that did not fit into the
+                           heap, or a bound on it; -inf if there was none
     best_score/label/size  [lanes, R], [lanes]  each lane's heap of labels
     saved_node/score       [lanes, S]           the nodes with leaves that a lane visited
     saved_log_p            [lanes, S, W]        and the log-probabilities of their children
@@ -181,22 +182,24 @@ class BeamWorkspace(NamedTuple):
     saved_size: I32_1
 
     def entries(self) -> Entries:
-        """Return what is scored."""
+        """Return the entries that are scored."""
         return Entries(self.entry_node, self.entry_row)
 
 
 def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:
-    """Return the most nodes of a level that a beam keeps; with
-    thresholds it may save its width for one.
+    """Return the most nodes that a beam keeps on a level.
+
+    With thresholds, width that levels have not used is added to a later level's.
     """
     return min(beam_width * n_levels if has_thresholds else beam_width, n_chunks)
 
 
 class BeamShape:
-    """What of an ensemble decides how large its beam workspaces are; the same for all of them.
+    """The facts about an ensemble that decide how large its beam workspaces are.
 
-    n_levels   of the deepest tree
-    below      uint8[C]: what the children of each chunk's node are
+    n_trees    the number of trees
+    n_levels   the levels of the deepest tree
+    below      uint8[C]: for each chunk ALL_LEAVES, ALL_INNER or MIXED
     """
 
     def __init__(self, ensemble: TreeEnsemble) -> None:
@@ -219,13 +222,11 @@ class BeamShape:
         )
 
     def saved_nodes(self, beam_width: int) -> int:
-        """Return how many nodes with leaves a beam visits in a tree at most."""
+        """Return the most nodes with leaves that a beam visits in a tree."""
         return sum(min(beam_width, n) for n in self._leafy)
 
     def rows_at_once(self, beam_width: int) -> int:
-        """Return how many rows a block may have so that its saved
-        leaves stay in bounds, at least 1.
-        """
+        """Return the most rows of a block whose saved leaves stay in bounds, at least 1."""
         bytes_a_row = 4 * self.n_trees * self.saved_nodes(beam_width) * self._width
         return max(1, _SAVED_BYTES_MAX // bytes_a_row)
 
@@ -247,31 +248,34 @@ class BeamShape:
 
 
 _ENTRIES_A_TREE = 4
-"""Room for so many nodes a row and level, and leaves a row and tree; blocks with more
-are halved.
+"""There is room for so many nodes for each row on a level, and leaves for each row and tree.
+
+Blocks that need more are halved.
 """
 
 _LEAVES_MAX = 1 << 20
-"""Room for so many leaves of a block, or for all that one row can reach: some twenty megabytes."""
+"""There is room for so many leaves of a block, or for all that one row can reach: some twenty
+megabytes.
+"""
 
 _BLOCK_ROWS_MAX = 1 << 14
-"""So many rows go down together at most: of few trees, where more would only take memory."""
+"""The most rows that go down together: with few trees, more would only take memory."""
 
 
 @handle
 class RoutingWorkspace(NamedTuple):
-    """Buffers, none of which carries anything from one row to the next.
+    """The buffers of routing; none of them carries data from one row to the next.
 
     E and L are the entries of a level and the leaves that there is room for, R the rows of a block,
     T trees, C chunks, K labels, D features.
 
-    entry_node/row/tree  [E]       the inner nodes entered on this level: by node, of a node by row
-    next_node/row/tree   [E]       those of the next level, as they are found
+    entry_node/row/tree  [E]       the inner nodes entered on this level, by node, then by row
+    next_node/row/tree   [E]       those of the next level, in the order in which they are found
     chunk_ptr            [C + 1]   where the entries of a chunk go
     leaf_node/row/tree   [L]       the leaves reached that are not empty
-    leaf_order           [L]       their places, by row, of a row by tree, of a tree by leaf
+    leaf_order           [L]       their places, by row, then by tree, then by leaf
     row_ptr              [R + 1]   where the leaves of a row begin
-    tree_ptr             [T + 1]   of a row alone: where the leaves of a tree begin
+    tree_ptr             [T + 1]   for a single row: where the leaves of a tree begin
     tree_leaves          [T]       how many leaves of each tree a row reached
     label_sum            [K]       sums over a row's leaves, zero between rows
     label_seen           [K]       the labels whose sum is not zero
@@ -300,12 +304,12 @@ class RoutingWorkspace(NamedTuple):
     best_label: I32_1
 
     def entries(self) -> Entries:
-        """Return what is scored."""
+        """Return the entries that are scored."""
         return Entries(self.entry_node, self.entry_row)
 
 
 def routing_rows(n_rows: int, n_trees: int) -> int:
-    """Return how many of n_rows rows to send down so many trees together, at least 1."""
+    """Return how many of n_rows rows to send down n_trees trees together, at least 1."""
     return max(1, min(n_rows, _BLOCK_ROWS_MAX, _LEAVES_MAX // (_ENTRIES_A_TREE * n_trees)))
 
 
@@ -316,7 +320,7 @@ def make_routing(
 
     n_mapped  the features of a dense row; 0 for a model that does not re-rank
 
-    One row alone always finds room: it enters each inner node and each leaf at most once.
+    There is always room for a single row: it enters each inner node and each leaf at most once.
     """
     n_trees = int(ensemble.child_ptr[0])
     n_chunks = len(ensemble.directory)

@@ -1,7 +1,8 @@
-"""BLAKE2b with a key, 16 bytes long: the MAC of prediction ids,
-written without the interpreter's lock.
+"""Keyed BLAKE2b with a digest of 16 bytes: the MAC of prediction ids, computed without the
+interpreter's lock.
 
-Source: RFC 7693. Only what these need: one key for many messages, whose block is absorbed once.
+Source: RFC 7693. Only what prediction ids need is implemented: one key for many messages, so its
+block is absorbed once.
 """
 
 import numpy as np
@@ -48,21 +49,23 @@ _MIXED = np.array(
     ],
     np.uint8,
 )
-"""The words that a step of a round mixes: columns, then diagonals."""
+"""The four words that each step of a round mixes: columns first, then diagonals."""
 
 _64 = np.uint64(64)
-_TURNS = 32, 24, 16, 63
+_ROTATIONS = 32, 24, 16, 63
 
 
 @inlined
-def _turned(word: np.uint64, by: int) -> np.uint64:
-    return (word >> np.uint64(by)) | (word << (_64 - np.uint64(by)))
+def _rotate_right(word: np.uint64, n_bits: int) -> np.uint64:
+    return (word >> np.uint64(n_bits)) | (word << (_64 - np.uint64(n_bits)))
 
 
 @inlined
 def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> None:
-    """Absorb a block of 16 words into the state, n_bytes being counted up to its end;
-    section 3.2.
+    """Absorb a block of 16 words into the state (section 3.2).
+
+    n_bytes  the number of bytes up to the end of the block, which the algorithm counts in
+    v        uint64[16], overwritten
     """
     for i in range(8):
         v[i] = state[i]
@@ -77,20 +80,20 @@ def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> No
             c = _MIXED[step, 2]
             d = _MIXED[step, 3]
             v[a] = v[a] + v[b] + words[_SIGMA[turn % 10, 2 * step]]
-            v[d] = _turned(v[d] ^ v[a], _TURNS[0])
+            v[d] = _rotate_right(v[d] ^ v[a], _ROTATIONS[0])
             v[c] = v[c] + v[d]
-            v[b] = _turned(v[b] ^ v[c], _TURNS[1])
+            v[b] = _rotate_right(v[b] ^ v[c], _ROTATIONS[1])
             v[a] = v[a] + v[b] + words[_SIGMA[turn % 10, 2 * step + 1]]
-            v[d] = _turned(v[d] ^ v[a], _TURNS[2])
+            v[d] = _rotate_right(v[d] ^ v[a], _ROTATIONS[2])
             v[c] = v[c] + v[d]
-            v[b] = _turned(v[b] ^ v[c], _TURNS[3])
+            v[b] = _rotate_right(v[b] ^ v[c], _ROTATIONS[3])
     for i in range(8):
         state[i] ^= v[i] ^ v[i + 8]
 
 
 @kernel
 def absorb_key(key: U64) -> U64:
-    """Return the state, uint64[8], in which a key of 32 bytes, uint64[4], has been absorbed."""
+    """Return the state, uint64[8], that has absorbed a key of 32 bytes, uint64[4]."""
     block = np.zeros(_WORDS, np.uint64)
     v = np.empty(_WORDS, np.uint64)
     block[:4] = key
@@ -102,10 +105,13 @@ def absorb_key(key: U64) -> U64:
 
 @inlined
 def append_mac(keyed: U64, message: U8, n_bytes: int) -> None:
-    """Write the MAC of message[:n_bytes], n_bytes > 0, after it.
+    """Write the MAC of message[:n_bytes] behind it.
 
-    Parameters: keyed uint64[8], what `absorb_key` returned; message uint8[..], which has room for
-    whole blocks and the MAC. About 1 microsecond a block.
+    keyed    uint64[8], as `absorb_key` returns it
+    message  uint8[..], with room for whole blocks and the MAC
+    n_bytes  > 0
+
+    Cost: about 1 microsecond a block.
     """
     state = keyed.copy()
     v = np.empty(_WORDS, np.uint64)

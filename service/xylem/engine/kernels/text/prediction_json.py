@@ -1,4 +1,4 @@
-"""Predictions as JSON, their ids signed, without the interpreter's lock."""
+"""Write predictions as JSON, with signed ids, without the interpreter's lock."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ from xylem.engine.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from xylem.engine.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
 from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
 
-TOKEN_HEAD_BYTES = 29  # what a token says before its labels: see `xylem.thresholds.live.tokens`
+TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.thresholds.live.tokens`
 TOKEN_ROOM = TOKEN_HEAD_BYTES + BLOCK_BYTES + MAC_BYTES
-"""The room that a token needs besides 4 bytes a label: whole blocks, and its MAC."""
+"""The bytes that a token needs besides 4 bytes a label: it is padded to whole blocks and signed."""
 
 _LABELS = np.frombuffer(b'{"labels":[', np.uint8)
 _LABEL = np.frombuffer(b'{"label":"', np.uint8)
@@ -32,10 +32,13 @@ _COMMA = 44
 
 
 class Seal(NamedTuple):
-    """What the tokens of an answer have in common.
+    """The fields that all tokens of an answer have in common.
 
-    keyed   uint64[8]  the state of the MAC that has absorbed the key
-    model   the model's hash, 4 bytes; expiry in seconds since 1970
+    keyed    uint64[8]: the state of the MAC after it has absorbed the key
+    model    the model's hash, 4 bytes
+    version  the model's version
+    epoch    the epoch of the thresholds
+    expiry   when the token expires, in seconds since 1970
     """
 
     keyed: U64
@@ -46,39 +49,43 @@ class Seal(NamedTuple):
 
 
 @inlined
-def copy_text(text: U8, out: U8, at: int) -> int:
-    """Write a text at out[at]; return where it ends."""
+def copy_text(text: U8, out: U8, position: int) -> int:
+    """Write a text at out[position]; return where it ends."""
     for i in range(len(text)):
-        out[at + i] = text[i]
-    return at + len(text)
+        out[position + i] = text[i]
+    return position + len(text)
 
 
 @inlined
-def write_name(utf8: U8, start: int, end: int, out: U8, at: int) -> int:
-    """Write a name as the inside of a JSON string: names have no control characters (NameTable)."""
+def write_name(utf8: U8, start: int, end: int, out: U8, position: int) -> int:
+    """Write a name as the inside of a JSON string; return the place after it.
+
+    Names have no control characters (NameTable), so only quotes and backslashes are escaped.
+    """
     for i in range(start, end):
         if utf8[i] == _QUOTE or utf8[i] == _BACKSLASH:
-            out[at] = _BACKSLASH
-            at += 1
-        out[at] = utf8[i]
-        at += 1
-    return at
+            out[position] = _BACKSLASH
+            position += 1
+        out[position] = utf8[i]
+        position += 1
+    return position
 
 
 @inlined
-def pack(number: int | np.int64, n_bytes: int, out: U8, at: int) -> int:
-    """Write an integer, the least byte first; return the place after it."""
+def pack(number: int | np.int64, n_bytes: int, out: U8, position: int) -> int:
+    """Write an integer as n_bytes bytes, little-endian; return the place after it."""
     for _ in range(n_bytes):
-        out[at] = number & 255
+        out[position] = number & 255
         number >>= 8
-        at += 1
-    return at
+        position += 1
+    return position
 
 
 @inlined
-def _write_base64(data: U8, n: int, out: U8, at: int) -> int:
-    """Write data[:n] in the URL-safe alphabet of RFC 4648, without
-    padding; return the place after it.
+def _write_base64(data: U8, n: int, out: U8, position: int) -> int:
+    """Write data[:n] as base64, in the URL-safe alphabet of RFC 4648, without padding.
+
+    Return the place after it.
     """
     for i in range(0, n, 3):
         bits = np.int64(data[i]) << 16
@@ -87,9 +94,9 @@ def _write_base64(data: U8, n: int, out: U8, at: int) -> int:
         if i + 2 < n:
             bits |= np.int64(data[i + 2])
         for k in range(min(4, n - i + 1)):
-            out[at] = _BASE_64[(bits >> (18 - 6 * k)) & 63]
-            at += 1
-    return at
+            out[position] = _BASE_64[(bits >> (18 - 6 * k)) & 63]
+            position += 1
+    return position
 
 
 @kernel
@@ -103,57 +110,61 @@ def write_predictions(
     out: U8,
     ends_out: I64,
 ) -> bool:
-    """Write
-    `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}` a row.
+    """Write for each row
+    `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}`.
 
-    spans       starts, ends int64[n]; labels int32[..]; scores float32[..], finite and not below 0;
-                exact uint8[n], 0 or 1: row i has labels[starts[i] : ends[i]] and their scores
-    thresholds  float32[K] that a label's score must reach to be named by the token; or [0]: it need
-                not
-    names       offsets, utf8 as in NameTable; uint8[K], 1 of labels that are not learned, or [0]:
-                all are
-    seal        the fields of a Seal; plain tuples, because numba takes a microsecond more for a
+    spans       (starts, ends int64[n], labels int32[..], scores float32[..] finite and not below 0,
+                exact uint8[n], 0 or 1): row i has labels[starts[i] : ends[i]] and their scores
+    thresholds  float32[K]: a token lists the labels whose score reaches their threshold; [0]: it
+                lists all labels
+    names       (offsets, utf8) as in NameTable, and uint8[K], 1 for labels that are not learned, or
+                [0] if all are learned
+    seal        the fields of a Seal; a plain tuple, because numba takes a microsecond more for a
                 NamedTuple
     serial      the number of the first row's token
     token       uint8[TOKEN_ROOM + 4 * the most labels of a row], overwritten
-    out         uint8[..]
-    ends_out    int64[n], where each row's text ends
+    out         uint8[..]: receives the text
+    ends_out    int64[n]: where each row's text ends
 
-    Returns whether there was room. Deterministic; some 50 nanoseconds a label, and a microsecond a
-    row.
+    Return whether there was room. Deterministic. Cost: some 50 nanoseconds a label, and a
+    microsecond a row.
     """
     starts, ends, labels, scores, exact = spans
     offsets, utf8, unlearned = names
     keyed, model, version, epoch, expiry = seal
     bits = scores.view(np.uint32)
-    at = 0
+    position = 0
     for row in range(len(starts)):
         first = starts[row]
         last = ends[row]
-        named = pack(model, 4, token, pack(1, 1, token, 0))
-        named = pack(expiry, 4, token, pack(epoch, 8, token, pack(version, 4, token, named)))
-        named = pack(serial + row, 8, token, named)
-        if at + _AROUND > len(out):
+        token_end = pack(model, 4, token, pack(1, 1, token, 0))
+        token_end = pack(
+            expiry, 4, token, pack(epoch, 8, token, pack(version, 4, token, token_end))
+        )
+        token_end = pack(serial + row, 8, token, token_end)
+        if position + _AROUND > len(out):
             return False
-        at = copy_text(_LABELS, out, at)
+        position = copy_text(_LABELS, out, position)
         for i in range(first, last):
             label = labels[i]
             if len(thresholds) == 0 or scores[i] >= thresholds[label]:
-                named = pack(label, 4, token, named)
+                token_end = pack(label, 4, token, token_end)
             start = offsets[label]
             end = offsets[label + 1]
-            if at + _FIXED + 2 * (end - start) + 8 * (last - first) + _AROUND > len(out):
+            if position + _FIXED + 2 * (end - start) + 8 * (last - first) + _AROUND > len(out):
                 return False
-            at = write_name(utf8, start, end, out, copy_text(_LABEL, out, at))
-            at = write_integer(np.int64(label), out, copy_text(_ID, out, at))
-            at = write_float32(bits[i], out, copy_text(_SCORE, out, at))
+            position = write_name(utf8, start, end, out, copy_text(_LABEL, out, position))
+            position = write_integer(np.int64(label), out, copy_text(_ID, out, position))
+            position = write_float32(bits[i], out, copy_text(_SCORE, out, position))
             if len(unlearned) > 0 and unlearned[label] != 0:
-                at = copy_text(_UNLEARNED, out, at)
-            out[at] = _CLOSE
-            out[at + 1] = _COMMA
-            at += 2 if i + 1 < last else 1
-        append_mac(keyed, token, named)
-        at = _write_base64(token, named + MAC_BYTES, out, copy_text(_TOKEN, out, at))
-        at = copy_text(_EXACT if exact[row] else _NOT_EXACT, out, at)
-        ends_out[row] = at
+                position = copy_text(_UNLEARNED, out, position)
+            out[position] = _CLOSE
+            out[position + 1] = _COMMA
+            position += 2 if i + 1 < last else 1
+        append_mac(keyed, token, token_end)
+        position = _write_base64(
+            token, token_end + MAC_BYTES, out, copy_text(_TOKEN, out, position)
+        )
+        position = copy_text(_EXACT if exact[row] else _NOT_EXACT, out, position)
+        ends_out[row] = position
     return True

@@ -1,5 +1,5 @@
-"""Bring compressed rows into the one form that everything else relies
-on: sorted, without repeats, finite.
+"""Bring compressed rows into the form that all other code relies on: sorted, without repeated
+features, finite.
 """
 
 from typing import Any
@@ -23,21 +23,21 @@ def _ascending(indices: I32, start: int, end: int) -> bool:
 
 @kernel
 def _sum_row(indices: I32, values: F32, start: int, end: int, out: int) -> tuple[int, bool]:
-    """Write the row [start, end), sorted and summed, at `out` <=
-    start; return (its end, whether finite).
+    """Write the row [start, end), sorted and summed, at `out`, which is <= start.
+
+    Return (the end of the written row, whether its values are finite).
     """
     n = end - start
-    # the place in the low half makes the sort stable, so equal
-    # features are summed in the order given
+    # the place in the low half makes the sort stable: values of a feature are summed in their order
     keys = np.empty(n, np.int64)
     for i in range(n):
         keys[i] = (np.int64(indices[start + i]) << _32) | i
     keys.sort()
-    given = values[start:end].copy()
+    unsorted = values[start:end].copy()
     total = 0.0
     finite = True
     for i in range(n):
-        total += np.float64(given[keys[i] & _LOW_32])
+        total += np.float64(unsorted[keys[i] & _LOW_32])
         if i + 1 == n or keys[i + 1] >> _32 != keys[i] >> _32:
             indices[out] = keys[i] >> _32
             values[out] = np.float32(total)
@@ -49,13 +49,17 @@ def _sum_row(indices: I32, values: F32, start: int, end: int, out: int) -> tuple
 
 @kernel
 def sort_and_sum_rows(indptr: I64, indices: I32, values: F32) -> tuple[int, int]:
-    """Sort each row by feature and sum repeated features, in
-    place; the rows are packed to the front.
+    """Sort each row by feature and sum repeated features, in place.
 
-    Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz] >= 0, values float32[nnz];
-    all are written. Values of one feature are added in double precision in the order given, and
-    rounded once. Returns (nnz after, first row in which a value is not finite or -1). Linear for
-    rows that are sorted already, else n log n a row. Deterministic.
+    The rows are moved to the front, so that no gaps remain.
+
+    indptr   int64[n + 1], indptr[0] = 0
+    indices  int32[nnz], >= 0
+    values   float32[nnz]
+
+    All three are overwritten. Values of one feature are added in double precision, in their order,
+    and rounded once. Return (the new nnz, the first row in which a value is not finite, or -1).
+    Linear for rows that are sorted already, else n log n a row. Deterministic.
     """
     out = 0
     bad = -1
@@ -80,11 +84,14 @@ def sort_and_sum_rows(indptr: I64, indices: I32, values: F32) -> tuple[int, int]
 
 @kernel
 def narrow_features(indptr: I64, indices: NDArray[Any], features_out: I32) -> tuple[bool, int, int]:
-    """Check rows from anywhere, and copy their features to 32 bits.
+    """Copy the features of unchecked rows to 32 bits, and find their range.
 
-    Parameters: indptr int64[..], indices int32[nnz] or int64[nnz], features_out int32[nnz]. Returns
-    (whether indptr ascends from 0 to nnz, the least and the greatest of the indices; 0 and -1
-    without any). Linear.
+    indptr        int64[..]
+    indices       int32[nnz] or int64[nnz]
+    features_out  int32[nnz]
+
+    Return (whether indptr ascends from 0 to nnz, the least index, the greatest index); without
+    indices the latter are 0 and -1. Linear.
     """
     n = len(indices)
     ascends = len(indptr) > 0 and indptr[0] == 0 and indptr[len(indptr) - 1] == n
@@ -102,10 +109,12 @@ def narrow_features(indptr: I64, indices: NDArray[Any], features_out: I32) -> tu
 
 
 def sort_labels(indptr: I64, indices: I32) -> int:
-    """Sort each row of labels and drop repeated ones, in place; the rows are packed to the front.
+    """Sort each row of labels and remove repeated labels, in place; return the new nnz.
 
-    Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz]; both are written. Returns
-    nnz after.
+    The rows are moved to the front, so that no gaps remain.
+
+    indptr   int64[n + 1], indptr[0] = 0; overwritten
+    indices  int32[nnz]; overwritten
     """
     rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     pairs = np.sort(rows << _32 | indices[: len(rows)])

@@ -1,7 +1,8 @@
-"""What kernels read of JSON: keys that are expected, lists of ids and of numbers.
+"""Read a subset of JSON in kernels: expected keys, and lists of ids and of numbers.
 
-It is a part of what JSON allows. The data end with END and a byte that is nothing expected, and
-what is not as expected leads to that last byte: no step goes past it.
+The data end with END and one more byte, which nothing expects. A function that finds something
+unexpected returns the place of that last byte, where all further steps fail too: none of them reads
+past it.
 """
 
 from typing import Any
@@ -31,7 +32,7 @@ _DOT = 46
 
 @inlined
 def skip_blanks(data: U8, i: int) -> int:
-    """Return the place after blanks; a line's end is none."""
+    """Return the place after blanks; a line's end is no blank."""
     while data[i] == _SPACE or data[i] == _TAB or data[i] == _RETURN:
         i += 1
     return i
@@ -39,14 +40,14 @@ def skip_blanks(data: U8, i: int) -> int:
 
 @inlined
 def after(data: U8, i: int, byte: int) -> int:
-    """Return the place after blanks and `byte`; the last of all if it is not there."""
+    """Return the place after blanks and `byte`; the last place if it is not there."""
     i = skip_blanks(data, i)
     return i + 1 if data[i] == byte else len(data) - 1
 
 
 @inlined
 def after_key(data: U8, i: int, key: U8) -> int:
-    """Return the place after blanks and the key; the last of all if it is not there."""
+    """Return the place after blanks and the key; the last place if it is not there."""
     i = skip_blanks(data, i)
     for k in range(len(key)):
         if data[i + k] != key[k]:
@@ -56,9 +57,9 @@ def after_key(data: U8, i: int, key: U8) -> int:
 
 @inlined
 def first_item(data: U8, i: int) -> tuple[int, bool]:
-    """Return the place of a list's first item, from after the bracket on, and False.
+    """Return (the place of a list's first item, False), from after the opening bracket on.
 
-    Of an empty list it is the place after the other bracket, and True.
+    For an empty list, return (the place after the closing bracket, True).
     """
     i = skip_blanks(data, i)
     if data[i] == CLOSE_LIST:
@@ -68,8 +69,9 @@ def first_item(data: U8, i: int) -> tuple[int, bool]:
 
 @inlined
 def next_item(data: U8, i: int) -> tuple[int, bool]:
-    """Return the place of the item after one that ends at i, and
-    False; after the last as `first_item`.
+    """Return (the place of the item after one that ends at i, False).
+
+    After the last item, return (the place after the closing bracket, True).
     """
     i, is_end = first_item(data, i)
     if not is_end:
@@ -79,11 +81,10 @@ def next_item(data: U8, i: int) -> tuple[int, bool]:
 
 @inlined
 def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tuple[int, int]:
-    """Read integers from 0 to below the limit from after the bracket to
-    after its fellow, into ids_out[n:].
+    """Read a list of integers in [0, limit), from after its opening bracket on, into ids_out[n:].
 
-    Returns (that place, their end); the last place of all when they are others, or there is no
-    room.
+    Return (the place after the closing bracket, the end of the integers in ids_out). The place is
+    the last one if the list has anything else, or there is no room.
     """
     i, is_end = first_item(data, i)
     while not is_end:
@@ -98,10 +99,10 @@ def read_ids(data: U8, i: int, limit: int, ids_out: NDArray[Any], n: int) -> tup
 
 @inlined
 def read_numbers(data: U8, i: int, values_out: F32, n: int) -> tuple[int, int]:
-    """Read numbers from after the bracket to after its fellow, into
-    values_out[n:]; return as `read_ids`.
+    """Read a list of numbers, from after its opening bracket on, into values_out[n:].
 
-    At the first thing that is no number it stops: the work is bounded by the data's length.
+    Return as `read_ids` does. Reading stops at the first item that is no number, so that the work
+    is bounded by the length of the data.
     """
     i, is_end = first_item(data, i)
     while not is_end:
@@ -117,10 +118,10 @@ def read_numbers(data: U8, i: int, values_out: F32, n: int) -> tuple[int, int]:
 
 @inlined
 def read_number(data: U8, i: int) -> tuple[np.float32, int]:
-    """Read the number at data[i]; return (it, the place after
-    it), the last of all if there is none.
+    """Read the number at data[i]; return (the number, the place after it).
 
-    A negative zero is none, nor is one that `parse_decimal` leaves to others.
+    The place is the last one if there is no number. Negative zeros, and numbers that
+    `parse_decimal` does not read itself, count as none.
     """
     if not _is_json_number(data, i):
         return np.float32(0.0), len(data) - 1
@@ -132,9 +133,9 @@ def read_number(data: U8, i: int) -> tuple[np.float32, int]:
 
 @inlined
 def _is_json_number(data: U8, i: int) -> bool:
-    """Return whether a number that begins here, if `parse_decimal` takes it, is one of JSON's.
+    """Return whether a number at data[i] that `parse_decimal` accepts is valid JSON too.
 
-    JSON wants a digit first and after the point, and none after a zero in front.
+    JSON requires a digit at the start and after the point, and no digit after a leading zero.
     """
     if data[i] == _MINUS:
         i += 1
@@ -149,8 +150,10 @@ def _is_json_number(data: U8, i: int) -> bool:
 def read_instance(
     data: U8, i: int, limit: int, ids_out: NDArray[Any], values_out: F32, start: int
 ) -> tuple[int, int]:
-    """Read `{"indices": [...], "values": [...]}`; return (the place
-    after it, where its features end).
+    """Read `{"indices": [...], "values": [...]}`.
+
+    The ids and values are written from `start` on. Return (the place after the object, the end of
+    its features in ids_out and values_out).
     """
     i = after(data, i, OPEN)
     i = after(data, after_key(data, i, INDICES), COLON)

@@ -1,8 +1,7 @@
-"""Texts of requests: strings of JSON made ready for features, and
-the rows that a kernel makes of them.
+"""Read the texts of requests in kernels: normalise strings of JSON, and make the rows of them.
 
-It is a part of what JSON allows, as in `xylem.engine.kernels.text.sparse_json`: what is not as
-expected, and characters that Python must look at, lead to the last place of the data.
+Only a subset of JSON is read, as in `xylem.engine.kernels.text.sparse_json`: if something is not
+expected, or a character must be normalised in Python, functions return the last place of the data.
 """
 
 from typing import Any, NamedTuple
@@ -48,11 +47,10 @@ _ESCAPED = np.frombuffer(b'"\\/bfnrt', np.uint8)
 _MEANT = np.frombuffer(b'"\\/\b\f\n\r\t', np.uint8)
 
 UTF8_A_CHARACTER = 4
-"""Bytes of a character, at most."""
+"""The most bytes of a character."""
 
 LINE_END = -2
-"""In place of what a character becomes: the character, but after a hyphen the text is
-for Python.
+"""A value in `BodyTexts.ready`: the character stays, but after a hyphen the text is left to Python.
 """
 
 _LOW_SURROGATE = 0xDC00
@@ -65,25 +63,25 @@ def _at(data: U8, i: int) -> int:
 
 
 @inlined
-def encode(code: int, utf8: U8, at: int) -> int:
-    """Write a code point as UTF-8 to utf8[at:]; return where it ends."""
+def encode(code: int, utf8: U8, position: int) -> int:
+    """Write a code point as UTF-8 to utf8[position:]; return where it ends."""
     size = size_of(code)
     if size == 1:
-        utf8[at] = code
-        return at + 1
+        utf8[position] = code
+        return position + 1
     for k in range(size - 1, 0, -1):
-        utf8[at + k] = 0x80 | (code & 0x3F)
+        utf8[position + k] = 0x80 | (code & 0x3F)
         code >>= 6
-    utf8[at] = ((0xF00 >> size) & 0xFF) | code
-    return at + size
+    utf8[position] = ((0xF00 >> size) & 0xFF) | code
+    return position + size
 
 
 @inlined
 def next_code(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the character
-    at data[i], NO_CODE: there is none.
+    """Return (the place after the character at data[i], its code point).
 
-    The data end with a control character.
+    The code point is NO_CODE if no character of a string begins there. The data end with a control
+    character.
     """
     byte = _at(data, i)
     if byte == _BACKSLASH:
@@ -93,9 +91,7 @@ def next_code(data: U8, i: int) -> tuple[int, int]:
 
 @inlined
 def _escaped(data: U8, i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the escape at
-    data[i]; NO_CODE if it is not right.
-    """
+    """Return (the place after the escape at data[i], its code point), NO_CODE if it is wrong."""
     letter = data[i + 1]
     for k in range(len(_ESCAPED)):
         if letter == _ESCAPED[k]:
@@ -116,7 +112,7 @@ def _escaped(data: U8, i: int) -> tuple[int, int]:
 
 @inlined
 def _hex(data: U8, i: int) -> int:
-    """Return the number of the four hexadecimal digits at data[i], NO_CODE if they are others."""
+    """Return the number of four hexadecimal digits at data[i], NO_CODE if they are no digits."""
     code = 0
     for k in range(4):
         byte = _at(data, i + k)
@@ -132,31 +128,31 @@ def _hex(data: U8, i: int) -> int:
 
 _Tuple: Any = types.Tuple
 ROWS = _Tuple([types.int64[::1], types.int32[::1], types.float32[::1]])
-"""What kernels return that make rows of texts (`xylem.engine.features.text_featurizer`)."""
+"""The return type of kernels that make rows of texts (`xylem.engine.features.text_featurizer`)."""
 
 _rows_by = caller(ROWS)
 
 _TEXT = np.frombuffer(b'"text"', np.uint8)
 TEXTS = -1
-"""In place of a number of values that was read: the instances are
-texts, whose rows are yet to be made.
-"""
+"""Stands for a number of values if the instances are texts whose rows have not been made yet."""
 
 _LEFT = -1
 
 
 @handle
 class BodyTexts(NamedTuple):
-    """What a kernel needs to read the texts of a body, and to make their rows.
+    """The fields that a kernel needs to read the texts of a body, and to make their rows.
 
-    rows_by         the address of the kernel that makes them, for kernels that call it; table: what
-                    it takes
-    ready           int32[codes]  what a character becomes, or LINE_END; -1: that is for Python, as
-                    are codes from here on; [0]: no texts are read
-    utf8            uint8[..]     where the texts are made ready, UTF8_A_CHARACTER bytes a character
-    text_ptr        int64[n + 1]  where they begin and end
-    characters_max  of all texts
-    bytes_max       of a text as it is sent
+    rows_by         the address of the kernel that makes the rows
+    table           the handle of that kernel's struct
+    ready           int32[codes]: the code point that each code point becomes, or LINE_END, or -1 if
+                    the text is left to Python, as with code points beyond the array; [0]: no texts
+                    are read
+    utf8            uint8[..]: the normalised texts, with room for UTF8_A_CHARACTER bytes a
+                    character
+    text_ptr        int64[n + 1]: text i is utf8[text_ptr[i] : text_ptr[i + 1]]
+    characters_max  the most characters of all texts
+    bytes_max       the most bytes of a text as UTF-8, as it is sent
     """
 
     rows_by: int
@@ -170,16 +166,16 @@ class BodyTexts(NamedTuple):
 
 @inlined
 def is_text(data: U8, i: int) -> bool:
-    """Return whether an instance that begins here is a text."""
+    """Return whether the instance that begins at data[i] is a text."""
     return bool(after_key(data, after(data, i, OPEN), _TEXT) < len(data) - 1)
 
 
 @kernel
 def read_text_lines(data: U8, texts_at: Handle) -> bool:
-    """Read a text of each line of `data`, as many as there is room for;
-    return whether all lines are texts.
+    """Read one text of each line of `data`; return whether all lines are texts.
 
-    Every line ends with END, which nothing within a line is.
+    `text_ptr` says how many lines there are. Every line ends with END, a byte that does not occur
+    within a line.
     """
     texts = struct_at(BodyTexts, texts_at)
     i = 0
@@ -194,10 +190,11 @@ def read_text_lines(data: U8, texts_at: Handle) -> bool:
 
 @inlined
 def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> tuple[int, int]:
-    """Read `{"text": "..."}`, the n-th; return (the place after it
-    and blanks, how many characters now).
+    """Read the n-th instance `{"text": "..."}`.
 
-    The last place of all when it is none, has a character that is for Python, or there is no room.
+    Return (the place after it and blanks, the number of characters of all texts so far). The place
+    is the last one if it is no such instance, has a character that is left to Python, or there is
+    no room.
     """
     i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
     i, texts.text_ptr[n + 1], n_characters = read_string(
@@ -208,11 +205,11 @@ def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> 
 
 @inlined
 def read_string(
-    data: U8, i: int, texts: BodyTexts, at: int, n_characters: int
+    data: U8, i: int, texts: BodyTexts, position: int, n_characters: int
 ) -> tuple[int, int, int]:
-    """Read a string and write it, made ready, to utf8[at:].
+    """Read a string of JSON and write it, normalised, to utf8[position:].
 
-    Returns (the place after it, where it ends, how many characters there are now).
+    Return (the place after the string, its end in utf8, the number of characters so far).
     """
     i = after(data, i, QUOTE)
     n_bytes = 0
@@ -220,60 +217,62 @@ def read_string(
         i, code = next_code(data, i)
         n_bytes += size_of(code)
         n_characters += 1
-        at, is_ready = _make_ready(code, texts, at, n_characters)
+        position, is_ready = _make_ready(code, texts, position, n_characters)
         if not is_ready or n_bytes > texts.bytes_max:
-            return len(data) - 1, at, n_characters
-    return i + 1, at, n_characters
+            return len(data) - 1, position, n_characters
+    return i + 1, position, n_characters
 
 
 @inlined
 def read_bytes(
-    data: U8, i: int, stop: int, texts: BodyTexts, at: int, n_characters: int
+    data: U8, i: int, stop: int, texts: BodyTexts, position: int, n_characters: int
 ) -> tuple[int, int, int]:
-    """Do as `read_string`, of data[i:stop], the UTF-8 of a text as it
-    is; elsewhere than at `stop`: none.
+    """Do as `read_string`, for data[i:stop], a text that is plain UTF-8 without quotes and escapes.
+
+    The text has been read if the place that is returned is `stop`.
     """
     if stop - i > texts.bytes_max:
-        return len(data) - 1, at, n_characters
+        return len(data) - 1, position, n_characters
     while i < stop:
         i, code = code_of(data, i)
         n_characters += 1
-        at, is_ready = _make_ready(code, texts, at, n_characters)
+        position, is_ready = _make_ready(code, texts, position, n_characters)
         if not is_ready:
-            return len(data) - 1, at, n_characters
-    return i, at, n_characters
+            return len(data) - 1, position, n_characters
+    return i, position, n_characters
 
 
 @inlined
-def _make_ready(code: int, texts: BodyTexts, at: int, n_characters: int) -> tuple[int, bool]:
-    """Write what the n-th character becomes to utf8[at:]; return
-    (where it ends, whether it is there).
+def _make_ready(code: int, texts: BodyTexts, position: int, n_characters: int) -> tuple[int, bool]:
+    """Write what a character becomes to utf8[position:]; return (where it ends, whether it is
+    written).
 
-    It is not when there is no room for so many, or what it becomes is for Python.
+    It is not if there is no room for n_characters characters, or it is left to Python.
     """
     ready = int(np.int64(texts.ready[code])) if 0 <= code < len(texts.ready) else _LEFT
     if n_characters > texts.characters_max:
-        return at, False
+        return position, False
     if ready < 0:
-        if ready != LINE_END or _ends_in_hyphen(texts.utf8, at):
-            return at, False
+        if ready != LINE_END or _ends_in_hyphen(texts.utf8, position):
+            return position, False
         ready = code
-    return encode(ready, texts.utf8, at), True
+    return encode(ready, texts.utf8, position), True
 
 
 @inlined
-def _ends_in_hyphen(utf8: U8, at: int) -> bool:
-    """Return whether a hyphen, and maybe blanks, stand before utf8[at]."""
-    while at > 0 and utf8[at - 1] <= _BLANK:
-        at -= 1
-    return bool(at > 0 and utf8[at - 1] == _HYPHEN)
+def _ends_in_hyphen(utf8: U8, position: int) -> bool:
+    """Return whether there is a hyphen before utf8[position], maybe with blanks between."""
+    while position > 0 and utf8[position - 1] <= _BLANK:
+        position -= 1
+    return bool(position > 0 and utf8[position - 1] == _HYPHEN)
 
 
 @kernel
 def write_rows(texts_at: Handle, n_texts: int, rows_out: RowArrays) -> int:
-    """Make the rows of the texts that were read; return how many features they have.
+    """Make the rows of the texts that have been read; return the number of their features.
 
-    0: there is no room, or a text has none, which is told where Python answers.
+    Return 0 if there is no room, or a text has no features: Python answers these requests, and
+    reports such texts.
     """
     texts = struct_at(BodyTexts, texts_at)
     indptr, indices, values = rows_out

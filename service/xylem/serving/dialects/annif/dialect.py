@@ -1,4 +1,4 @@
-"""Annif's door: texts and options -> suggestions of subjects, by the search of predict."""
+"""Annif's REST API: suggest subjects for texts, by the same search that predict uses."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -43,14 +43,17 @@ from xylem.serving.schemas.limits import refuse_beyond
 from xylem_store import NOTATION, URI, find_all, name_of
 
 FORM = frozenset({b"application/x-www-form-urlencoded"})
-"""What HTML forms send, and clients of Annif."""
+"""The content type of HTML forms, which clients of Annif send too."""
 
 FIELDS_MAX = 256
-"""Fields of a form: metadata may be any number of them."""
+"""The most fields of a form or a query string. Annif allows any number of metadata fields."""
 
 
 class _Query(NamedTuple):
-    """Texts, how to suggest their subjects, and what makes the answer of these."""
+    """The texts of a request, the options of the search, and a function that builds the answer.
+
+    answer  builds the answer, ready for JSON, from the suggestions for each text
+    """
 
     texts: list[str]
     options: SuggestOptions
@@ -58,46 +61,48 @@ class _Query(NamedTuple):
 
 
 class _SuggestDialect(Dialect[_Query]):
-    """Requests for the subjects of texts."""
+    """Reads and answers requests for the subjects of texts."""
 
     def answer_read(
         self, query: _Query, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`. Raises as `suggest`."""
+        """Answer in a thread, as `Dialect.answer_read` describes. Raises as `suggest`."""
         timings.end(READ)
 
         def answer(stop: NDArray[np.uint8]) -> Reply:
             timings.end(QUEUE)
-            found = suggest(query.texts, query.options, served, limits, stop, timings)
-            return Reply((dump(query.answer(found)),), len(query.texts))
+            suggestions = suggest(query.texts, query.options, served, limits, stop, timings)
+            return Reply((dump(query.answer(suggestions)),), len(query.texts))
 
         return Longer(answer)
 
 
 class FormDialect(_SuggestDialect):
-    """Requests for the subjects of a text: a form."""
+    """Reads a request with one text: a form."""
 
     media = FORM
 
     def read(self, body: Body, limits: Limits) -> _Query:
-        """Return the text and the options."""
+        """Read the text and the options from a form."""
         form = validated(split_fields(body.content, "a form", FIELDS_MAX), SuggestForm, limits)
-        return _Query([form.text], form, lambda found: Suggestions(results=found[0]))
+        return _Query([form.text], form, lambda suggestions: Suggestions(results=suggestions[0]))
 
 
 class DocumentsDialect(_SuggestDialect):
-    """Requests for the subjects of documents: JSON, with options in the query string."""
+    """Reads a request with several documents: a JSON body, with the options in the query string."""
 
     def read(self, body: Body, limits: Limits) -> _Query:
-        """Return the options and the documents."""
-        fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
+        """Read the options from the query string, and the documents from the body."""
+        fields = split_fields(
+            (body.header_or_query or "").encode("latin-1"), "a query string", FIELDS_MAX
+        )
         options = validated(fields, SuggestOptions, limits)
         documents = parse_body(body.content, SuggestBatchRequest, limits).documents
 
-        def answer(found: list[list[Suggestion]]) -> object:
+        def answer(suggestions: list[list[Suggestion]]) -> object:
             return [
-                DocumentSuggestions(results=one, document_id=document.document_id)
-                for one, document in zip(found, documents, strict=True)
+                DocumentSuggestions(results=results, document_id=document.document_id)
+                for results, document in zip(suggestions, documents, strict=True)
             ]
 
         return _Query([document.text for document in documents], options, answer)
@@ -115,7 +120,9 @@ def suggest(
     stop: NDArray[np.uint8],
     timings: StageTimings,
 ) -> list[list[Suggestion]]:
-    """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
+    """Return the suggested subjects of each text, the best first. Blocking.
+
+    When `stop` is set, the search ends early and returns only the labels that are certain by then.
 
     Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language
     that the label info does not have.
@@ -134,33 +141,42 @@ def suggest(
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
     timings.end(FEATURES)
-    # any score passes 0, and so no threshold is asked for
-    wanted = Options(top_r=options.limit, threshold=options.threshold or None)
-    found = served.predictor.predict(rows, to_options(wanted, served, stop))
+    # every score reaches a threshold of 0, so 0 becomes None, which needs no exact search
+    search_options = Options(top_r=options.limit, threshold=options.threshold or None)
+    predictions = served.predictor.predict(rows, to_options(search_options, served, stop))
     timings.end(SEARCH)
     suggestions: list[list[Suggestion]] = [[] for _ in texts]
-    for of_text, (start, end) in zip(suggestions, pairwise(found.ptr.tolist()), strict=True):
+    for text_suggestions, (start, end) in zip(
+        suggestions, pairwise(predictions.ptr.tolist()), strict=True
+    ):
         for label, score in zip(
-            found.labels[start:end].tolist(), found.scores[start:end], strict=True
+            predictions.labels[start:end].tolist(), predictions.scores[start:end], strict=True
         ):
             name = name_of(served.labels, label)
-            uri = shown = notation = None
+            uri = display_name = notation = None
             if facts is not None:
                 uri = facts.text(label, URI)
                 notation = facts.text(label, NOTATION)
-                shown = facts.name(label, language) or next(iter(facts.names(label).values()), None)
-            of_text.append(
-                {"uri": uri or name, "label": shown or name, "notation": notation, "score": score}
+                display_name = facts.name(label, language) or next(
+                    iter(facts.names(label).values()), None
+                )
+            text_suggestions.append(
+                {
+                    "uri": uri or name,
+                    "label": display_name or name,
+                    "notation": notation,
+                    "score": score,
+                }
             )
     timings.end(WRITE)
     return suggestions
 
 
 def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[str, Any]]:
-    """Return the events of feedback that documents to learn from are. Blocking.
+    """Convert documents to learn from into events of feedback. Blocking.
 
-    An event's id is a digest of the text and its subjects: a document that is sent again counts
-    once. Raises BadInput, and UnknownLabel for a subject that the model does not have.
+    The id of an event is a digest of the text and its subjects, so a document that is sent twice is
+    counted once. Raises BadInput, and UnknownLabel for a subject that the model does not have.
     """
     events = []
     for i, document in enumerate(parse_body(body, LearnDocuments, limits).root):
@@ -179,23 +195,25 @@ def events_of(body: bytes, served: ServedVersion, limits: Limits) -> list[dict[s
 
 
 def refuse_rejected(verdicts: Sequence[FeedbackLineResult]) -> None:
-    """Raise BadInstance for the first document that could not be learned from."""
+    """Raise BadInstance for the first document whose event was rejected."""
     for i, verdict in enumerate(verdicts):
         if verdict["result"] == "rejected":
             raise BadInstance(verdict.get("detail", "")).at(f"[{i}]")
 
 
 def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
-    """Return the label that a subject is: by URI or label as the
-    model has it, or by label info's URI.
+    """Return the name of the label that a subject stands for.
+
+    The label is looked up by the subject's URI and label among the model's label names, then by the
+    URI in the label info.
     """
-    given = [name for name in (subject.uri, subject.label) if name]
-    for name, label in zip(given, find_all(served.labels, given).tolist(), strict=True):
+    names = [name for name in (subject.uri, subject.label) if name]
+    for name, label in zip(names, find_all(served.labels, names).tolist(), strict=True):
         if label >= 0:
             return name
-    known = None if subject.uri is None else served.info.label_of_uri(subject.uri)
-    if known is None:
-        raise UnknownLabel(f"expected subjects of the model, found {' '.join(given)[:80]!r}").at(
+    label_id = None if subject.uri is None else served.info.label_of_uri(subject.uri)
+    if label_id is None:
+        raise UnknownLabel(f"expected subjects of the model, found {' '.join(names)[:80]!r}").at(
             path
         )
-    return name_of(served.labels, known)
+    return name_of(served.labels, label_id)

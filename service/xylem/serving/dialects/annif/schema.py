@@ -1,4 +1,4 @@
-"""Annif's REST API: what its clients ask, and what they read of the answers."""
+"""The requests and answers of Annif's REST API."""
 
 from typing import Annotated
 
@@ -14,35 +14,31 @@ Text = Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 
 
 class SuggestOptions(BaseModel):
-    """How to suggest. As in Annif, fields that it does not know are
-    passed over, and texts are numbers.
-    """
+    """Options to suggest. As in Annif, unknown fields are ignored, and numbers may be texts."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     limit: Annotated[int, Field(ge=0), AtMost("top_r_max", "subjects")] = Field(
         default=10,
-        description="subjects a text gets, at most",
+        description="the most subjects of a text",
         json_schema_extra={LIMIT_KEY: "top_r_max"},
     )
     threshold: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="the least score; above 0 the search is exact"
+        default=0.0, description="the least score of a subject; above 0 the search is exact"
     )
     language: (
         Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
-    ) = Field(
-        default=None, description="of the subjects' names; that of the label info if left out"
-    )
+    ) = Field(default=None, description="of the subjects' names; by default that of the label info")
 
 
 class SuggestForm(SuggestOptions):
-    """The form that asks for the subjects of a text."""
+    """A form with a text to suggest subjects for."""
 
     text: Text
 
 
 class SuggestDocument(BaseModel):
-    """A text, perhaps with an id, which its answer repeats; `metadata` is ignored."""
+    """A text, perhaps with an id, which the answer repeats; `metadata` is ignored."""
 
     text: Text
     document_id: str | None = None
@@ -73,9 +69,7 @@ class LearnDocuments(RootModel[Annotated[list[LearnDocument], AtMost("events_max
 
 
 class Suggestion(TypedDict):
-    """A subject. Without label info `uri` and `label` are both the
-    label as the model was trained on it.
-    """
+    """A subject. Without label info, `uri` and `label` are both the label's name in training."""
 
     uri: str
     label: str
@@ -96,7 +90,7 @@ class DocumentSuggestions(Suggestions):
 
 
 class ProjectBackend(TypedDict):
-    """What trained a project's model."""
+    """The trainer of a project's model."""
 
     backend_id: str
 
@@ -111,9 +105,9 @@ class ProjectVocabulary(TypedDict):
 
 
 class Project(TypedDict):
-    """An alias of a model, as Annif describes its projects.
+    """An alias of a model, described as Annif describes its projects.
 
-    project_id  NAME: what `latest` names; NAME@ALIAS: another alias
+    project_id  NAME for the alias `latest`, NAME@ALIAS for another one
     """
 
     project_id: str

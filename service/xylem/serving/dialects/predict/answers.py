@@ -1,4 +1,4 @@
-"""Answers: predictions, which kernels write, their explanations, and problems (RFC 9457)."""
+"""Answers: predictions (written by kernels), their explanations, and problems (RFC 9457)."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
@@ -9,25 +9,26 @@ from typing_extensions import TypedDict
 
 
 class FieldFault(TypedDict):
-    """What is wrong with one field of a request."""
+    """A fault in one field of a request."""
 
     path: Annotated[str, Field(description="where the field is, such as instances[3].indices[0]")]
     detail: str
 
 
 class LineError(TypedDict):
-    """What is wrong with a line."""
+    """An error in a line."""
 
     code: str
     detail: str
     line: Annotated[
-        NotRequired[int], Field(description="from 1; without one, the error ended the stream")
+        NotRequired[int],
+        Field(description="counted from 1; left out if the error ended the stream"),
     ]
     errors: NotRequired[list[FieldFault]]
 
 
 class ProblemDetails(TypedDict):
-    """Why a request was refused, or failed (RFC 9457)."""
+    """The reason why a request was refused, or failed (RFC 9457)."""
 
     type: Annotated[
         str, Field(description="where the code is explained", examples=["/docs#bad-request"])
@@ -40,33 +41,33 @@ class ProblemDetails(TypedDict):
     request_id: str
     errors: NotRequired[list[FieldFault]]
     error: Annotated[
-        NotRequired[str], Field(description="of paths under /v2/: the detail once more")
+        NotRequired[str], Field(description="only for paths under /v2/: the same as detail")
     ]
 
 
 Float32: TypeAlias = Annotated[
     np.float32, GetPydanticSchema(lambda _, __: core_schema.float_schema())
 ]
-"""A number that is written with as few digits as tell it from other float32."""
+"""A number, written with just enough digits to tell it from other float32 numbers."""
 
 
 class VersionAnswer(TypedDict):
-    """Which version answered."""
+    """The version that answered."""
 
     model: str
     version: int
 
 
 class FeatureContribution(TypedDict):
-    """What a feature added to a node's margin, or took away: its value times its weight."""
+    """The contribution of a feature to a node's margin: its value times its weight."""
 
     feature: Annotated[str, Field(description="its name, or its id if it has none")]
     contribution: Float32
     part: Annotated[
         NotRequired[Literal["chars"]],
         Field(
-            description="there if the feature is an n-gram of characters within a word, "
-            "blanks and all"
+            description="present if the feature is an n-gram of characters within a word, "
+            "including blanks"
         ),
     ]
 
@@ -83,23 +84,22 @@ class ExplainedNode(TypedDict):
 
 
 class ExplainedTree(TypedDict):
-    """A tree's path to a label, from below the root to the leaf; empty if the tree
-    lacks the label.
+    """A tree's path to a label, from below the root to the leaf.
+
+    It is empty if the tree lacks the label.
     """
 
     path: list[ExplainedNode]
 
 
 class TreesExplanation(TypedDict):
-    """Why a label of a model of label trees has its score."""
+    """An explanation of a label's score by a model of label trees."""
 
     trees: list[ExplainedTree]
 
 
 class RoutedNode(TypedDict):
-    """A node on an instance's way down a decision tree, and the margin by which it
-    was sent there.
-    """
+    """A node on an instance's way down a decision tree; the margin is why it was sent there."""
 
     node: int
     margin: Float32
@@ -107,8 +107,9 @@ class RoutedNode(TypedDict):
 
 
 class ExplainedLeaf(TypedDict):
-    """A leaf with the label that an instance reached; the sum of
-    weight * value is the label's score.
+    """A leaf that an instance reached, and that has the label.
+
+    The label's score is the sum of weight * value over the leaves.
     """
 
     tree: int
@@ -119,22 +120,22 @@ class ExplainedLeaf(TypedDict):
 
 
 class LeavesExplanation(TypedDict):
-    """Why a label of a model of decision trees has its score."""
+    """An explanation of a label's score by a model of decision trees."""
 
     leaves: list[ExplainedLeaf]
 
 
 class ExplainedMember(TypedDict):
-    """What a member of a combined version says of a label."""
+    """The part of a member of a combined version in a label's score."""
 
     member: Annotated[str, Field(description="model and version")]
     score: Annotated[
-        NotRequired[Float32], Field(description="there if the member proposed the label")
+        NotRequired[Float32], Field(description="present if the member proposed the label")
     ]
-    rank: Annotated[NotRequired[int], Field(description="among the member's labels, 1 the best")]
+    rank: Annotated[NotRequired[int], Field(description="among the member's labels; 1 is the best")]
     explanation: Annotated[
         NotRequired[TreesExplanation | LeavesExplanation],
-        Field(description="there if the member has the label"),
+        Field(description="present if the member has the label"),
     ]
 
 
@@ -147,14 +148,14 @@ class ExplainedName(TypedDict):
 
 
 class MembersExplanation(TypedDict):
-    """Why a label of a combined model has its score: its members and the names that were found."""
+    """An explanation of a label's score by a combined model: its members, and names in the text."""
 
     members: list[ExplainedMember]
     names: list[ExplainedName]
 
 
 LabelExplanation: TypeAlias = TreesExplanation | LeavesExplanation | MembersExplanation
-"""Why a label has its score."""
+"""An explanation of a label's score."""
 
 
 _EXAMPLE: dict[str, Any] = {
@@ -165,7 +166,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class DescribedLabel(TypedDict):
-    """What label info says of a label, as far as it is asked for."""
+    """The label info of a label, as far as the request asks for it."""
 
     uri: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
     notation: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
@@ -175,9 +176,7 @@ class DescribedLabel(TypedDict):
 
 
 class NamedLabel(DescribedLabel):
-    """A predicted label. A score is a float32, written with as few
-    digits as tell it from its neighbours.
-    """
+    """A predicted label. A score is a float32, written with just enough digits."""
 
     label: str
     id: int
@@ -190,9 +189,7 @@ class NamedLabel(DescribedLabel):
 
 
 class Statistics(TypedDict):
-    """What a prediction cost: inner nodes whose children were
-    scored, and bytes of their weights read.
-    """
+    """The cost of a prediction: inner nodes with children scored, and bytes of weights read."""
 
     nodes: int
     weight_bytes: int
@@ -200,7 +197,7 @@ class Statistics(TypedDict):
 
 @with_config(json_schema_extra={"example": _EXAMPLE})
 class Prediction(TypedDict):
-    """What is predicted for one instance."""
+    """The prediction for one instance."""
 
     labels: Annotated[
         list[NamedLabel], Field(description="the best first; of equal scores the smaller id")
@@ -228,13 +225,13 @@ class PredictAnswer(VersionAnswer):
 
 
 class BatchPrediction(Prediction):
-    """What is predicted for the instance of a line, with the id that the line has."""
+    """The prediction for the instance of a line, with the id that the line has."""
 
     id: NotRequired[str | int]
 
 
 class BatchError(TypedDict):
-    """Why a line has no prediction, with the id that the line has; or what ended the batch."""
+    """The error of a line, with the id that the line has; or the error that ended the batch."""
 
     id: NotRequired[str | int]
     error: LineError

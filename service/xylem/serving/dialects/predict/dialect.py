@@ -1,4 +1,4 @@
-"""The dialect of predict: JSON of instances and options, JSON of predictions."""
+"""The dialect of predict: instances and options in JSON, answered by predictions in JSON."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from xylem.serving.dialects.predict.writing import (
     describe_labels,
     write_predictions,
 )
-from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect, asked_of
+from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect, body_query_of
 from xylem.serving.label_info import label_info_options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_body, parse_predict_and_query
@@ -22,41 +22,45 @@ from xylem.serving.rows import ChunkedRows, n_items_of, to_chunked_rows
 
 
 class PredictQuery(Query):
-    """A request of predict."""
+    """A request of predict that has been read."""
 
     def __init__(self, request: PredictRequest) -> None:
         self.options = self._request = request
         self.n_rows = len(request.instances)
 
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return the characters, features or names of all instances."""
-        a_character = featurizer.items_a_character
-        return sum([n_items_of(instance, a_character) for instance in self._request.instances])
+        """Return the size of all instances in items: characters, features or names."""
+        items_a_character = featurizer.items_a_character
+        return sum(
+            [n_items_of(instance, items_a_character) for instance in self._request.instances]
+        )
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return the rows of the instances, long texts in chunks where that is asked for."""
+        """Return the rows of the instances; long texts in chunks if the request asks for them."""
         return to_chunked_rows(self._request.instances, featurizer, self._request.chunk_characters)
 
     def reply(
         self,
-        found: Predictions,
+        predictions: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
     ) -> Reply:
-        """Return the predictions, what is known of each label in them."""
+        """Return the predictions, with the label info and explanations that are body_query for."""
         request = self._request
         info = label_info_options(request, served.info)
         texts: Sequence[str | None] = ()
         if request.explain and chunked.ptr is None:
             texts = [getattr(instance, "text", None) for instance in request.instances]
         labels_json = describe_labels(
-            found, chunked.rows, served, info, explain=request.explain, texts=texts
+            predictions, chunked.rows, served, info, explain=request.explain, texts=texts
         )
-        predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
+        json_predictions = write_predictions(
+            predictions, options, epoch, served, labels_json, chunked.unknown
+        )
         is_tuned = request.threshold == TUNED
-        answer = FastAnswer(len(predictions), b",".join(predictions), is_tuned)
+        answer = FastAnswer(len(json_predictions), b",".join(json_predictions), is_tuned)
         return _reply(answer, epoch, served)
 
     def compared(self) -> Query:
@@ -65,13 +69,13 @@ class PredictQuery(Query):
 
 
 class PredictDialect(SearchDialect):
-    """Requests of predict, whose query string may ask for label info."""
+    """Reads and answers requests of predict; their query string may ask for label info."""
 
     def answer(
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
         """Do as `Dialect.answer`: a kernel reads bodies without a query string."""
-        if body.said is None:
+        if body.header_or_query is None:
             epoch = served.thresholds.epoch
             signed = served.ids.sign(epoch, SHORT_BEAMS)
             answer = served.fast.answer(body.message, body.start, signed)
@@ -89,28 +93,30 @@ class PredictDialect(SearchDialect):
     ) -> Reply | None:
         """Do as `SearchDialect.answer_rows`."""
         rows = chunked.rows
-        asked = asked_of(query.options, rows.n_rows, len(rows.indices))
-        if asked is None or chunked.unknown:
+        body_query = body_query_of(query.options, rows.n_rows, len(rows.indices))
+        if body_query is None or chunked.unknown:
             return None
         epoch = served.thresholds.epoch
         signed = served.ids.sign(epoch, SHORT_BEAMS)
-        answer = served.fast.answer_rows(RowsRead(rows, *asked), signed)
+        answer = served.fast.answer_rows(RowsRead(rows, *body_query), signed)
         return None if answer is None else _reply(answer, epoch, served)
 
     def read(self, body: Body, limits: Limits) -> Query:
-        """Return the request that a body is, with the options of the query string."""
-        if not body.said:
+        """Read a body, with the options of the query string."""
+        if not body.header_or_query:
             return PredictQuery(parse_body(body.content, PredictRequest, limits))
         return PredictQuery(
-            parse_predict_and_query(body.content, body.said.encode("latin-1"), limits)
+            parse_predict_and_query(body.content, body.header_or_query.encode("latin-1"), limits)
         )
 
     def first_labels(
-        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+        self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
         """Return the names of the first labels of each prediction."""
         predictions = orjson.loads(reply)["predictions"]
-        return [[label["label"] for label in one["labels"][:most]] for one in predictions]
+        return [
+            [label["label"] for label in prediction["labels"][:n_max]] for prediction in predictions
+        ]
 
 
 PREDICT = PredictDialect()

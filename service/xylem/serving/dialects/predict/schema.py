@@ -44,7 +44,7 @@ PROPENSITY: Literal["propensity"] = "propensity"
 
 WEIGHT_MIN = 1e-6
 WEIGHT_MAX = 1e6
-"""Between these is the weight of a label: products with probabilities stay numbers."""
+"""Weights of labels are between these, so that products with probabilities stay finite."""
 
 _NUMBERS = (int, float)
 
@@ -82,14 +82,15 @@ def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
         raise fault(f"expected null or an integer of at least 1, found {what_is(value)}")
     seconds = None if info.context is None else info.context.request_seconds_max
     if seconds is not None and value > seconds * 1000:
-        most = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
-        raise exceeded(f"expected at most {most}, found {value}")
+        deadline_max = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
+        raise exceeded(f"expected at most {deadline_max}, found {value}")
     return value
 
 
 def null_or(types: Sequence[type], expected: str) -> PlainValidator:
-    """Return the check of a value that is null, or of just one of
-    some types; `expected` names these.
+    """Return a validator for a value that is null, or exactly of one of `types`.
+
+    expected   what is expected, in words, for the error
     """
 
     def check(value: Any) -> Any:
@@ -141,45 +142,44 @@ LabelList: TypeAlias = Annotated[
 
 
 class InfoQuery(RequestModel):
-    """What the query string of a predict request may say: what else is told of labels."""
+    """The options in the query string of a predict request: which label info is answered."""
 
     language: (
         Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None
     ) = Field(
         default=None,
         description="whether each label gets its URI, its notation and its name in this "
-        "language, of the "
-        "model's label info; null for a label or a name that it does not have",
+        "language, from the model's label info; null for what the label info does not have",
     )
     label_info: bool = Field(
         default=False,
         description="whether each label gets its URI, its notation, its names in all "
-        "languages and the URIs "
-        "of the subjects above it, of the model's label info",
+        "languages and the URIs of the subjects above it, from the model's label info",
     )
 
 
 class Options(InfoQuery):
-    """How to predict; `xylem.serving.rows` makes the engine's options of it."""
+    """Options to predict; `xylem.serving.rows` turns these into the engine's options."""
 
     top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = Field(
         default=5, description="labels an instance gets, at most"
     )
     threshold: Threshold = Field(
         default=None,
-        description="labels of at least this score; tuned: each label's own; then top_r only caps",
+        description="the least score of a label; tuned: each label has its own threshold, and "
+        "top_r is only an upper bound",
     )
     beam_width: Annotated[int, Field(ge=1), AtMost("beam_width_max", "beam_width")] = Field(
         default=10,
-        description="nodes kept a level; wider is slower and closer to exact. With tuned "
-        "thresholds only "
-        "nodes that lead to labels that pass, so many a level on average",
+        description="how many nodes the search keeps on each level; more are slower and closer "
+        "to exact. With tuned thresholds it keeps only nodes that lead to labels that pass, and "
+        "so many on a level on average",
     )
     exact: bool = Field(
         default=False,
-        description="whether the labels must be those of the highest scores, and all that "
-        "reach their "
-        "thresholds, however long it takes; a number as threshold is always exact",
+        description="whether the labels are surely those of the highest scores, and all that "
+        "reach their thresholds, however long the search takes; with a number as threshold the "
+        "search is always exact",
     )
     allow_labels: LabelList | None = Field(
         default=None, description="the only labels that may be predicted"
@@ -190,36 +190,30 @@ class Options(InfoQuery):
     explain: bool = Field(
         default=False,
         description="whether each label gets the nodes on its paths and the features that "
-        "counted; for "
-        "instances times top_r of at most the limit explained_labels_max",
+        "counted; instances times top_r may be at most the limit explained_labels_max",
     )
     deadline_ms: DeadlineMs = Field(
         default=None,
         description="milliseconds after which the search stops; the answer is then what is "
-        "sure, with "
-        "exact: false. At most the limit request_seconds_max",
+        "certain by then, with exact: false. At most the limit request_seconds_max",
     )
     label_weights: LabelWeights = Field(
         default=None,
         description="labels are ranked by probability times weight, and that is their score; "
-        "labels not "
-        "named weigh 1; propensity: the inverse of the probability that a true label is "
-        "annotated, which "
-        "favours rare labels. Thresholds apply to the probability. In the product it is not "
-        "calibrated",
+        "labels that are not named have weight 1; propensity: the weight is the inverse of the "
+        "probability that a true label is annotated, which favours rare labels. Thresholds apply "
+        "to the probability. The probability in the product is not calibrated",
     )
     statistics: bool = Field(
         default=False,
         description="whether a prediction says how many nodes were scored, and how many "
-        "bytes of their "
-        "weights were read",
+        "bytes of their weights were read",
     )
     chunk_characters: Annotated[int, Field(ge=CHUNK_CHARACTERS_MIN)] | None = Field(
         default=None,
-        description="longer texts are divided into chunks of at most so many characters, "
-        "between words; a "
-        "label's score is the mean of its scores in the chunks. Not with exact, explain or "
-        "label_weights",
+        description="longer texts are divided between words into chunks of at most so many "
+        "characters; a label's score is the mean of its scores in the chunks. Not together with "
+        "exact, explain or label_weights",
     )
 
     @model_validator(mode="after")
@@ -227,13 +221,14 @@ class Options(InfoQuery):
         for name in () if self.chunk_characters is None else ("exact", "explain", "label_weights"):
             if getattr(self, name):
                 raise fault(
-                    f"expected none where there is {name}: it is of one search", "chunk_characters"
+                    f"chunk_characters cannot be used with {name}, which needs a single search",
+                    "chunk_characters",
                 )
         return self
 
 
 class PredictRequest(Options):
-    """Instances, and how to predict them."""
+    """Instances, and options to predict them."""
 
     instances: Annotated[list[Instance], AtMost("instances_max", "instances")] = Field(
         description="texts, sparse rows or named features, as the model was trained on",
@@ -252,12 +247,10 @@ class PredictRequest(Options):
 
 
 class _Line(RequestModel):
-    """What a line of a batch may have besides an instance;
-    `labels`, of a labelled file, are ignored.
-    """
+    """The fields of a batch's line besides the instance. Labels are allowed, and ignored."""
 
     id: Identity = Field(default=None, description="repeated by the answer")
-    labels: Any = Field(default=None, description="of a labelled file: ignored")
+    labels: Any = Field(default=None, description="the labels of a labelled file; they are ignored")
 
 
 class TextLine(_Line, TextInstance):
@@ -284,24 +277,24 @@ AnyLine: TypeAlias = TextLine | SparseLine | NamedLine
 class _Named(RequestModel):
     """The labels of an instance."""
 
-    labels: LabelList = Field(description="names of labels; one may stand twice")
+    labels: LabelList = Field(description="names of labels; one may occur twice")
 
 
 class ScoredText(TextInstance):
-    """A text and labels, or of a model of next words a text whose own words are scored."""
+    """A text and labels; or, for a model of next words, a text whose own words are scored."""
 
-    labels: LabelList = Field(default=[], description="names of labels; one may stand twice")
+    labels: LabelList = Field(default=[], description="names of labels; one may occur twice")
     sequence: bool = Field(
         default=False,
-        description="models of next words only: score each word of the text, and its end, "
-        "after those before",
+        description="for models of next words only: score each word of the text given the words "
+        "before it, and its end",
     )
 
     @model_validator(mode="after")
-    def _either(self) -> ScoredText:
+    def _check_fields(self) -> ScoredText:
         if self.sequence == ("labels" in self.model_fields_set):
-            found = "both" if self.sequence else "neither"
-            raise fault(f"expected labels or sequence: true, found {found}")
+            fields_present = "both" if self.sequence else "neither"
+            raise fault(f"expected labels or sequence: true, found {fields_present}")
         return self
 
 
@@ -354,15 +347,15 @@ class LabelScore(TypedDict):
 
 
 class InstanceScores(TypedDict):
-    """The labels of one instance, in the order in which they were named; or the words of a text."""
+    """The labels of one instance, in the order of the request; or the words of a text."""
 
     labels: list[LabelScore]
     log_score: Annotated[
-        NotRequired[Float32 | None], Field(description="sequence: the sum of its words'")
+        NotRequired[Float32 | None], Field(description="of a sequence: the sum over its words")
     ]
     perplexity: Annotated[
         NotRequired[Float32 | None],
-        Field(description="sequence: e to the mean of -log_score over its words"),
+        Field(description="of a sequence: e to the mean of -log_score over its words"),
     ]
 
 

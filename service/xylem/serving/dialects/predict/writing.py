@@ -1,4 +1,4 @@
-"""What the engine found -> what an answer says: ids get their names, predictions get their ids."""
+"""Write the engine's predictions as JSON: label names for ids, prediction ids, explanations."""
 
 import functools
 import itertools
@@ -35,8 +35,8 @@ from xylem.serving.live.served import ServedVersion
 from xylem.vocabulary import NameMatcher
 from xylem_store import member_arrays
 
-ShownFeature: TypeAlias = Callable[[int], dict[str, str]]
-"""Returns the members of a FeatureContribution that say which feature it is."""
+FeatureDescriber: TypeAlias = Callable[[int], dict[str, str]]
+"""A function from a feature id to the fields of a FeatureContribution that identify the feature."""
 
 KIND_BITS = 3
 _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = (
@@ -47,83 +47,91 @@ _KINDS: tuple[Literal["preferred", "alternative", "hidden"], ...] = (
 ANSWER_END = b"]}"
 _BEGIN = b'{"labels":['
 _END = b'],"prediction_id":"'
-"""What stands around the labels of a Prediction; in a name a quote would have a backslash."""
+"""The JSON before and after the labels of a Prediction.
+
+Searching for it is safe: within a name the quote would be escaped by a backslash.
+"""
 
 
 def write_predictions(
-    found: Predictions,
+    predictions: Predictions,
     options: PredictOptions,
     epoch: int,
     served: ServedVersion,
     labels_json: Sequence[bytes] | None = None,
     unknown: Sequence[int] = (),
 ) -> list[bytes]:
-    """Return the JSON of a Prediction for each row; `labels_json` has
-    further members of each of its labels.
+    """Return the JSON of a Prediction for each row.
 
-    epoch    that of the thresholds before the rows were predicted
-    unknown  the rows of which the model knows nothing
+    epoch        the epoch of the thresholds, read before the rows were predicted
+    labels_json  further JSON members of each predicted label, in order; None: none
+    unknown      rows in which the model knows no feature
     """
-    # scores that a predicted label's must reach: of an answer at tuned thresholds all of them do
+    # a label whose score reaches these counts as predicted; at tuned thresholds every label does
     is_tuned = isinstance(options.threshold, np.ndarray)
     thresholds = np.empty(0, np.float32) if is_tuned else served.thresholds.thresholds
-    present, _, serial = served.ids.sign(epoch, len(found.ptr) - 1)
+    present, _, serial = served.ids.sign(epoch, len(predictions.ptr) - 1)
     seal = present.seal_at(epoch)
-    predictions = predictions_json(
-        served.labels, thresholds, seal, serial, spans_of(found), present.unlearned
+    json_predictions = predictions_json(
+        served.labels, thresholds, seal, serial, spans_of(predictions), present.unlearned
     )
     if labels_json is not None:
-        predictions = _with_members(predictions, labels_json, found, served)
-    if len(found.costs):
-        predictions = [
+        json_predictions = _with_members(json_predictions, labels_json, predictions, served)
+    if len(predictions.costs):
+        json_predictions = [
             b'%b,"statistics":{"nodes":%d,"weight_bytes":%d}}'
             % (prediction[:-1], nodes, weight_bytes)
             for prediction, (nodes, weight_bytes) in zip(
-                predictions, found.costs.tolist(), strict=True
+                json_predictions, predictions.costs.tolist(), strict=True
             )
         ]
     for row in unknown:
-        predictions[row] = predictions[row][:-1] + b',"no_known_features":true}'
-    return predictions
+        json_predictions[row] = json_predictions[row][:-1] + b',"no_known_features":true}'
+    return json_predictions
 
 
 @functools.lru_cache(1024)
 def answer_head(model: str, version: int, epoch: int) -> bytes:
-    """Return what stands before the predictions of a PredictAnswer."""
-    shown = b"%d" % epoch if epoch else b"null"
+    """Return the JSON of a PredictAnswer up to its predictions."""
+    epoch_json = b"%d" % epoch if epoch else b"null"
     head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":['
-    return head % (model.encode(), version, shown)
+    return head % (model.encode(), version, epoch_json)
 
 
 def _with_members(
-    predictions: Sequence[bytes],
+    json_predictions: Sequence[bytes],
     labels_json: Sequence[bytes],
-    found: Predictions,
+    predictions: Predictions,
     served: ServedVersion,
 ) -> list[bytes]:
-    """Return the predictions, each of their labels with further members."""
-    places = np.arange(len(found.labels) + 1)
+    """Return the JSON of the predictions, with further members added to each label."""
+    places = np.arange(len(predictions.labels) + 1)
     spans = Spans(
-        places[:-1], places[1:], found.labels, found.scores, np.zeros(len(found.labels), np.uint8)
+        places[:-1],
+        places[1:],
+        predictions.labels,
+        predictions.scores,
+        np.zeros(len(predictions.labels), np.uint8),
     )
-    present, _, serial = served.ids.sign(0, len(found.labels))
+    present, _, serial = served.ids.sign(0, len(predictions.labels))
     thresholds = np.empty(0, np.float32)
     seal = present.seal_at(0)
     singles = predictions_json(served.labels, thresholds, seal, serial, spans, present.unlearned)
-    objects = [
+    label_objects = [
         b"%b,%b}" % (single[len(_BEGIN) : single.rindex(_END) - 1], members)
         for single, members in zip(singles, labels_json, strict=True)
     ]
     return [
-        b"%b%b%b" % (_BEGIN, b",".join(objects[start:end]), prediction[prediction.rindex(_END) :])
+        b"%b%b%b"
+        % (_BEGIN, b",".join(label_objects[start:end]), prediction[prediction.rindex(_END) :])
         for prediction, (start, end) in zip(
-            predictions, itertools.pairwise(found.ptr.tolist()), strict=True
+            json_predictions, itertools.pairwise(predictions.ptr.tolist()), strict=True
         )
     ]
 
 
 def describe_labels(
-    found: Predictions,
+    predictions: Predictions,
     rows: SparseRows,
     served: ServedVersion,
     info: LabelInfoOptions | None,
@@ -131,100 +139,116 @@ def describe_labels(
     explain: bool,
     texts: Sequence[str | None] = (),
 ) -> list[bytes] | None:
-    """Return the members that the labels found for `rows` have besides the usual ones; None: none.
+    """Return the further JSON members of each label found for `rows`; None if there are none.
 
-    texts  those of the rows, None of one without; or empty: they are not at hand
+    info   which label info is answered; None: none
+    texts  the text of each row, None for a row without one; empty: the texts are not available
     """
     parts = []
     if info is not None:
-        parts.append(members_of(info, found.labels))
+        parts.append(members_of(info, predictions.labels))
     if explain:
         parts.append(
-            [b'"explanation":%b' % one for one in explain_labels(found, rows, served, texts)]
+            [
+                b'"explanation":%b' % explanation
+                for explanation in explain_labels(predictions, rows, served, texts)
+            ]
         )
     return [b",".join(members) for members in zip(*parts, strict=True)] if parts else None
 
 
 def explain_labels(
-    found: Predictions, rows: SparseRows, served: ServedVersion, texts: Sequence[str | None] = ()
+    predictions: Predictions,
+    rows: SparseRows,
+    served: ServedVersion,
+    texts: Sequence[str | None] = (),
 ) -> list[bytes]:
-    """Return the JSON of the explanation of each label that was found for `rows`;
-    `texts` as above.
+    """Return the JSON of the explanation of each label that was found for `rows`.
+
+    texts  as `describe_labels` takes them
     """
     explanations = []
-    shown = _shown_by(served.features)
-    for row, (start, end) in enumerate(itertools.pairwise(found.ptr.tolist())):
-        for label in found.labels[start:end].tolist():
-            why = served.predictor.explain(rows, row, label)
-            if isinstance(why, CombinedExplanation):
+    describe_feature = _feature_describer(served.features)
+    for row, (start, end) in enumerate(itertools.pairwise(predictions.ptr.tolist())):
+        for label in predictions.labels[start:end].tolist():
+            explanation = served.predictor.explain(rows, row, label)
+            if isinstance(explanation, CombinedExplanation):
                 text = texts[row] if texts else None
-                explanations.append(dump(_combined(why, label, text, served)))
+                explanations.append(dump(_combined(explanation, label, text, served)))
             else:
-                explanations.append(dump(_of_trees(why, shown)))
+                explanations.append(dump(_explain_trees(explanation, describe_feature)))
     return explanations
 
 
-def _of_trees(
-    why: Explanation | RoutedExplanation, shown: ShownFeature
+def _explain_trees(
+    explanation: Explanation | RoutedExplanation, describe_feature: FeatureDescriber
 ) -> TreesExplanation | LeavesExplanation:
-    if isinstance(why, RoutedExplanation):
+    if isinstance(explanation, RoutedExplanation):
         leaves: list[Any] = [
-            {**leaf._asdict(), "path": _path(leaf.path, shown)} for leaf in why.leaves
+            {**leaf._asdict(), "path": _path(leaf.path, describe_feature)}
+            for leaf in explanation.leaves
         ]
         return LeavesExplanation(leaves=leaves)
-    return TreesExplanation(trees=[{"path": _path(nodes, shown)} for nodes in why.trees])
+    return TreesExplanation(
+        trees=[{"path": _path(nodes, describe_feature)} for nodes in explanation.trees]
+    )
 
 
 def _combined(
-    why: CombinedExplanation, label: int, text: str | None, served: ServedVersion
+    explanation: CombinedExplanation, label: int, text: str | None, served: ServedVersion
 ) -> MembersExplanation:
-    """Return what the members say of a label, and which names of
-    it the text has, if that is at hand.
+    """Explain a label of a combined model: what each member says, and its names in the text.
+
+    There are no names if the text is not available.
     """
     members: list[ExplainedMember] = []
-    for number, (manifest, said) in enumerate(
-        zip(served.opened.manifest.members, why.members, strict=True)
+    for number, (manifest, member) in enumerate(
+        zip(served.opened.manifest.members, explanation.members, strict=True)
     ):
-        told: ExplainedMember = {"member": manifest.shown}
-        if said.score is not None and said.rank is not None:
-            told |= {"score": said.score, "rank": said.rank}
-        if said.why is not None:
+        description: ExplainedMember = {"member": manifest.shown}
+        if member.score is not None and member.rank is not None:
+            description |= {"score": member.score, "rank": member.rank}
+        if member.why is not None:
             arrays = member_arrays(number, served.opened.arrays)
-            told["explanation"] = _of_trees(
-                said.why, _shown_by(feature_names(manifest.features, arrays))
+            description["explanation"] = _explain_trees(
+                member.why, _feature_describer(feature_names(manifest.features, arrays))
             )
-        members.append(told)
+        members.append(description)
     names: list[ExplainedName] = []
     matcher = getattr(served.featurizer, "names", None)
-    if text is not None and why.is_named and isinstance(matcher, NameMatcher):
+    if text is not None and explanation.is_named and isinstance(matcher, NameMatcher):
         names = [
-            {"name": one.name, "kind": _KINDS[one.kind & KIND_BITS], "words": one.words}
-            for one in matcher.explain(text, label)
+            {"name": match.name, "kind": _KINDS[match.kind & KIND_BITS], "words": match.words}
+            for match in matcher.explain(text, label)
         ]
     return {"members": members, "names": names}
 
 
-def _path(nodes: Sequence[PathNode | RoutedStep], shown: ShownFeature) -> list[Any]:
-    """Return the nodes of a path as JSON has them: its own fields
-    each, and features by their names.
-    """
+def _path(nodes: Sequence[PathNode | RoutedStep], describe_feature: FeatureDescriber) -> list[Any]:
+    """Return the nodes of a path for JSON: the fields of each, and the names of its features."""
     return [
         node._asdict()
-        | {"features": [{**shown(at), "contribution": added} for at, added in node.features]}
+        | {
+            "features": [
+                {**describe_feature(feature), "contribution": contribution}
+                for feature, contribution in node.features
+            ]
+        }
         for node in nodes
     ]
 
 
-def _shown_by(names: FeatureNames | None) -> ShownFeature:
-    """Return what shows features by their names, each name made once: labels have
-    many in common.
+def _feature_describer(names: FeatureNames | None) -> FeatureDescriber:
+    """Return a function that describes features by their names.
+
+    Each name is built once, because explained labels have many features in common.
     """
 
     @functools.cache
-    def shown(feature: int) -> dict[str, str]:
+    def describe(feature: int) -> dict[str, str]:
         if names is None:
             return {"feature": str(feature)}
         part = {"part": "chars"} if names.is_chars(feature) else {}
         return {"feature": names.name(feature), **part}
 
-    return shown
+    return describe

@@ -1,4 +1,4 @@
-"""A score request -> its answer as JSON: exact probabilities of labels that the request names."""
+"""Answer score requests: exact probabilities of the labels that a request names."""
 
 import itertools
 from collections.abc import Sequence
@@ -35,25 +35,25 @@ _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
 
 
 class ScoreDialect(Dialect[ScoreRequest]):
-    """Requests for the scores of labels: JSON of instances with labels, JSON of their scores."""
+    """Reads and answers requests for the scores of labels, in JSON."""
 
     def read(self, body: Body, limits: Limits) -> ScoreRequest:
-        """Return the request that a body is."""
+        """Read a body."""
         return parse_body(body.content, ScoreRequest, limits)
 
     def answer_read(
         self, query: ScoreRequest, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Do as `Dialect.answer_read`.
+        """Answer a request that has been read, as `Dialect.answer_read` describes.
 
-        Raises BadInstance, UnknownLabel naming the place of a label that the version does not have
-        or the alias denies, LimitExceeded for too many words of texts.
+        Raises BadInstance, UnknownLabel (which names the place of a label that the version does not
+        have, or that the alias denies), and LimitExceeded for texts with too many words.
         """
 
         def answer(_: object = None) -> Reply:
             scores = score_instances(query.instances, served, limits)
-            found = ScoreAnswer(model=served.name, version=served.version, scores=scores)
-            return Reply((dump(found),), len(query.instances))
+            score_answer = ScoreAnswer(model=served.name, version=served.version, scores=scores)
+            return Reply((dump(score_answer),), len(query.instances))
 
         return answer() if is_short(query) else Longer(answer)
 
@@ -64,45 +64,45 @@ SCORES = ScoreDialect()
 def score_instances(
     instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
 ) -> list[InstanceScores]:
-    """Return the scores of each instance's labels, or of its words.
+    """Return the scores of each instance's labels, or of its words for a sequence.
 
     Raises as `ScoreDialect.answer_read`.
     """
-    found: dict[int, InstanceScores] = {}
-    named: dict[int, list[int]] = {}
+    scores_by_instance: dict[int, InstanceScores] = {}
+    ids_by_instance: dict[int, list[int]] = {}
     for i, instance in enumerate(instances):
         if isinstance(instance, ScoredText) and instance.sequence:
-            found[i] = _score_sequence(instance.text, i, served, limits)
+            scores_by_instance[i] = _score_sequence(instance.text, i, served, limits)
         else:
-            named[i] = _ids(instance, i, served)
-    rows = to_rows([instances[i] for i in named], served.featurizer)
-    label_ptr = offsets(map(len, named.values()))
-    flat = np.array(list(itertools.chain.from_iterable(named.values())), np.int32)
+            ids_by_instance[i] = _ids(instance, i, served)
+    rows = to_rows([instances[i] for i in ids_by_instance], served.featurizer)
+    label_ptr = offsets(map(len, ids_by_instance.values()))
+    flat = np.array(list(itertools.chain.from_iterable(ids_by_instance.values())), np.int32)
     scored = served.predictor.score_labels(rows, label_ptr, flat)
     spans = itertools.pairwise(label_ptr.tolist())
-    for (i, ids), (low, high) in zip(named.items(), spans, strict=True):
+    for (i, ids), (low, high) in zip(ids_by_instance.items(), spans, strict=True):
         labels = _labels(instances[i].labels, ids, scored.scores[low:high], scored.logs[low:high])
-        found[i] = InstanceScores(labels=labels)
-    return [found[i] for i in range(len(instances))]
+        scores_by_instance[i] = InstanceScores(labels=labels)
+    return [scores_by_instance[i] for i in range(len(instances))]
 
 
 def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) -> InstanceScores:
-    """Return the scores of the words of a text, each after those before it, and of its end."""
-    where = f"instances[{i}]"
+    """Return the scores of each word of a text, given the words before it, and of its end."""
+    path = f"instances[{i}]"
     if not isinstance(served.featurizer, ContextFeaturizer):
-        raise BadInstance("expected sequence with a model of next words, found another").at(
-            f"{where}.sequence"
+        raise BadInstance("expected sequence with a model of next words, found another model").at(
+            f"{path}.sequence"
         )
     rows, labels = served.featurizer.windows_of([text])
-    refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{where}.text")
+    refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{path}.text")
     ids = labels.indices.tolist()
-    check_not_denied(served, ids, f"{where}.words")
-    found = served.predictor.score_labels(rows, labels.indptr, labels.indices)
-    total = float(found.logs.astype(np.float64).sum())
+    check_not_denied(served, ids, f"{path}.words")
+    scored = served.predictor.score_labels(rows, labels.indptr, labels.indices)
+    total = float(scored.logs.astype(np.float64).sum())
     is_known = bool(np.isfinite(total))
     return InstanceScores(
         labels=_labels(
-            [name_of(served.labels, label) for label in ids], ids, found.scores, found.logs
+            [name_of(served.labels, label) for label in ids], ids, scored.scores, scored.logs
         ),
         log_score=np.float32(total) if is_known else None,
         perplexity=np.float32(np.exp(min(-total / len(ids), 80.0))) if is_known else None,
@@ -110,19 +110,17 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
 
 
 def is_short(query: ScoreRequest) -> bool:
-    """Return whether a thread would only delay the answer."""
+    """Return whether a request is so short that a thread would only delay its answer."""
     n_items = len(query.instances)
-    for each in query.instances:
-        n_items += len(each.labels) + n_items_of(each, 1) // 32
-        if isinstance(each, ScoredText) and each.sequence:
-            n_items += len(each.text)
+    for instance in query.instances:
+        n_items += len(instance.labels) + n_items_of(instance, 1) // 32
+        if isinstance(instance, ScoredText) and instance.sequence:
+            n_items += len(instance.text)
     return n_items <= SHORT_LABELS
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
-    """Return an answer line for each line of a block: the scores of
-    its labels, or what is wrong with it.
-    """
+    """Return an answer line for each line of a block: the scores of its labels, or its error."""
     parsed = [value_of(line, limits, _parse) for line in block.lines]
     good: list[AnyScored] = [line for line in parsed if not isinstance(line, BadInput)]
     try:
@@ -133,17 +131,19 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
             try:
                 scores += score_instances([instance], served, limits)
             except BadInput as error:
-                scores.append(error.kept().without("instances[0]"))
-    of_line = iter(scores)
+                scores.append(error.without_frames().without("instances[0]"))
+    next_scores = iter(scores)
     answers = []
     n_bad = 0
     for number, line in zip(count(block.first), parsed, strict=False):
-        found = line if isinstance(line, BadInput) else next(of_line)
-        if isinstance(found, BadInput):
+        scores_or_fault = line if isinstance(line, BadInput) else next(next_scores)
+        if isinstance(scores_or_fault, BadInput):
             n_bad += 1
-            answers.append(dump_line({"error": {**describe_error(found), "line": number}}))
+            answers.append(
+                dump_line({"error": {**describe_error(scores_or_fault), "line": number}})
+            )
         else:
-            answers.append(dump_line(found))
+            answers.append(dump_line(scores_or_fault))
     return Answered(b"".join(answers), len(parsed) - n_bad, n_bad)
 
 

@@ -167,7 +167,7 @@ TENSORS = TensorDialect()
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
     """Return how many bytes of a body are JSON, and what it says."""
     n_bytes = len(body.message) - body.start
-    n_json = n_bytes if body.said is None else json_length(body.said, n_bytes)
+    n_json = n_bytes if body.header_or_query is None else json_length(body.header_or_query, n_bytes)
     head = body.message[body.start : body.start + n_json]
     return n_json, read_plan(head, n_bytes - n_json, limits)
 

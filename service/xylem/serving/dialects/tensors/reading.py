@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, UnsupportedOption, what_is
 from xylem.engine import TensorLayout, form_of
-from xylem.serving.dialects.search import asked_of
+from xylem.serving.dialects.search import body_query_of
 from xylem.serving.dialects.tensors.schema import (
     INPUTS,
     OUTPUTS,
@@ -195,7 +195,7 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
 def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
     """Return a plan with the form of tensors of a layout, if kernels can do what is asked for."""
-    asked = asked_of(plan.options, plan.n_rows, layout.n_values)
+    asked = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if asked is None:
         return plan
     codes = [_CODES[name] for name in plan.outputs]
@@ -251,8 +251,10 @@ def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorP
     for i, tensor in enumerate(tensors):
         size = tensor.parameters.binary_data_size
         if (size is None) == (tensor.data is None):
-            found = "neither" if size is None else "both"
-            raise BadRequest(f"expected data or binary_data_size, found {found}").at(f"inputs[{i}]")
+            fields_present = "neither" if size is None else "both"
+            raise BadRequest(f"expected data or binary_data_size, found {fields_present}").at(
+                f"inputs[{i}]"
+            )
         if size is None:
             parts.append(TensorPart(tensor, f"inputs[{i}]", None, None))
             continue
@@ -270,9 +272,7 @@ def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorP
 
 
 def check_kind(tensor: InferTensor, place: str) -> None:
-    """Raise BadRequest unless a tensor is one of INPUTS, of its
-    type and of a shape that it may have.
-    """
+    """Raise BadRequest unless a tensor is one of INPUTS, with the right type and shape."""
     datatype = INPUTS.get(tensor.name)
     if datatype is None:
         raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
@@ -319,7 +319,7 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
 def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
     """Return the elements of a tensor of texts.
 
-    Raises BadRequest where they are not what it says, and LimitExceeded for one that is too long.
+    Raises BadRequest if they do not fit the tensor, and LimitExceeded for a text that is too long.
     """
     place = part.place
     binary = part.binary(data)
@@ -335,9 +335,7 @@ def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
 
 
 def _elements(tensor: InferTensor, place: str) -> list[Any]:
-    """Return the data of a tensor that are in the JSON, flat, all
-    of its type and as many as it says.
-    """
+    """Return the data of a tensor from the JSON, flat. Raises BadRequest if they do not fit it."""
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
         wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
@@ -356,9 +354,9 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
 
 
 def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
-    """Return n texts, each behind its length.
+    """Return n texts, each of which follows its length in `binary`.
 
-    Raises BadRequest, naming the place, where there are others.
+    Raises BadRequest, which names the place, if `binary` holds anything else.
     """
     texts: list[str] = []
     start = 0
@@ -380,8 +378,8 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
             )
             raise BadRequest(fault).at(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
-        found = f"{len(texts)}, and {len(binary) - start} bytes behind them"
-        raise BadRequest(f"expected {n} elements, as the shape says, found {found}").at(place)
+        elements = f"{len(texts)}, and {len(binary) - start} bytes behind them"
+        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").at(place)
     return texts
 
 
@@ -392,33 +390,39 @@ def json_length(header: str, n_bytes: int) -> int:
     """
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
-        found = f"{header[:40]!r}"
-        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {found}").at(
+        value = f"{header[:40]!r}"
+        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {value}").at(
             HEADER
         )
     return int(header)
 
 
 def _by_name(
-    named: Sequence[InferTensor | RequestedOutput], what: str, place: str
+    tensors: Sequence[InferTensor | RequestedOutput], kind: str, place: str
 ) -> dict[str, int]:
-    """Return the place of each name. Raises BadRequest for one that stands twice."""
+    """Return the index of each tensor, by name. Raises BadRequest for a name that occurs twice.
+
+    kind   "tensors" or "outputs", for the error
+    """
     places: dict[str, int] = {}
-    for i, one in enumerate(named):
-        if places.setdefault(one.name, i) != i:
-            fault = f"expected {what} of different names, found {one.name} twice"
+    for i, tensor in enumerate(tensors):
+        if places.setdefault(tensor.name, i) != i:
+            fault = f"expected {kind} of different names, found {tensor.name} twice"
             raise BadRequest(fault).at(f"{place}[{i}].name")
     return places
 
 
 def _outputs(request: InferRequest) -> dict[str, bool]:
-    """Return the outputs to answer with, and whether each comes as binary data."""
-    binary = request.parameters.binary_data_output
+    """Return the outputs to answer with, and whether each is sent as binary data."""
+    binary_by_default = request.parameters.binary_data_output
     if not request.outputs:
-        return dict.fromkeys(OUTPUTS, binary)
+        return dict.fromkeys(OUTPUTS, binary_by_default)
     _by_name(request.outputs, "outputs", "outputs")
-    wanted = {output.name: output.parameters.binary_data for output in request.outputs}
-    return {name: binary if own is None else own for name, own in wanted.items()}
+    requested = {output.name: output.parameters.binary_data for output in request.outputs}
+    return {
+        name: binary_by_default if is_binary is None else is_binary
+        for name, is_binary in requested.items()
+    }
 
 
 def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) -> None:

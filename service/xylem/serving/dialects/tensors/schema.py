@@ -10,7 +10,7 @@ from xylem.serving.schemas.instances import RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
 
 INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
-"""The tensors that a request may have, and their types: `text` alone, or the other three."""
+"""The input tensors and their types. A request has `text` alone, or the other three."""
 
 OUTPUTS = {
     "labels": "BYTES",
@@ -21,24 +21,25 @@ OUTPUTS = {
 }
 """The tensors of an answer, and their types."""
 
-TENSORS_MAX = 16  # tensors that a request may bring or ask for; there are fewer of different names
+TENSORS_MAX = 16  # the most inputs or outputs of a request; fewer have different names
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
 class InferParameters(Options):
-    """How to predict: the options of predict, without those whose answers are no tensors."""
+    """Options to predict: those of predict, without those whose answers are no tensors."""
 
     binary_data_output: bool = Field(
-        default=False, description="whether outputs come as binary data, unless they say otherwise"
+        default=False,
+        description="whether outputs are binary data; the parameters of an output go first",
     )
 
 
 class TensorParameters(RequestModel):
-    """Where the data of a tensor are, if not in the JSON."""
+    """The place of a tensor's data, if they are not in the JSON."""
 
     binary_data_size: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
-        description="bytes of its data behind the JSON, where those of earlier tensors end",
+        description="bytes of its data behind the JSON, after those of earlier tensors",
     )
 
 
@@ -59,40 +60,39 @@ class InferTensor(RequestModel):
 
 
 class OutputParameters(RequestModel):
-    """How the data of an output come."""
+    """The form of an output's data."""
 
     binary_data: bool | None = Field(
-        default=None, description="whether behind the JSON; without it, as binary_data_output says"
+        default=None,
+        description="whether they are binary data; by default as binary_data_output says",
     )
 
 
 class RequestedOutput(RequestModel):
-    """An output that is asked for."""
+    """An output to answer with."""
 
     name: OutputName
     parameters: OutputParameters = Field(default=OutputParameters())
 
 
 class InferRequest(RequestModel):
-    """Instances as tensors, and how to predict them."""
+    """Instances as tensors, and options to predict them."""
 
     id: Annotated[str, AtMost("name_bytes_max", "bytes of an id", utf8_length)] | None = Field(
         default=None, description="repeated by the answer"
     )
     parameters: InferParameters = Field(default=InferParameters())
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
-        description="text, a text an instance; or indptr, indices and values, rows of ids "
-        "and values"
+        description="text: one text for each instance; or indptr, indices and values: sparse "
+        "rows of feature ids and values"
     )
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
-        default=None, description="those to answer with; all, if none are named"
+        default=None, description="the outputs to answer with; by default all"
     )
 
 
 class OutputTensor(TypedDict):
-    """A tensor of an answer, of a row for each instance; `data` are flat, or else
-    behind the JSON.
-    """
+    """A tensor of an answer, with a row for each instance; `data` are flat, or behind the JSON."""
 
     name: str
     shape: list[int]
@@ -102,7 +102,7 @@ class OutputTensor(TypedDict):
 
 
 class InferAnswerParameters(TypedDict):
-    """Which version answered, and the epoch of its thresholds if it has tuned ones."""
+    """The version that answered, and the epoch of its thresholds if it has tuned ones."""
 
     version: int
     threshold_epoch: NotRequired[int]
@@ -127,7 +127,7 @@ class TensorMetadata(TypedDict):
 
 
 class ModelMetadata(TypedDict):
-    """What a model takes and answers with."""
+    """The tensors that a model takes and answers with."""
 
     name: str
     versions: list[str]
@@ -139,7 +139,7 @@ class ModelMetadata(TypedDict):
 
 
 class ServerMetadata(TypedDict):
-    """What answers."""
+    """The server: its name, version and protocol extensions."""
 
     name: str
     version: str
@@ -147,19 +147,19 @@ class ServerMetadata(TypedDict):
 
 
 class ServerLive(TypedDict):
-    """That the process runs."""
+    """Whether the process runs."""
 
     live: bool
 
 
 class ServerReady(TypedDict):
-    """That requests should be sent here."""
+    """Whether requests should be sent here."""
 
     ready: bool
 
 
 class ModelReady(TypedDict):
-    """That a model's version can answer."""
+    """Whether a model's version can answer."""
 
     name: str
     ready: bool
