@@ -82,9 +82,7 @@ class FastLimits(NamedTuple):
 class FastModel(NamedTuple):
     """The numbers of a model that a call needs.
 
-    reading, searching, writing   the addresses of the kernels
-    reading_tensors, writing_tensors
-                                  the addresses of the kernels for tensors
+    reading, searching, writing   the addresses of the kernels; two more read and write tensors
     norm                          one of NORM_CODES
     top_r, beam_width             the options of a body that does not have them
     n_levels                      the levels of the deepest tree
@@ -135,8 +133,7 @@ class FastCall(NamedTuple):
     call, search, answers    handles of the Call of the search, and of its Search and Answers
     ready_query              [6]   the BodyQuery of rows that are in the buffers already;
                              ready_query[0] = 0: the rows must be read
-    requested                [5]   the request's rows, values, top_r, nodes of a level and kind of
-                             threshold; written by the call
+    requested                [5]   its rows, values, top_r, nodes of a level and kind of threshold
     room                     [3]   the values, nodes of a level and top_r that buffers suffice for
     indptr, indices, values  the rows that are read, whose size the arrays bound
     number                   [2]   a threshold for all labels, and its logarithm
@@ -222,10 +219,7 @@ def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F3
 
 @inlined
 def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
-    """Return whether there is room for a request; write its sizes to `requested`.
-
-    n_kept  the most nodes that are kept on a level
-    """
+    """Return whether there is room for a request; write its sizes to `requested`."""
     call.requested[0] = n_rows
     call.requested[1] = n_values
     call.requested[2] = top_r
@@ -351,13 +345,10 @@ def answer_fast(
     data             the message, followed by the bytes that readers of bodies need
     start, end       where the JSON of the body begins and ends
     kind             PREDICTIONS, whose body has nothing behind its JSON, or TENSORS
-    call_at          the handle of a FastCall
-    present_at       the handle of a FastPresent
-    epoch            the epoch of the seal
-    serial           the number of the first row's token, as `write_predictions` takes it
+    call_at          the handle of a FastCall; present_at: of a FastPresent
+    epoch, serial    the epoch of the seal, and the number of the first row's token
 
-    The parameters are numbers and handles, because converting a tuple or several arrays would cost
-    the caller more than reading the body.
+    Tuples or several arrays as parameters would cost the caller more than reading the body.
     """
     call = struct_at(FastCall, call_at)
     present = struct_at(FastPresent, present_at)
