@@ -184,7 +184,9 @@ class FastCall(NamedTuple):
     total_ns: I64_1
 
 
-def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits) -> bool:
+def is_within_limits(
+    n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits
+) -> bool:
     """Return whether a request is within the limits.
 
     n_children  the children that are scored for a row on a level
@@ -198,7 +200,7 @@ def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: 
     )
 
 
-_is_taken = inlined(is_taken)
+_is_within_limits = inlined(is_within_limits)
 _widest_level = inlined(widest_level)
 
 
@@ -373,7 +375,7 @@ def answer_fast(
     is_sure = is_exact != 0 or threshold == NUMBER
     n_chunks = min(beam_width, model.n_chunks)
     n_children = n_chunks * model.n_trees * model.n_children
-    if n_rows == 0 or not _is_taken(n_rows, top_r, beam_width, n_children, limits):
+    if n_rows == 0 or not _is_within_limits(n_rows, top_r, beam_width, n_children, limits):
         return 0
     if (threshold == TUNED and len(present.log_threshold) == 0) or (is_sure and model.n_trees > 1):
         return 0
