@@ -90,12 +90,12 @@ class CombinedPredictor(LabelSearcher):
             member_labels = np.flatnonzero(to_label == label)
             explanation = None
             if len(member_labels):
-                block = self._parts.featurizer.of_member_rows(rows, row, number)
+                block = self._parts.featurizer.member_rows(rows, row, number)
                 explanation = _explained(member, block, int(member_labels[0]))
             offset = len(MEMBER_FEATURES) * number
             members.append(
                 MemberExplanation(
-                    *self._parts.proposed_by(number, label_features, offset), explanation
+                    *self._parts.proposal_of(number, label_features, offset), explanation
                 )
             )
         first = len(MEMBER_FEATURES) * len(self.members)
@@ -133,7 +133,7 @@ class CombinedPredictor(LabelSearcher):
         return np.concatenate(parts)
 
     def _options_for(self, row: SparseRows, labels: I32) -> PredictOptions:
-        return PredictOptions(top_r=self._parts.most_proposed(len(row.indices)))
+        return PredictOptions(top_r=self._parts.candidates_max(len(row.indices)))
 
 
 class _Parts:
@@ -164,7 +164,7 @@ class _Parts:
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]
 
-    def proposed_by(
+    def proposal_of(
         self, number: int, features: F32 | None, offset: int
     ) -> tuple[np.float32 | None, int | None]:
         """Return the score and the rank, from 1, with which a member proposed a label.
@@ -182,7 +182,7 @@ class _Parts:
             return None, None
         return np.exp(features[offset]), rank
 
-    def most_proposed(self, n_features: int) -> int:
+    def candidates_max(self, n_features: int) -> int:
         """Return a bound on the candidates of a row of n_features features."""
         proposed = sum(min(self.proposing.candidates, member.n_labels) for member in self.members)
         return proposed + (n_features if self.proposing.name_features else 0)
@@ -195,7 +195,7 @@ class _OwningWorkspace(CombinedWorkspace):
 
 def _make_buffers(parts: _Parts, need: Need) -> CombinedWorkspace:
     n_members = len(parts.members)
-    n_candidates = parts.most_proposed(need.n_features)
+    n_candidates = parts.candidates_max(need.n_features)
     calls = []
     first_mask = parts.n_labels
     for number in range(n_members):

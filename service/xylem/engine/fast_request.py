@@ -194,10 +194,7 @@ class BeamRequests:
         self._handle = _NOT_MADE
 
     def prepare(self) -> None:
-        """Make the first buffers, and compile or load the kernels.
-
-        Otherwise the first answer does it.
-        """
+        """Make the first buffers and load the kernels, which otherwise the first answer does."""
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:

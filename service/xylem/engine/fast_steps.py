@@ -21,7 +21,7 @@ from xylem.engine.fast_request import (
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.kernels.search.call import NUMBER, TUNED
-from xylem.engine.kernels.search.fast_request import is_taken
+from xylem.engine.kernels.search.fast_request import is_within_limits
 from xylem.engine.kernels.text.texts import TEXTS
 from xylem.engine.options import NodeThresholds, PredictOptions
 from xylem.engine.prediction_json import predictions_json, spans_of
@@ -146,7 +146,9 @@ class PredictorRequests(TwoSteps):
         Return None if it is not within the limits, or asks for tuned thresholds and there are none.
         """
         n_rows, _, top_r, beam_width, kind, is_exact = read.query
-        if not is_taken(n_rows, top_r, beam_width, self._n_children, self._version.forms.limits):
+        if not is_within_limits(
+            n_rows, top_r, beam_width, self._n_children, self._version.forms.limits
+        ):
             return None
         if kind == TUNED and tuned is None:
             return None

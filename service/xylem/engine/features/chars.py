@@ -15,7 +15,7 @@ from xylem.engine.features.char_ngrams import (
     short_names,
 )
 from xylem.engine.features.characters import classes, encoded, in_blocks
-from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_meant
+from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_of_bound
 from xylem.engine.features.parameters import CharsParameters, WordsCharsParameters
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, weighted_rows
 from xylem.engine.features.tables import CHARS, NAMES, take_idf, take_names
@@ -257,7 +257,7 @@ def fit_chars(
         sums.add(counts)
     if not sums.vocabulary.n:
         raise BadData("expected texts with a character that is no blank, found none")
-    least = rows_meant(parameters.char_min_df, len(texts))
+    least = rows_of_bound(parameters.char_min_df, len(texts))
     is_frequent = sums.frequency >= least
     if not is_frequent.any():
         raise BadParameter(

@@ -187,7 +187,7 @@ class CombinedFeaturizer(Featurizer):
             parts.append(self.names.rows_of_words(words))
         return side_by_side(parts)
 
-    def of_member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
+    def member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
         """Return a member's part of one row of `rows`, as the only row."""
         block = self.blocks[self.of_member[member]]
         return part_of(rows, row, block.first, block.end)

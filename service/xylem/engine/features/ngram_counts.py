@@ -80,7 +80,7 @@ class Vocabulary:
             self.add(self._utf8, self._offsets[:old_n], self._offsets[1 : old_n + 1])
 
 
-def rows_meant(bound: int | float, n_rows: int) -> float:
+def rows_of_bound(bound: int | float, n_rows: int) -> float:
     """Return the number of rows of a bound: an integer itself, a float as a share of n_rows."""
     return bound if isinstance(bound, int) else bound * n_rows
 

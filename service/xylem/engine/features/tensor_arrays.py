@@ -42,18 +42,18 @@ class TensorLayout(NamedTuple):
     text: int = -1
 
 
-def form_of(layout: TensorLayout, asked: BodyQuery, outputs: Sequence[int]) -> I64:
+def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I64:
     """Return the form of a request (`xylem.engine.kernels.text.tensors`), int64[FORM_SIZE].
 
-    asked     how to predict; its numbers of rows and values say nothing
+    query     how to predict; its numbers of rows and values say nothing
     outputs   those of the answer: 0 to 4 for labels, label_ids, scores, lengths, exact
     """
     form = np.zeros(FORM_SIZE, np.int64)
     form[: len(layout)] = layout
-    form[TOP_R] = asked.top_r
-    form[BEAM_WIDTH] = asked.beam_width
-    form[THRESHOLD] = asked.threshold
-    form[IS_EXACT] = asked.is_exact
+    form[TOP_R] = query.top_r
+    form[BEAM_WIDTH] = query.beam_width
+    form[THRESHOLD] = query.threshold
+    form[IS_EXACT] = query.is_exact
     form[N_OUTPUTS] = len(outputs)
     form[OUTPUT : OUTPUT + len(outputs)] = outputs
     return form

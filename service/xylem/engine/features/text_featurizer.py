@@ -94,7 +94,7 @@ class TextFeaturizer(Featurizer, ABC):
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:
             return self.rows_of_words(
-                texts, self.forms.of(split_words(texts, self.parameters.reading))
+                texts, self.forms.forms_of(split_words(texts, self.parameters.reading))
             )
         utf8, text_ptr = encoded(texts, self.parameters.reading)
         return SparseRows(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from xylem.base import BadData, BadParameter, Crew, RowArrays, SparseRows, inverse, offsets
 from xylem.engine.features.characters import classes, in_blocks
-from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_meant
+from xylem.engine.features.ngram_counts import NgramCounts, NgramSums, counts_of, rows_of_bound
 from xylem.engine.features.parameters import TfidfParameters
 from xylem.engine.features.rows import NORM_CODES, tidied, weigh_counts, weighted_rows
 from xylem.engine.features.tables import NAMES, take_feature_names, take_idf
@@ -205,7 +205,9 @@ def fit_tfidf(
         parts.append(counts.rows._replace(indices=ids[counts.rows.indices]))
     if not sums.vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
-    low, high = (rows_meant(bound, len(texts)) for bound in (parameters.min_df, parameters.max_df))
+    low, high = (
+        rows_of_bound(bound, len(texts)) for bound in (parameters.min_df, parameters.max_df)
+    )
     is_common = (sums.frequency >= low) & (sums.frequency <= high)
     if not is_common.any():
         raise BadParameter(

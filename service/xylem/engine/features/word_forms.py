@@ -58,7 +58,7 @@ class WordForms:
         """Return the arrays of the stop words as a version stores them, none without stop words."""
         return group_of(STOPS, self.stops) if self._stops else {}
 
-    def of(self, words: Words) -> Words:
+    def forms_of(self, words: Words) -> Words:
         """Return the forms of words; two words that touch still touch, if neither is removed."""
         data = words.utf8.tobytes()
         form_of = self._cached_form
@@ -120,7 +120,7 @@ def _replace_words(
 def words_of(texts: Sequence[str], parameters: WordParameters, forms: WordForms | None) -> Words:
     """Return the words of texts, in their forms unless `forms` is None."""
     words = split_words(texts, parameters.reading)
-    return words if forms is None else forms.of(words)
+    return words if forms is None else forms.forms_of(words)
 
 
 def fit_forms(parameters: WordParameters) -> WordForms | None:

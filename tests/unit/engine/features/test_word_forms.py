@@ -43,7 +43,7 @@ def fitted(texts: list[str], kind: str = "tfidf", **given: Any) -> tuple[Any, Sp
 
 def words_of(forms: WordForms, text: str) -> list[tuple[str, bool]]:
     """The forms of a text's words, and whether each touches the one before."""
-    words = forms.of(split_words([text], ALL))
+    words = forms.forms_of(split_words([text], ALL))
     raw, starts, ends = words.utf8.tobytes(), words.start.tolist(), words.end.tolist()
     assert raw.decode().encode() == raw
     touches = [i > 0 and start == ends[i - 1] for i, start in enumerate(starts)]
@@ -75,9 +75,9 @@ def test_forms_are_those_of_the_words_one_by_one(parts: list[str], between: str)
 
 def test_texts_keep_their_own_words() -> None:
     forms = forms_of_list(TfidfParameters(), ["the"])
-    several = forms.of(split_words(["the cat", "the", "", "dog the cow"], ALL))
+    several = forms.forms_of(split_words(["the cat", "the", "", "dog the cow"], ALL))
     assert several.word_ptr.tolist() == [0, 1, 1, 1, 3]
-    none = forms.of(split_words([], ALL))
+    none = forms.forms_of(split_words([], ALL))
     assert (none.word_ptr.tolist(), len(none.utf8)) == ([0], 0)
 
 

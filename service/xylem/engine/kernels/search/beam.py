@@ -112,10 +112,7 @@ def beam_rows(call_at: I64) -> None:
 
 @inlined
 def _score_level_of_row(parts: CallParts[BeamWorkspace], row: int) -> None:
-    """Score the chunks of one row's level, and save or offer their children.
-
-    The order is tree by tree, and within a tree the best node first.
-    """
+    """Score one row's level, tree by tree and the best node first, and take the children."""
     ensemble, scorer, _, search, _, work, beam = parts
     n_entries = enter_row(ensemble.child_ptr[0], row, beam)
     floor = np.float32(-np.inf)
@@ -184,10 +181,7 @@ def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features
 
 @inlined
 def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
-    """Save the leaves among the k-th entry's children, and offer the inner nodes to the next level.
-
-    The children's margins are in margins[slot].
-    """
+    """Take the k-th entry's children, of margins[slot]: save leaves, and offer inner nodes."""
     ensemble, _, _, search, answers, work, beam = parts
     margins = work.margins[slot]
     node = beam.entry_node[k]

@@ -61,7 +61,7 @@ def save_leaves(
 ) -> None:
     """Save the log-probabilities of a node's children, some of which are leaves, for later.
 
-    At the end of the search they are offered to the heap of labels, the best node first. If each
+    `keep_best_leaves` offers them to the heap of labels together, the best node first. If each
     node's leaves were offered at once, more of them would enter the heap and be replaced again.
     """
     n_saved = beam.saved_size[lane]
@@ -362,7 +362,7 @@ def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
 def enter_round(
     parts: CallParts[BeamWorkspace], begin: int, end: int, n_done: int, round_end: int
 ) -> int:
-    """Make those of the lanes' nodes done .. until - 1 that must be scored the entries.
+    """Make those of the lanes' nodes n_done .. round_end - 1 that must be scored the entries.
 
     Return how many entries there are. They are ordered by chunk, entries of one chunk by row: it is
     a counting sort, and chunks are numbered in the order of their nodes.

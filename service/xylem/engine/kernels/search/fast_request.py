@@ -81,9 +81,7 @@ class FastLimits(NamedTuple):
 class FastModel(NamedTuple):
     """The numbers of a model that a call needs.
 
-    reading, searching, writing   the addresses of the kernels
-    reading_tensors, writing_tensors
-                                  the addresses of the kernels for tensors
+    reading, searching, writing   the addresses of the kernels; two more read and write tensors
     norm                          one of NORM_CODES
     top_r, beam_width             the options of a body that does not have them
     n_levels                      the levels of the deepest tree
@@ -134,8 +132,7 @@ class FastCall(NamedTuple):
     call, search, answers    handles of the Call of the search, and of its Search and Answers
     ready_query              [6]   the BodyQuery of rows that are in the buffers already;
                              ready_query[0] = 0: the rows must be read
-    requested                [5]   the request's rows, values, top_r, nodes of a level and kind of
-                             threshold; written by the call
+    requested                [5]   its rows, values, top_r, nodes of a level and kind of threshold
     room                     [3]   the values, nodes of a level and top_r that buffers suffice for
     indptr, indices, values  the rows that are read, whose size the arrays bound
     number                   [2]   a threshold for all labels, and its logarithm
@@ -186,7 +183,9 @@ class FastCall(NamedTuple):
     total_ns: I64_1
 
 
-def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits) -> bool:
+def is_within_limits(
+    n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits
+) -> bool:
     """Return whether a request is within the limits.
 
     n_children  the children that are scored for a row on a level
@@ -200,7 +199,7 @@ def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: 
     )
 
 
-_is_taken = inlined(is_taken)
+_is_within_limits = inlined(is_within_limits)
 _widest_level = inlined(widest_level)
 
 
@@ -221,10 +220,7 @@ def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F3
 
 @inlined
 def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
-    """Return whether there is room for a request; write its sizes to `requested`.
-
-    n_kept  the most nodes that are kept on a level
-    """
+    """Return whether there is room for a request; write its sizes to `requested`."""
     call.requested[0] = n_rows
     call.requested[1] = n_values
     call.requested[2] = top_r
@@ -340,13 +336,10 @@ def answer_fast(
     data             the message, followed by the bytes that readers of bodies need
     start            where the body begins in it
     kind             PREDICTIONS or TENSORS
-    call_at          the handle of a FastCall
-    present_at       the handle of a FastPresent
-    epoch            the epoch of the seal
-    serial           the number of the first row's token, as `write_predictions` takes it
+    call_at          the handle of a FastCall; present_at: of a FastPresent
+    epoch, serial    the epoch of the seal, and the number of the first row's token
 
-    The parameters are numbers and handles, because converting a tuple or several arrays would cost
-    the caller more than reading the body.
+    Tuples or several arrays as parameters would cost the caller more than reading the body.
     """
     call = struct_at(FastCall, call_at)
     present = struct_at(FastPresent, present_at)
@@ -371,7 +364,7 @@ def answer_fast(
     is_sure = is_exact != 0 or threshold == NUMBER
     n_chunks = min(beam_width, model.n_chunks)
     n_children = n_chunks * model.n_trees * model.n_children
-    if n_rows == 0 or not _is_taken(n_rows, top_r, beam_width, n_children, limits):
+    if n_rows == 0 or not _is_within_limits(n_rows, top_r, beam_width, n_children, limits):
         return 0
     if (threshold == TUNED and len(present.log_threshold) == 0) or (is_sure and model.n_trees > 1):
         return 0

@@ -150,10 +150,9 @@ def _is_json_number(data: U8, i: int) -> bool:
 def read_instance(
     data: U8, i: int, limit: int, ids_out: NDArray[Any], values_out: F32, start: int
 ) -> tuple[int, int]:
-    """Read `{"indices": [...], "values": [...]}`.
+    """Read `{"indices": [...], "values": [...]}` into ids_out[start:] and values_out[start:].
 
-    The ids and values are written from `start` on. Return (the place after the object, the end of
-    its features in ids_out and values_out).
+    Return (the place after the object, the end of its features in the arrays).
     """
     i = after(data, i, OPEN)
     i = after(data, after_key(data, i, INDICES), COLON)

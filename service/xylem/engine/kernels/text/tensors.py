@@ -168,12 +168,12 @@ def pack_outputs(
     n_elements = n_rows * (3 * n_places + 2)
     if name_bytes + _ELEMENT_BYTES * n_elements > len(out):
         return False
-    found = starts, ends, labels, scores.view(np.uint32), exact
+    packed_spans = starts, ends, labels, scores.view(np.uint32), exact
     position = 0
     for k in range(form[N_OUTPUTS]):
         output = form[OUTPUT + k]
         for row in range(n_rows):
             for place in range(n_places if output <= SCORES else 1):
-                position = _pack_place(output, row, place, found, names, out, position)
+                position = _pack_place(output, row, place, packed_spans, names, out, position)
         form[END + k] = position
     return True

@@ -72,14 +72,14 @@ class InferQuery(Query):
 
     def reply(
         self,
-        found: Predictions,
+        predictions: Predictions,
         chunked: ChunkedRows,
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
     ) -> Reply:
         """Return the answer: the outputs that are asked for."""
-        parts = pack_predictions(served.labels, self.plan, found)
+        parts = pack_predictions(served.labels, self.plan, predictions)
         return _reply(self.plan, parts, epoch, served)
 
     def compared(self) -> Query:
@@ -129,7 +129,7 @@ class TensorDialect(SearchDialect):
         return InferQuery(plan, read_rows(plan, data))
 
     def first_labels(
-        self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
+        self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
         """Return the first labels by the tensor of their names, else by that of their ids.
 
@@ -151,7 +151,7 @@ class TensorDialect(SearchDialect):
             elif data is None:
                 data = np.frombuffer(binary, "<i4").tolist()
             outputs[name] = [
-                data[row * n_places : (row + 1) * n_places][:most] for row in range(n_rows)
+                data[row * n_places : (row + 1) * n_places][:n_max] for row in range(n_rows)
             ]
         if "labels" in outputs:
             return [[label for label in row if label] for row in outputs["labels"]]
@@ -186,6 +186,6 @@ def _reply(plan: InferPlan, parts: Sequence[bytes], epoch: int, served: ServedVe
 
 @functools.lru_cache(1024)
 def _head(model: str, version: int, epoch: int) -> bytes:
-    shown = b',"threshold_epoch":%d' % epoch if epoch else b""
+    epoch_json = b',"threshold_epoch":%d' % epoch if epoch else b""
     head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['
-    return head % (model.encode(), version, version, shown)
+    return head % (model.encode(), version, version, epoch_json)

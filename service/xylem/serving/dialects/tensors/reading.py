@@ -195,11 +195,13 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
 def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
     """Return a plan with the form of tensors of a layout, if kernels can do what is asked for."""
-    asked = body_query_of(plan.options, plan.n_rows, layout.n_values)
-    if asked is None:
+    query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
+    if query_and_number is None:
         return plan
     codes = [_CODES[name] for name in plan.outputs]
-    return replace(plan, form=form_of(layout, asked[0], codes), number=asked[1])
+    return replace(
+        plan, form=form_of(layout, query_and_number[0], codes), number=query_and_number[1]
+    )
 
 
 def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:

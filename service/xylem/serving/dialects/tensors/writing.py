@@ -46,22 +46,22 @@ def _names_in(part: bytes) -> Iterator[str]:
         yield part[begin:start].decode()
 
 
-def pack_predictions(names: NameTable, plan: InferPlan, found: Predictions) -> list[bytes]:
+def pack_predictions(names: NameTable, plan: InferPlan, predictions: Predictions) -> list[bytes]:
     """Return each output that is asked for as binary data, as kernels pack them.
 
     A row has top_r places; those without a label have an empty name, -1 and 0.
     """
-    lengths = np.diff(found.ptr)
+    lengths = np.diff(predictions.ptr)
     has_label = np.arange(plan.options.top_r) < lengths[:, None]
     labels = np.full(has_label.shape, -1, np.int32)
     scores = np.zeros(has_label.shape, np.float32)
-    labels[has_label] = found.labels
-    scores[has_label] = found.scores
+    labels[has_label] = predictions.labels
+    scores[has_label] = predictions.scores
     packed = {
         "label_ids": labels.tobytes(),
         "scores": scores.tobytes(),
         "lengths": lengths.astype(np.int32).tobytes(),
-        "exact": found.exact.tobytes(),
+        "exact": predictions.exact.tobytes(),
     }
     if "labels" in plan.outputs:
         packed["labels"] = b"".join(_name_bytes(names, label) for label in labels.ravel().tolist())
