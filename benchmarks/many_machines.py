@@ -35,8 +35,9 @@ from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import spread
 from xylem.base.executors.local import Crew
 from xylem.base.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
-from xylem.base.executors.values import Calls, n_bytes
-from xylem.datasets.reader import DataStream
+from xylem.base.executors.steps import Calls
+from xylem.base.executors.values import n_bytes
+from xylem.datasets.data_stream import DataStream
 from xylem.trainers import fit, parse_parameters
 from xylem.trainers.blocks import PASSES_MAX
 from xylem.trainers.classifiers import Solve

@@ -17,8 +17,9 @@ from benchmarks.data import Prepared
 from benchmarks.peers.figures import timed
 from benchmarks.runs import Settings, note, show
 from xylem.base.rows import SparseRows
+from xylem.engine.all_labels import predict_all
 from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.predictor import PredictOptions, Predictor, predict_all
+from xylem.engine.predictor import PredictOptions, Predictor
 from xylem.engine.searcher import Searcher
 from xylem.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
 from xylem.thresholds.store.codec import METHODS

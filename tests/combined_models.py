@@ -18,7 +18,7 @@ from xylem.workflows.near_rows import draw_near_rows
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.arrays import group_of
 from xylem_store.label_info import Subject
-from xylem_store.members import NEAR
+from xylem_store.near import NEAR
 from xylem_store.store import Store
 from xylem_store.version import Draft, model_of
 

@@ -19,7 +19,7 @@ from xylem.base.db.engine import Database
 from xylem.base.rows import SparseRows
 from xylem.engine.prediction_json import Spans, predictions_json
 from xylem.engine.predictor import Predictor
-from xylem.thresholds.live import threshold_counters as counters
+from xylem.thresholds.live import events as event_columns
 from xylem.thresholds.live.feedback import FeedbackWriter
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.shadow import put_shadow
@@ -60,23 +60,23 @@ class Event(NamedTuple):
     line: bytes | None = None
 
 
-def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> counters.Events:
+def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> event_columns.Events:
     """Return events as columns."""
-    rows, none = [event.row for event in events], counters.NO_LABELS
+    rows, none = [event.row for event in events], event_columns.NO_LABELS
     no_row = SparseRows(
         np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features
     )
-    return counters.Events(
+    return event_columns.Events(
         [event.key for event in events],
         SparseRows.join([no_row, *(no_row if row is None else row for row in rows)]).cut(
             1, len(rows) + 1
         ),
-        counters.label_rows([event.labels for event in events], n_labels),
-        counters.label_rows(
+        event_columns.label_rows([event.labels for event in events], n_labels),
+        event_columns.label_rows(
             [none if e.predicted is None else e.predicted for e in events], n_labels
         ),
         np.array(
-            [counters.NO_EPOCH if event.epoch is None else event.epoch for event in events],
+            [event_columns.NO_EPOCH if event.epoch is None else event.epoch for event in events],
             np.int64,
         ),
         [event.line for event in events],
@@ -93,7 +93,7 @@ class Replica:
         )
         self.live = ServedThresholds("m", 1, N_LABELS, predictor())
 
-    def send(self, *events: Event) -> list[counters.Result]:
+    def send(self, *events: Event) -> list[event_columns.Result]:
         """Count events, and wait until they are durable."""
         return self.writer.submit(self.live, columns(*events), may_wait=False).result(300)
 
@@ -124,7 +124,7 @@ def put_candidate(database: Database, version: int, tuned: Tuned) -> int:
         return put_shadow(connection, lock_head(connection, "m", version), tuned).epoch
 
 
-def columns(*events: Event) -> counters.Events:
+def columns(*events: Event) -> event_columns.Events:
     """Return events of the small model as columns."""
     return as_columns(events, N_FEATURES, N_LABELS)
 
@@ -136,7 +136,11 @@ def labels_of(*labels: int) -> np.ndarray:
 def token_event(name: str, true: list[int], predicted: list[int], epoch: int = 0) -> Event:
     """Return an event whose prediction was made before."""
     return Event(
-        counters.event_keys("m", [name])[0], labels_of(*true), None, labels_of(*predicted), epoch
+        event_columns.event_keys("m", [name])[0],
+        labels_of(*true),
+        None,
+        labels_of(*predicted),
+        epoch,
     )
 
 
@@ -146,7 +150,7 @@ def instance_event(name: str, true: list[int], seed: int) -> Event:
     features = np.flatnonzero(rng.random(N_FEATURES) < 0.3).astype(np.int32)
     values = rng.standard_normal(len(features)).astype(np.float32)
     row = SparseRows(np.array([0, len(features)], np.int64), features, values, N_FEATURES)
-    return Event(counters.event_keys("m", [name])[0], labels_of(*true), row)
+    return Event(event_columns.event_keys("m", [name])[0], labels_of(*true), row)
 
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}

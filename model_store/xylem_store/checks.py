@@ -40,8 +40,9 @@ from xylem_store.extras import (
     is_full,
 )
 from xylem_store.manifest import AT_REST, Manifest, member_arrays, member_prefix
-from xylem_store.members import assemble_near, assemble_ranker, check_near, check_ranker
+from xylem_store.members import assemble_ranker, check_ranker
 from xylem_store.names import NameTable, names_in
+from xylem_store.near import assemble_near, check_near
 from xylem_store.origin import read_report
 
 ENSEMBLE = "ensemble"

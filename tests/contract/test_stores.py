@@ -25,8 +25,9 @@ from xylem_store.ensemble import TreeEnsemble
 from xylem_store.errors import Corrupt
 from xylem_store.extras import Rerank
 from xylem_store.manifest import Manifest
-from xylem_store.members import NearRows, Ranker
+from xylem_store.members import Ranker
 from xylem_store.names import NameTable
+from xylem_store.near import NearRows
 from xylem_store.version import Draft, manifest_of, pack, unpack
 from xylem_store.version import model_of as model_of_draft
 

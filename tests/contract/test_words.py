@@ -36,7 +36,7 @@ ALLOWED = {
     "service/xylem/client/_async/admin.py": {"before"},
     "service/xylem/client/_sync/admin.py": {"before"},
     "service/xylem/python/making.py": {"by"},
-    "service/xylem/thresholds/store/state.py": {"at"},
+    "service/xylem/thresholds/store/label_history.py": {"at"},
     "service/xylem/trainers/lomtree/tree.py": {"most"},
     "service/xylem/workflows/label_info.py": {"by"},
 }

@@ -17,7 +17,8 @@ from tests.servers import ServerProcess, wait_for
 from tests.small_models import small_draft
 
 from xylem.admin.registry.follower import RemoteFollower
-from xylem.admin.registry.remote import RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
+from xylem.admin.registry.remote import RemoteStore
+from xylem.admin.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
 from xylem_store.alias import Alias, promoted
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.manifest import manifest_digest

@@ -31,8 +31,9 @@ from xylem.workflows.combined import NamesToMatch, combined_parts, no_ranker
 from xylem.workflows.near_rows import draw_near_rows
 from xylem_store.arrays import group_of
 from xylem_store.label_info import Subject
-from xylem_store.members import NEAR, Ranker
+from xylem_store.members import Ranker
 from xylem_store.names import build_names
+from xylem_store.near import NEAR
 from xylem_store.origin import REPORT, json_array
 from xylem_store.store import Store
 from xylem_store.version import Draft, Model, model_of

@@ -5,13 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from xylem.vocabulary.search import (
-    FAR_GAP,
-    NEAR_GAP,
-    PART_CHARACTERS_MIN,
-    PLACES_MAX,
-    REST_CHARACTERS_MIN,
-)
+from xylem.vocabulary.search import FAR_GAP, NEAR_GAP, PLACES_MAX
+from xylem.vocabulary.text_words import PART_CHARACTERS_MIN, REST_CHARACTERS_MIN
 from xylem.vocabulary.trie import CONCEPTS_A_NAME_MAX, NAME_WORDS_MAX
 
 

@@ -17,7 +17,7 @@ from xylem.engine.features.char_ngrams import short_names
 from xylem.engine.features.ngram_counts import Vocabulary
 from xylem.trainers.lomtree.tables import TABLE, contents, insert, make_pool
 from xylem.trainers.plt.fobos import Shard, Topology, add_pairs
-from xylem.vocabulary.search import empty_slots, slot_of
+from xylem.vocabulary.text_words import empty_slots, slot_of
 from xylem_store.errors import BadNames, Corrupt
 from xylem_store.names import (
     PROBES_MAX,

@@ -18,7 +18,8 @@ from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
-from xylem_store.compiled.kernel_files import KernelCacheLocator, rebuilt
+from xylem_store.compiled.kernel_files import KernelCacheLocator
+from xylem_store.compiled.loading import rebuilt
 
 
 class _Library(JITCodeLibrary):

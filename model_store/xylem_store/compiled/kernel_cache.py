@@ -16,7 +16,8 @@ from numba.core.runtime.nrt import rtsys
 
 from xylem_store.compiled.cache import remove_unused, shipped_dir, shipped_environments
 from xylem_store.compiled.inlining import InlinedCacheImpl
-from xylem_store.compiled.kernel_files import CachedKernelImpl, KernelFiles
+from xylem_store.compiled.kernel_files import KernelFiles
+from xylem_store.compiled.loading import CachedKernelImpl
 from xylem_store.compiled.progress import PROGRESS
 
 

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from xylem.base.logs import lines_dropped
-from xylem.base.process import succeeded_at
+from xylem.base.repeating import succeeded_at
 
 
 class ProcessFigures(Collector):

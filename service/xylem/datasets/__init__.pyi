@@ -2,6 +2,8 @@
 
 from .annif import CorpusDirectory as CorpusDirectory
 from .annif import is_fasttext as is_fasttext
+from .column_guess import guess_columns as guess_columns
+from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import first_labels as first_labels
 from .dataset import renumber_labels as renumber_labels
@@ -13,7 +15,6 @@ from .files import source_of as source_of
 from .json_lines import RowCollector as RowCollector
 from .npz_pair import partner as partner
 from .reader import STDIN as STDIN
-from .reader import DataStream as DataStream
 from .reader import blocks_of_texts as blocks_of_texts
 from .reader import check_readable as check_readable
 from .reader import open_texts as open_texts
@@ -25,4 +26,3 @@ from .stream import DataFile as DataFile
 from .stream import open_unpacked as open_unpacked
 from .tables import TableLines as TableLines
 from .tables import check_installed as check_installed
-from .tables import guess_columns as guess_columns

@@ -3,7 +3,7 @@
 The suffix of the file's name tells the format.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,17 +17,16 @@ from xylem.base import (
     BadParameter,
     Dataset,
     TableColumns,
-    inverse,
 )
 from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from xylem.datasets.files import JSON_LINES, open_data, source_of
 from xylem.datasets.json_lines import RowCollector, json_blocks, text_blocks
 from xylem.datasets.npz_pair import partner, read_npz
-from xylem.datasets.sparse_text import parts_of, read_label_names, read_rows
-from xylem.datasets.stream import DataFile, Progress, StandardInput
+from xylem.datasets.sparse_text import read_label_names, read_rows
+from xylem.datasets.stream import DataFile, Progress
 from xylem.datasets.tables import check_installed, table_rows
-from xylem_store import I32, NameTable, find_all
+from xylem_store import NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
 NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
@@ -200,120 +199,3 @@ def _text_of(file: DataFile, number: int, line: bytes) -> str:
 
 STDIN = Path("-")
 """The path that means standard input: lines of JSON, which can be read only once."""
-
-LABELS_MAX = 1 << 24
-"""The most labels that standard input may have."""
-
-
-class DataStream:
-    """The rows that `read_dataset` reads, or those of standard input, in parts that fit in memory.
-
-    The first pass must go to the end: it finds the sizes, the labels and the digest. Until then,
-    the label ids of formats with names (NAMED) are provisional (`settle` returns the final ones),
-    and the sizes of a .svm file are the largest allowed. Later passes check that the file has not
-    changed.
-
-    source, warning       as in Dataset; the warning is set by the first pass
-    is_read_once          whether only one pass is possible: standard input
-    label_names           as in Dataset; for formats with names they are set by `settle`
-    n_labels, n_features  as in the rows that `read_dataset` returns; n_features is 0 for texts
-    sha256                digest of the decompressed bytes, "" until the first pass has ended
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        label_names_file: Path | None = None,
-        columns: TableColumns = DEFAULT_COLUMNS,
-        earlier_labels: Sequence[str] = (),
-    ) -> None:
-        """Read the file of label names, if there is one.
-
-        earlier_labels  for formats with names: labels of rows that were read before, in the order
-                        of their provisional ids
-
-        Raises BadData, and BadParameter for .npz, which cannot be read in parts, and for names of
-        labels where the format has names itself.
-        """
-        self.path = path
-        self.is_read_once = self.path == STDIN
-        self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
-        self._suffix = ".jsonl" if self.is_read_once else format_of(open_data(path))
-        if self._suffix == ".npz":
-            raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
-        if self._suffix in NAMED:
-            refuse_names_file(label_names_file)
-        self.label_names = (
-            read_label_names(label_names_file) if label_names_file is not None else None
-        )
-        self.n_labels = 0 if self.label_names is None else len(self.label_names)
-        self.n_features = 0
-        self.sha256 = ""
-        self.warning: str | None = None
-        self._columns = columns
-        self._ids = {name: number for number, name in enumerate(earlier_labels)}
-        self._final: I32 | None = None
-
-    def settle(self) -> I32 | None:
-        """Fix the label ids after the first pass; return the final id of each provisional one.
-
-        Returns None if the ids were final from the start. As in `read_dataset`, the ids of labels
-        with names follow the names sorted by bytes.
-        """
-        if self._suffix in NAMED:
-            self.label_names = sorted(self._ids)
-            ids = np.array([self._ids[name] for name in self.label_names], np.int64)
-            self._final = inverse(ids, len(ids))
-        return self._final
-
-    def parts(self, on_progress: Progress | None = None) -> Iterator[Dataset]:
-        """Yield all rows in parts; the `sha256` of a part is empty: it belongs to the whole file.
-
-        Raises BadData for a file that cannot be used, or that has changed since the first pass.
-        Memory: a block of the file and its rows, and the label names.
-        """
-        file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
-        yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
-        if self.sha256 and file.sha256 != self.sha256:
-            raise file.fault(
-                None, "expected the bytes that were read at first, found others: it has changed"
-            )
-        self.sha256 = file.sha256
-        self.warning = file.warning if isinstance(file, CorpusDirectory) else None
-
-    def _numbers(self, file: DataFile) -> Iterator[Dataset]:
-        """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""
-        n_named = None if self.label_names is None else len(self.label_names)
-        has_sizes = self._suffix == ".txt"
-        for rows, labels in parts_of(file, n_named, has_header=has_sizes):
-            has_n_labels = has_sizes or n_named is not None
-            n_labels = labels.n_labels if has_n_labels else int(labels.indices.max(initial=-1)) + 1
-            n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
-            self.n_labels, self.n_features = (
-                max(self.n_labels, n_labels),
-                max(self.n_features, n_features),
-            )
-            unknown = np.zeros(labels.n_rows, np.int32)
-            yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
-
-    def _texts(self, file: DataFile) -> Iterator[Dataset]:
-        """Yield the rows of a format of NAMED in parts; update the labels. Raises BadData."""
-        collector = RowCollector(file, self._ids)
-        for _ in named_blocks(file, self._columns, collector):
-            if not collector.counts:
-                continue
-            part = collector.take_rows()
-            labels = part.labels
-            self.n_labels = len(self._ids)
-            if self.is_read_once and self.n_labels > LABELS_MAX:
-                raise file.fault(
-                    None, f"expected at most {LABELS_MAX} labels, found {self.n_labels}"
-                )
-            if self._final is not None:
-                if self.n_labels != len(self._final):
-                    raise file.fault(
-                        None, "expected the labels that were read at first, found others too"
-                    )
-                labels, _ = renumber_labels(labels, self._final, self.n_labels)
-            yield replace(part, source=self.source, labels=labels)
-        collector.refuse_empty()

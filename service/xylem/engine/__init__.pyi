@@ -1,5 +1,7 @@
 """The names that other packages may import from this one, and the module of each."""
 
+from .all_labels import predict_all as predict_all
+from .all_labels import predict_parts as predict_parts
 from .answering import Predictions as Predictions
 from .chunks import CHUNK_CHARACTERS_MIN as CHUNK_CHARACTERS_MIN
 from .chunks import check_chunk_characters as check_chunk_characters
@@ -13,11 +15,11 @@ from .explain import Explanation as Explanation
 from .explain import PathNode as PathNode
 from .explain import RoutedExplanation as RoutedExplanation
 from .explain import RoutedStep as RoutedStep
-from .fast_request import FastAnswer as FastAnswer
-from .fast_request import FastForms as FastForms
-from .fast_request import Present as Present
-from .fast_request import RowsRead as RowsRead
-from .fast_request import Signed as Signed
+from .fast_answers import FastAnswer as FastAnswer
+from .fast_answers import FastForms as FastForms
+from .fast_answers import Present as Present
+from .fast_answers import RowsRead as RowsRead
+from .fast_answers import Signed as Signed
 from .fast_steps import FastRequests as FastRequests
 from .fast_steps import fast_requests as fast_requests
 from .features.characters import in_blocks as in_blocks
@@ -109,7 +111,5 @@ from .options import PredictOptions as PredictOptions
 from .prediction_json import Spans as Spans
 from .prediction_json import predictions_json as predictions_json
 from .prediction_json import spans_of as spans_of
-from .predictor import predict_all as predict_all
-from .predictor import predict_parts as predict_parts
 from .searcher import Searcher as Searcher
 from .searcher import label_ids as label_ids

@@ -11,6 +11,7 @@ import numpy as np
 from xylem.base import SparseRows, offsets
 from xylem.engine.answering import empty_answers
 from xylem.engine.buffers import Need
+from xylem.engine.embedded_predictor import EmbeddedPredictor
 from xylem.engine.explain import CombinedExplanation, Explanation, MemberExplanation
 from xylem.engine.features.combined import CombinedFeaturizer, members_of
 from xylem.engine.forest_predictor import ForestPredictor
@@ -24,7 +25,7 @@ from xylem.engine.kernels.search.combined import (
 from xylem.engine.kernels.search.near_rows import BEST, GROUPS, LISTED_ROWS, N_NEAR, NearSearch
 from xylem.engine.kernels.search.ranker_trees import BLOCK, trees_of
 from xylem.engine.options import PredictOptions
-from xylem.engine.predictor import EmbeddedPredictor, Predictor
+from xylem.engine.predictor import Predictor
 from xylem.engine.searcher import LabelSearcher, Searcher
 from xylem_store import (
     F32,

@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
-from xylem.engine.fast_request import (
-    BeamRequests,
+from xylem.engine.embedded_predictor import EmbeddedPredictor
+from xylem.engine.fast_answers import (
     FastAnswer,
     FastForms,
     FastVersion,
@@ -18,6 +18,7 @@ from xylem.engine.fast_request import (
     RowsRead,
     Signed,
 )
+from xylem.engine.fast_request import BeamRequests
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.kernels.search.call import NUMBER, TUNED
@@ -25,7 +26,7 @@ from xylem.engine.kernels.search.fast_request import is_within_limits
 from xylem.engine.kernels.text.texts import TEXTS
 from xylem.engine.options import NodeThresholds, PredictOptions
 from xylem.engine.prediction_json import predictions_json, spans_of
-from xylem.engine.predictor import EmbeddedPredictor, Predictor
+from xylem.engine.predictor import Predictor
 from xylem.engine.searcher import LabelSearcher, Searcher
 from xylem_store import I64, U8, Model
 

@@ -4,23 +4,21 @@ If a model has softmax nodes, its embedding first makes the rows dense. Predicti
 that reach their thresholds are returned part by part, so that memory stays bounded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from xylem.base import SparseRows, offsets, writeable
+from xylem.base import SparseRows, writeable
 from xylem.engine.answering import Predictions
 from xylem.engine.buffers import FIRST, LAST, Need
-from xylem.engine.explain import Explanation, PathNode, empty_shares, feature_shares, top_features
-from xylem.engine.features.combined import RowEmbedding
+from xylem.engine.explain import Explanation, PathNode, empty_shares, feature_shares
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
 from xylem.engine.kernels.search.call import set_rows
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.scores import QueueWorkspace, make_queue, score_rows
-from xylem.engine.kernels.search.subtrees import Paths, RowSearch, greatest_below
+from xylem.engine.kernels.search.subtrees import Paths, greatest_below
 from xylem.engine.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
 from xylem.engine.options import LabelScores, log_thresholds, logs_of
 from xylem.engine.options import NodeThresholds as NodeThresholds
@@ -29,15 +27,12 @@ from xylem.engine.options import PredictOptions as PredictOptions
 from xylem.engine.searcher import Searcher, SearchPlan
 from xylem_store import (
     F32,
-    F64,
     I32,
     I64,
     LANES,
     U8,
     Model,
     TreeEnsemble,
-    assemble_embedding,
-    dense_weights,
     read_only,
 )
 
@@ -208,124 +203,3 @@ def _make_buffers(
     if need.block_rows == 0:
         return make_queue(ensemble, top_r=need.top_r)
     return shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
-
-
-class EmbeddedPredictor(Predictor):
-    """Predicts the labels of rows with one opened version whose link is softmax. Thread-safe."""
-
-    def __init__(self, model: Model) -> None:
-        """Make a predictor of an opened model, whose arrays have been checked."""
-        self.embedding = RowEmbedding(assemble_embedding(model.manifest.n_features, model.arrays))
-        super().__init__(model)
-
-    def predict(self, rows: SparseRows, options: PredictOptions, threads: int = 1) -> Predictions:
-        """Do as `Predictor.predict`."""
-        return super().predict(self.embedding.rows(rows), options, threads)
-
-    def score_labels(self, rows: SparseRows, label_ptr: I64, labels: I32) -> LabelScores:
-        """Do as `Predictor.score_labels`."""
-        return super().score_labels(self.embedding.rows(rows), label_ptr, labels)
-
-    @property
-    def nodes_explained(self) -> int:
-        """The bound of `Predictor.nodes_explained` times the dimensions of a dense row.
-
-        Here a node costs a look-up of every dimension for each feature.
-        """
-        n_dims: int = self.embedding.dim
-        return super().nodes_explained * n_dims
-
-    def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
-        """Return as many rows: the chosen ones made dense, the others without features."""
-        sizes = np.zeros(rows.n_rows, np.int64)
-        sizes[chosen] = self.embedding.dim
-        dense = self.embedding.rows(rows.take(np.flatnonzero(sizes)))
-        return dense._replace(indptr=offsets(sizes))
-
-    @contextmanager
-    def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
-        """Do as `Predictor.row_search`, for rows as `rows_to_search` returns them."""
-        with super().row_search(prepared, max(n_features, self.embedding.dim)) as search:
-            yield search
-
-    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
-        """Return the explanation of a label's score for one row of `rows`, by its sparse features.
-
-        A node's margin is linear in the features. A feature's contribution to a node is its share
-        of the node's margin, minus its share of the mean margin of the node and its siblings,
-        weighted by their probabilities.
-        """
-        single_row = rows.cut(row, row + 1)
-        dense = self.embedding.rows(single_row)
-        shares = self.embedding.shares(single_row.indices, single_row.values)
-        explanation = super().explain(dense, 0, label)
-        trees = []
-        for path in explanation.trees:
-            nodes = []
-            for node in path:
-                added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
-                features = top_features(single_row.indices, added.astype(np.float32))
-                nodes.append(node._replace(features=features))
-            trees.append(nodes)
-        return Explanation(trees)
-
-    def _pull_of(self, node: int, r: F64) -> F64:
-        """Return the weights of a node minus the mean weights of the node and its siblings.
-
-        The mean is weighted by the nodes' probabilities for the dense row `r`, float64[dim].
-        """
-        parent = int(self._ensemble.parent[node])
-        first, last = self._ensemble.child_ptr[parent : parent + 2].tolist()
-        weights = dense_weights(self._ensemble, parent, self.embedding.dim)
-        margins = weights @ r + self._ensemble.node_bias[first:last]
-        p = np.exp(margins - margins.max())
-        pull: F64 = weights[node - first] - (p / p.sum()) @ weights
-        return pull
-
-
-PLACES_MAX = 1 << 24
-"""The most places for predicted labels at a time: rows of a part times labels of the model."""
-
-
-def predict_parts(
-    predictor: Searcher,
-    rows: SparseRows,
-    threshold_of: Callable[[], float | NodeThresholds],
-    threads: int,
-    on_done: Callable[[int], None],
-) -> Iterator[Predictions]:
-    """Yield the predictions of the rows, one part after the other.
-
-    threshold_of  returns the threshold; it is called for each part
-    on_done       is called with the number of rows that have been predicted
-    """
-    step = max(1, PLACES_MAX // predictor.n_labels)
-    for first in range(0, rows.n_rows, step):
-        on_done(first)
-        options = PredictOptions(top_r=predictor.n_labels, exact=True, threshold=threshold_of())
-        yield predictor.predict(rows.cut(first, first + step), options, threads)
-    on_done(rows.n_rows)
-
-
-def predict_all(
-    predictor: Searcher,
-    rows: SparseRows,
-    threshold: float | NodeThresholds,
-    threads: int,
-    on_done: Callable[[int], None],
-) -> tuple[I64, I32]:
-    """Return (ptr int64[n + 1], labels int32[..]), all labels that reach the threshold.
-
-    Row i has labels[ptr[i] : ptr[i + 1]].
-    """
-    return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
-
-
-def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:
-    """Join the predictions of parts; return (ptr int64[n + 1], labels int32[..])."""
-    ptrs = [np.zeros(1, np.int64)]
-    labels = []
-    for predictions in parts:
-        ptrs.append(predictions.ptr[1:] + ptrs[-1][-1])
-        labels.append(predictions.labels)
-    return np.concatenate(ptrs), np.concatenate(labels)

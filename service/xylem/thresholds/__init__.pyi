@@ -1,5 +1,12 @@
 """The names that other packages may import from this one, and the module of each."""
 
+from .live.events import NO_EPOCH as NO_EPOCH
+from .live.events import NO_LABELS as NO_LABELS
+from .live.events import Events as Events
+from .live.events import Result as Result
+from .live.events import event_keys as event_keys
+from .live.events import instances_of as instances_of
+from .live.events import label_rows as label_rows
 from .live.feedback import FeedbackWriter as FeedbackWriter
 from .live.follower import Follower as Follower
 from .live.served import ServedThresholds as ServedThresholds
@@ -7,14 +14,7 @@ from .live.shadow import Shadow as Shadow
 from .live.shadow import put_shadow as put_shadow
 from .live.shadow import take_shadow as take_shadow
 from .live.threshold_counters import ALL_COUNT as ALL_COUNT
-from .live.threshold_counters import NO_EPOCH as NO_EPOCH
-from .live.threshold_counters import NO_LABELS as NO_LABELS
-from .live.threshold_counters import Events as Events
-from .live.threshold_counters import Result as Result
 from .live.threshold_counters import ThresholdCounters as ThresholdCounters
-from .live.threshold_counters import event_keys as event_keys
-from .live.threshold_counters import instances_of as instances_of
-from .live.threshold_counters import label_rows as label_rows
 from .live.tokens import Token as Token
 from .live.tokens import TokenFault as TokenFault
 from .live.tokens import Tokens as Tokens
@@ -47,13 +47,13 @@ from .store.feedback_rows import PAGE_ROWS as PAGE_ROWS
 from .store.feedback_rows import FeedbackRows as FeedbackRows
 from .store.feedback_rows import count_after as count_after
 from .store.feedback_rows import newest_number as newest_number
+from .store.label_history import label_history as label_history
 from .store.state import TUNED as TUNED
 from .store.state import Head as Head
 from .store.state import ThresholdDatabase as ThresholdDatabase
 from .store.state import checkpoints as checkpoints
 from .store.state import find_head as find_head
 from .store.state import find_secret as find_secret
-from .store.state import label_history as label_history
 from .store.state import lock_head as lock_head
 from .store.state import replace_state as replace_state
 from .store.state import shared_secret as shared_secret

@@ -18,14 +18,10 @@ from xylem.vocabulary.search import (
     SEQUENCE,
     SPAN,
     Matches,
-    TextWords,
     count_inside,
-    empty_slots,
     find_matches,
-    local_word,
-    number_words,
-    slot_of,
 )
+from xylem.vocabulary.text_words import TextWords, empty_slots, local_word, number_words, slot_of
 from xylem.vocabulary.trie import NameTrie
 from xylem_store import F32, I32, I64, U8, Handle, inlined, kernel, struct_at
 from xylem_store import nonallocating_inlined as reading

@@ -9,7 +9,8 @@ import threading
 import pytest
 
 from xylem.base.logs import JsonHandler, log
-from xylem.base.process import RESERVED_DESCRIPTORS, Repeating, succeeded_at
+from xylem.base.process import RESERVED_DESCRIPTORS
+from xylem.base.repeating import Repeating, succeeded_at
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:

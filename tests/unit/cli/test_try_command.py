@@ -21,7 +21,7 @@ from tests.unit.cli.conftest import Cli
 from xylem.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
 from xylem.base.errors import BadData, BadParameter
 from xylem.datasets import read_dataset
-from xylem.datasets.tables import guess_columns
+from xylem.datasets.column_guess import guess_columns
 from xylem_store.origin import read_origin
 from xylem_store.store import Store
 

@@ -14,8 +14,9 @@ import pytest
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.files import RemotePath, file_path, names_in, whole_file
 from xylem.datasets import check_readable, read_dataset
+from xylem.datasets.data_stream import DataStream
 from xylem.datasets.files import find_files
-from xylem.datasets.reader import DataStream, read_texts
+from xylem.datasets.reader import read_texts
 from xylem.serving.batches.line_files import opened
 
 ROWS = [{"text": f"alpha {i} beta", "labels": [f"l{i % 7}", f"l{i % 3}"]} for i in range(900)]

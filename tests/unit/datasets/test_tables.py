@@ -17,7 +17,7 @@ from xylem.base.columns import TableColumns, TextColumn, columns_of, refuse_with
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import Dataset
 from xylem.datasets import check_readable, delimited, read_dataset, stream, tables
-from xylem.datasets.reader import DataStream
+from xylem.datasets.data_stream import DataStream
 from xylem.datasets.tables import TableLines
 from xylem_store.names import build_names
 

@@ -10,7 +10,8 @@ from tests.unit.engine.answers import dense_scores, each_row, empty_rows, row_wi
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor, make_predictor
-from xylem.engine.predictor import EmbeddedPredictor, PredictOptions
+from xylem.engine.embedded_predictor import EmbeddedPredictor
+from xylem.engine.predictor import PredictOptions
 from xylem_store.build import build_ensemble
 from xylem_store.extras import assemble_embedding
 from xylem_store.version import Model, model_of

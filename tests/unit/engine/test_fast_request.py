@@ -14,7 +14,7 @@ from tests.small_models import small_draft
 
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits
-from xylem.engine import fast_request as fast
+from xylem.engine import fast_answers as fast
 from xylem.engine.answering import Predictions
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.fast_request import BeamRequests

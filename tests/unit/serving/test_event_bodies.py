@@ -17,7 +17,7 @@ from xylem.base.settings import Limits
 from xylem.serving.feedback.events import CheckedEvent, check_event, read_sparse, to_events
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_feedback, parse_json
-from xylem.thresholds.live.threshold_counters import Events
+from xylem.thresholds.live.events import Events
 from xylem.thresholds.live.tokens import Tokens
 from xylem_store.names import build_names
 

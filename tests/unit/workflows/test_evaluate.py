@@ -18,8 +18,9 @@ from tests.measured import evaluate
 
 import xylem
 from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.engine.all_labels import predict_all
 from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.predictor import PredictOptions, predict_all
+from xylem.engine.predictor import PredictOptions
 from xylem.evaluation import stored_figures
 from xylem.evaluation.ranking import EmptyConvention
 from xylem.workflows.calibrate import calibrate_and_publish

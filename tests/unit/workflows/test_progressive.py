@@ -21,7 +21,7 @@ from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.combined_predictor import make_predictor
 from xylem.serving.live.opening import open_version
-from xylem.thresholds.live.threshold_counters import instances_of
+from xylem.thresholds.live.events import instances_of
 from xylem.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.trainers import TrainingSet, fit, parse_parameters, windows

@@ -36,7 +36,7 @@ from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.arrays import group_of
 from xylem_store.checks import check_version
 from xylem_store.errors import Corrupt
-from xylem_store.members import (
+from xylem_store.near import (
     NEAR,
     NEAR_FEATURES,
     NEAREST,

@@ -17,7 +17,7 @@ from tests.oracles.problems import dense_labels, dense_rows, random_labels, rand
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.executors.local import Crew
 from xylem.datasets import read_dataset, stream
-from xylem.datasets.reader import DataStream
+from xylem.datasets.data_stream import DataStream
 from xylem.trainers import TrainingSet, windows
 from xylem.trainers.source import count
 from xylem.workflows.file_source import FileSource

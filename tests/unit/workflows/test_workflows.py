@@ -19,7 +19,7 @@ from tests.small_models import small_draft
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.rows import SparseRows
-from xylem.engine import predictor as inference_parts
+from xylem.engine import all_labels
 from xylem.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from xylem.server.warm import kernels as warm
 from xylem.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
@@ -217,7 +217,7 @@ def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(
     assert all(report[name] == value and 0 <= value <= 100 for name, value in metrics.items())
     assert (report["threshold"], report["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
     assert isinstance(report["us_per_row"], float) and report["us_per_row"] > 0
-    monkeypatch.setattr(inference_parts, "PLACES_MAX", 3 * model.manifest.n_labels)
+    monkeypatch.setattr(all_labels, "PLACES_MAX", 3 * model.manifest.n_labels)
     parts = evaluate(model, file, threads=2)
     assert {**report, "us_per_row": 0} == {**parts, "us_per_row": 0}
 

@@ -15,9 +15,7 @@ import sys
 import threading
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter_ns
 from types import FrameType
-from typing import Any
 
 from xylem.admin.jobs.files import (
     BoundedLog,
@@ -26,7 +24,8 @@ from xylem.admin.jobs.files import (
     remove_forgotten,
     remove_leftovers,
 )
-from xylem.admin.jobs.job import Job, JobProgress
+from xylem.admin.jobs.job import JobProgress
+from xylem.admin.jobs.job_span import JobSpan
 from xylem.admin.jobs.leases import Claim, ClaimLost, Leases, Word
 from xylem.admin.jobs.process import CHILD, JobProcess, Outcome
 from xylem.admin.jobs.schedules import Schedules
@@ -34,8 +33,6 @@ from xylem.base import (
     Database,
     DatabaseUnavailable,
     Settings,
-    SpanShape,
-    Stretch,
     Tracer,
     configure,
     log,
@@ -43,54 +40,6 @@ from xylem.base import (
     write_in_background,
 )
 from xylem_store import FileSystem, collect
-
-PHASES_MAX = 256  # the most phases in a span
-
-
-class JobSpan:
-    """The span of a job, a child of the request that submitted it. One thread at a time.
-
-    fields  fields for log lines; empty if there is no span
-    """
-
-    def __init__(self, tracer: Tracer | None, job: Job) -> None:
-        self._tracer = tracer
-        self._job = job
-        parent = None if job.traceparent is None else job.traceparent.encode()
-        self._trace = None if tracer is None else tracer.begin(parent)
-        self._began = perf_counter_ns()
-        self.fields: dict[str, Any] = {} if self._trace is None else {"trace_id": self._trace.id}
-        self._ended: list[Stretch] = []
-        self._phase = ""
-        self._phase_began = 0
-
-    def note(self, phase: str) -> None:
-        """Record the phase of the job; if it has changed, the phase begins now."""
-        if phase == self._phase:
-            return
-        now = perf_counter_ns()
-        if self._phase and len(self._ended) < PHASES_MAX:
-            self._ended.append(((self._phase,), (self._phase_began, now)))
-        self._phase = phase
-        self._phase_began = now
-
-    def end(self, end: str, code: str) -> None:
-        """End the span with the end of the job; `code` tells why the job failed."""
-        if self._tracer is None or self._trace is None:
-            return
-        job = self._job
-        attributes = (
-            ("xylem.kind", job.kind),
-            ("xylem.model", job.model),
-            ("xylem.end", end),
-            ("xylem.job", job.id),
-            ("xylem.attempt", job.attempts),
-        )
-        fault = code or end if end != "succeeded" else None
-        shape = SpanShape(f"job {job.kind}", "consumer", attributes, fault)
-        self.note("")
-        self._tracer.end(self._trace, shape, self._began, self._ended)
-
 
 POLL_SECONDS = 0.5  # the pause between two looks for a job that waits
 PAUSE_SECONDS = 2.0

@@ -3,7 +3,8 @@
 import contextlib
 import logging
 
-from xylem.admin.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
+from xylem.admin.registry.remote import INDEX, RemoteStore
+from xylem.admin.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
 from xylem.base import Repeating, XylemError, log
 from xylem_store import (
     FOUND,

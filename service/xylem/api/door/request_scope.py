@@ -12,19 +12,17 @@ from time import perf_counter_ns
 from typing import Any
 
 from starlette.datastructures import Headers
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.cors import Cors
 from xylem.api.door.encodings import PackedAnswer, Unpacking, codings_of
-from xylem.api.door.heads import OWN, OWN_HEADERS, headers_of, inner_path
+from xylem.api.door.heads import OWN, headers_of, inner_path
 from xylem.api.door.problems import (
     BadHead,
     BodyTimeout,
     BodyTooLarge,
-    CorsRefused,
     HeadTooLong,
     UnsupportedEncoding,
     error_response,
@@ -33,75 +31,8 @@ from xylem.api.door.problems import (
 from xylem.api.door.request_log import RequestLog, new_request_id
 from xylem.api.door.request_timings import ANSWERED_BY, TIMINGS, TRACE, EndedRequest, trace_id_of
 from xylem.api.door.slow_clients import SlowClient
-from xylem.base import Overloaded, Settings, StageTimings, XylemError, log
-from xylem.serving import HEADER
+from xylem.base import Overloaded, StageTimings, XylemError, log
 from xylem_store import StoreError
-
-_METHODS = ["GET", "POST", "PUT", "DELETE"]
-_REQUEST_HEADERS = [
-    "Authorization",
-    "Content-Encoding",
-    "Content-Type",
-    "Idempotency-Key",
-    "If-None-Match",
-    "Last-Event-ID",
-    "Range",
-    HEADER,
-    *(name.decode() for name in OWN_HEADERS),
-]
-_ANSWER_HEADERS = [
-    "Accept-Ranges",
-    "Allow",
-    "Content-Disposition",
-    "Content-Encoding",
-    "Content-Range",
-    "ETag",
-    "Location",
-    "Retry-After",
-    "WWW-Authenticate",
-    "X-Request-ID",
-    "xylem-model",
-    "xylem-thresholds",
-    "xylem-version",
-    HEADER,
-]
-
-
-def cors_options(settings: Settings) -> dict[str, Any] | None:
-    """Return the arguments of `Cors`; None if `XYLEM_CORS_ORIGINS` is not set.
-
-    Credentials are never allowed, so `*` can be: the service has no cookies, and a key is sent in a
-    header that the page's script sets itself.
-    """
-    if not settings.cors_origins:
-        return None
-    return {
-        "allow_origins": list(settings.cors_origins),
-        "allow_credentials": False,
-        "allow_methods": _METHODS,
-        "allow_headers": _REQUEST_HEADERS,
-        "expose_headers": _ANSWER_HEADERS,
-        "max_age": 600,
-    }
-
-
-class Cors(CORSMiddleware):
-    """Starlette's CORS middleware, which here answers refused requests with a problem."""
-
-    def preflight_response(self, request_headers: Headers) -> Response:
-        """Return the answer to a preflight request: whether a page may send a request.
-
-        Raises CorsRefused.
-        """
-        answer = super().preflight_response(request_headers)
-        if answer.status_code != 200:
-            reason = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
-            expected = f"an origin of XYLEM_CORS_ORIGINS, a method of {', '.join(_METHODS)}"
-            allowed_headers = ", ".join(self.allow_headers)
-            raise CorsRefused(
-                f"CORS: expected {expected}, headers of {allowed_headers}, found another: {reason}"
-            )
-        return answer
 
 
 class RequestScope:

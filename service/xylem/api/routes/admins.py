@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from xylem.api.door.responses import etag_of, unless_cached
 from xylem.api.routes.operations import OPENAPI, operation_of
-from xylem.api.routes.requests import Services
+from xylem.api.routes.services import Services
 from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
 from xylem.serving import code_of
 

@@ -39,7 +39,8 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import Services, Wired, json_body
+from xylem.api.routes.requests import json_body
+from xylem.api.routes.services import Services, Wired
 from xylem.base import Overloaded
 from xylem.serving import dump, parse_json, parse_query
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from xylem.api.routes.admins import AuditedRoute, router_of
-from xylem.api.routes.requests import Services, Wired, json_body, query_of
+from xylem.api.routes.requests import json_body, query_of
+from xylem.api.routes.services import Services, Wired
 from xylem.api.schemas.registry import (
     AuditFacts,
     AuditPage,

@@ -7,7 +7,7 @@ from functools import lru_cache
 from xylem.api.descriptions import describe_figures
 from xylem.api.routes.admins import TaggedRoute, router_of
 from xylem.api.routes.operations import ModelName, VersionPath, version_number
-from xylem.api.routes.requests import Wired
+from xylem.api.routes.services import Wired
 from xylem.api.schemas.models import (
     AliasSplit,
     ModelDetails,

@@ -7,7 +7,8 @@ from fastapi import Request, Response
 from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import content, of_version, problems, takes
-from xylem.api.routes.requests import Wired, find_served, reply_in
+from xylem.api.routes.requests import find_served, reply_in
+from xylem.api.routes.services import Wired
 from xylem.base import Unavailable
 from xylem.engine import Featurizer
 from xylem.serving import (

@@ -18,7 +18,8 @@ from xylem.api.routes.operations import (
     takes,
     takes_json,
 )
-from xylem.api.routes.requests import Wired, choose_served, reply_in
+from xylem.api.routes.requests import choose_served, reply_in
+from xylem.api.routes.services import Wired
 from xylem.serving import (
     PREDICT,
     PREDICT_ONLY,

@@ -4,136 +4,32 @@ These read a body, find the version, and answer in a dialect.
 """
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import Depends, Request, Response
 
-from xylem.admin import Jobs, Registry, Schedules
 from xylem.api.door.admission import read_body
-from xylem.api.door.answering import Answering, headers_for
+from xylem.api.door.answering import headers_for
 from xylem.api.door.heads import OWN, header_or_query_of, reference_of
-from xylem.api.door.metrics import Metrics
-from xylem.api.door.neighbours import Neighbours
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
 from xylem.api.door.responses import RawResponse
-from xylem.api.door.streams import Streams
-from xylem.api.door.work import WorkPool
 from xylem.api.routes.operations import OPENAPI, query_parameters, takes_json
-from xylem.base import READ, AuditLog, KeyRing, Limits, Settings
+from xylem.api.routes.services import Services, Wired
+from xylem.base import READ
 from xylem.serving import (
     LONG_BYTES,
     Body,
     ChosenVersion,
     Dialect,
-    FeedbackDesk,
     LiveServed,
     Longer,
-    OnlineLearning,
     RequestModel,
     ServedVersion,
-    Shadows,
     parse_body,
     parse_query,
 )
-from xylem_store import PROGRESS, Store, is_version
-
-T = TypeVar("T")
-
-CATCH_UP_SECONDS = 5.0
-"""The longest time that an answer waits for this replica to serve a change."""
-
-
-KERNELS_OF_A_MODEL = 40
-"""About this many kernels are compiled or loaded for the first model; others add one or two."""
-
-
-class Services(NamedTuple):
-    """The parts of one app.
-
-    work            threads for predictions that are too long for the event loop
-    threshold_work  threads that wait for the database; nothing else waits for them
-    admin_work      threads for requests of admins, most of which wait for the database
-    followers       free places for requests that follow a job
-    neighbours      the other workers of the server; None: there are none
-    """
-
-    settings: Settings
-    store: Store
-    live: LiveServed
-    learning: OnlineLearning
-    metrics: Metrics
-    ring: KeyRing
-    audit: AuditLog
-    registry: Registry
-    jobs: Jobs
-    schedules: Schedules
-    desk: FeedbackDesk
-    shadows: Shadows
-    answering: Answering
-    work: WorkPool
-    threshold_work: WorkPool
-    admin_work: WorkPool
-    batch_threads: ThreadPoolExecutor
-    archive_threads: ThreadPoolExecutor
-    followers: asyncio.Semaphore
-    batches: Streams
-    feeds: Streams
-    draining: Callable[[], bool]
-    neighbours: Neighbours | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """Return the limits in force."""
-        return self.settings.limits
-
-    async def change(self, call: Callable[..., T], *arguments: object) -> T:
-        """Change the store with `call`, and return what that returns.
-
-        It returns once this replica serves the change, or after CATCH_UP_SECONDS. Other replicas
-        serve it after they read the store again.
-        """
-        outcome = await self.admin_work.run(call, *arguments)
-        await self.live.catch_up(CATCH_UP_SECONDS)
-        return outcome
-
-    @property
-    def ready(self) -> bool:
-        """Return whether requests should be sent to this process."""
-        return self.live.ready and not self.draining()
-
-    @property
-    def waits_for(self) -> str | None:
-        """Return what has to happen before all models are open; None: all that can be open are."""
-        if self.live.looked:
-            return None
-        kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
-        return kernels or self.learning.follower.waits_for or "the models, which are being opened"
-
-    def close(self) -> None:
-        """Let the threads end."""
-        for pool in (
-            self.live,
-            self.work,
-            self.threshold_work,
-            self.admin_work,
-            self.desk,
-            self.shadows,
-        ):
-            pool.close()
-        for threads in (self.batch_threads, self.archive_threads):
-            threads.shutdown(wait=False, cancel_futures=True)
-
-
-async def _services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
-Wired: TypeAlias = Annotated[Services, Depends(_services)]
-
+from xylem_store import is_version
 
 M = TypeVar("M", bound=RequestModel)
 

@@ -21,7 +21,8 @@ from xylem.api.routes.operations import (
     query_parameters,
     takes_json,
 )
-from xylem.api.routes.requests import Services, Wired, find_served, json_body
+from xylem.api.routes.requests import find_served, json_body
+from xylem.api.routes.services import Services, Wired
 from xylem.api.schemas.labels import (
     CandidateRequest,
     RestoreRequest,

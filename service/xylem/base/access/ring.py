@@ -35,7 +35,7 @@ from xylem.base.errors import (
     ScopeMissing,
     XylemError,
 )
-from xylem.base.process import Repeating
+from xylem.base.repeating import Repeating
 from xylem.base.settings import KEY_BYTES_MAX, Settings
 
 REFRESH_SECONDS = 1.0  # between two reads of the keys

@@ -12,17 +12,8 @@ from typing import Any, BinaryIO, get_type_hints
 
 from xylem.base.errors import Unavailable
 from xylem.base.executors.local import Crew
-from xylem.base.executors.values import (
-    Held,
-    Named,
-    R,
-    Step,
-    T,
-    digest_of,
-    function_of,
-    packed,
-    unpacked,
-)
+from xylem.base.executors.steps import Held, R, Step, T, function_of
+from xylem.base.executors.values import Named, digest_of, packed, unpacked
 from xylem_store import source_digest
 
 _NAME_BYTES = 32

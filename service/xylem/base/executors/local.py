@@ -14,7 +14,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from xylem.base.errors import Unavailable
-from xylem.base.executors.values import Held, R, Step, T, packed, unpacked
+from xylem.base.executors.steps import Held, R, Step, T
+from xylem.base.executors.values import packed, unpacked
 
 
 class _InFile(NamedTuple):

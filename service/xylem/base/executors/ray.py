@@ -24,7 +24,8 @@ import numpy as np
 
 from xylem.base.errors import BadInput, BadParameter, Unavailable, XylemError
 from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Held, R, Step, T, mapped, shared
+from xylem.base.executors.steps import Held, R, Step, T
+from xylem.base.executors.values import mapped, shared
 from xylem.base.logs import log
 from xylem.base.rows import writeable
 from xylem_store import package_folders, source_digest

@@ -25,12 +25,14 @@ from xylem.base import (
     log,
     now,
 )
+from xylem.thresholds.live.events import Events, Result, join
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.shadow import keep_shadow
-from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
+from xylem.thresholds.live.threshold_counters import ALL_COUNT
 from xylem.thresholds.store import state
 from xylem.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
-from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_events, add_rows, forget_events
+from xylem.thresholds.store.counted_events import add_events, forget_events
+from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_rows
 from xylem.thresholds.store.state import Head
 from xylem_store import I64, U8, Bools
 

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from xylem.base import NO_ROWS, DatabaseUnavailable, SparseRows
 from xylem.evaluation import USUAL_EMPTY
-from xylem.thresholds.live.threshold_counters import ThresholdCounters, instances_of, label_rows
+from xylem.thresholds.live.events import instances_of, label_rows
+from xylem.thresholds.live.threshold_counters import ThresholdCounters
 from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from xylem.thresholds.store.codec import Tuned, decode_scored
 

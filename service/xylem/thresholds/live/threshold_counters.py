@@ -6,88 +6,19 @@ One call for each event would release and take back the interpreter's lock every
 which starves the threads that wait for it.
 """
 
-import hashlib
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
-from xylem.base import EVENT_KEY_BYTES, LabelRows, SparseRows, offsets
 from xylem.engine import Knots, Paths, Rows, move_thresholds
+from xylem.thresholds.live.events import Events
 from xylem.thresholds.methods.ofo import Counters, lower_bound_at, threshold_at
 from xylem.thresholds.store.codec import Deltas, Tuned
 from xylem_store import F32, I32, I64, U8, caller, inlined, kernel, write_struct
 
-NO_EPOCH = -1
-"""The epoch of an event with an instance: it is predicted when the event is counted."""
-
 ALL_COUNT = np.empty(0, np.uint8)
 """An `allowed` that excludes no label from counting."""
-
-NO_LABELS = np.empty(0, np.int32)
-"""The labels of an event without labels."""
-
-Result = Literal["applied", "duplicate", "late", "rejected"]
-"""The result of an event."""
-
-
-class Events(NamedTuple):
-    """Events of one version, in order, as columns: the i-th row of each is of the i-th event.
-
-    keys       EVENT_KEY_BYTES each; empty if it does not matter whether an event is new
-    rows       the instances; a row is empty if the event has none
-    labels     the true labels
-    predicted  the labels that were predicted; empty if there is an instance
-    epochs     int64[n]: of the predictions; NO_EPOCH if there is an instance
-    lines      the lines to store as rows to train on, or None; empty if no event has one
-    """
-
-    keys: Sequence[bytes]
-    rows: SparseRows
-    labels: LabelRows
-    predicted: LabelRows
-    epochs: NDArray[np.int64]
-    lines: Sequence[bytes | None] = ()
-
-
-def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
-    """Return the key of each event of a model, EVENT_KEY_BYTES long, by which it is remembered."""
-    of_model = hashlib.blake2b(
-        model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event"
-    )
-    keys = []
-    for event_id in event_ids:
-        hashed = of_model.copy()
-        hashed.update(event_id.encode())
-        keys.append(hashed.digest())
-    return keys
-
-
-def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()) -> Events:
-    """Return rows with their true labels as events, to be predicted when they are counted."""
-    predicted = LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels)
-    return Events(keys, rows, labels, predicted, np.full(rows.n_rows, NO_EPOCH))
-
-
-def join(blocks: Sequence[Events]) -> Events:
-    """Return the events of several blocks of one version, one block after another."""
-    if len(blocks) == 1:
-        return blocks[0]
-    return Events(
-        keys=[key for block in blocks for key in block.keys],
-        rows=SparseRows.join([block.rows for block in blocks]),
-        labels=LabelRows.join([block.labels for block in blocks]),
-        predicted=LabelRows.join([block.predicted for block in blocks]),
-        epochs=np.concatenate([block.epochs for block in blocks]),
-        lines=[line for block in blocks for line in block.lines or [None] * len(block.keys)],
-    )
-
-
-def label_rows(labels: Sequence[NDArray[np.int32]], n_labels: int) -> LabelRows:
-    """Return the labels of each event as rows."""
-    return LabelRows(offsets(map(len, labels)), np.concatenate([NO_LABELS, *labels]), n_labels)
 
 
 SEARCHES: Any = types.none

@@ -26,7 +26,7 @@ from xylem.admin.jobs.schedules import Schedules, next_time
 from xylem.base import errors
 from xylem.base.db.tables import SCHEDULES
 from xylem.base.settings import Limits
-from xylem.thresholds.live.threshold_counters import event_keys
+from xylem.thresholds.live.events import event_keys
 from xylem.thresholds.store.feedback_rows import add_rows
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem_store.errors import Conflict

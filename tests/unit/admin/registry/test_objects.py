@@ -10,12 +10,10 @@ from tests.conftest import together
 from tests.small_models import small_draft
 
 from xylem.admin.registry.follower import RemoteFollower
-from xylem.admin.registry.remote import (
-    ATTEMPTS,
-    INDEX,
+from xylem.admin.registry.remote import ATTEMPTS, INDEX, RemoteStore
+from xylem.admin.registry.remote_index import (
     RemoteIndex,
     RemoteModel,
-    RemoteStore,
     RemoteVersion,
     parse_index,
     render_index,

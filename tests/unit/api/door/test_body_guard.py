@@ -14,8 +14,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.joined_writes import JoinedWrites
 from xylem.api.door.problems import BodyTimeout, BodyTooLarge
-from xylem.api.door.protocol import JoinedWrites
 from xylem.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
 from xylem.base.errors import Overloaded
 from xylem.base.settings import Limits

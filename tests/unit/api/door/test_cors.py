@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.conftest import Call, InProcess, get, serving, settings_of
 
-from xylem.api.door.request_scope import cors_options
+from xylem.api.door.cors import cors_options
 from xylem.base.errors import BadParameter
 from xylem.base.settings import read_settings
 

@@ -20,7 +20,7 @@ from xylem.base.db import postgresql as bounded
 from xylem.base.db.engine import Database
 from xylem.base.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
 from xylem.thresholds.live.feedback import FORGET_EVENTS
-from xylem.thresholds.store.feedback_rows import add_events, forget_events
+from xylem.thresholds.store.counted_events import add_events, forget_events
 from xylem.thresholds.store.state import all_heads, lock_head, shared_secret
 
 

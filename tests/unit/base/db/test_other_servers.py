@@ -25,7 +25,7 @@ from xylem.base.access.keys import AccessKeys
 from xylem.base.access.ring import ANYBODY
 from xylem.base.db.engine import IDLE_SECONDS, STATEMENT_SECONDS, Database
 from xylem.base.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
-from xylem.thresholds.live.threshold_counters import Result
+from xylem.thresholds.live.events import Result
 from xylem_store.store import Store
 
 on_postgresql = pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

@@ -22,7 +22,8 @@ from xylem.base.db.clock import AGREEMENT_SECONDS
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import EVENTS, FEEDBACK_ROWS, SCHEDULES
 from xylem.thresholds.live import feedback
-from xylem.thresholds.store.feedback_rows import FeedbackRows, add_events, add_rows
+from xylem.thresholds.store.counted_events import add_events
+from xylem.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from xylem_store.store import Store
 
 DAY = 86_400.0

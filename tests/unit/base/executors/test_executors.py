@@ -27,7 +27,8 @@ from xylem.base.errors import BadData, BadParameter, Unavailable
 from xylem.base.executors import ray as executor
 from xylem.base.executors.kept import kept_steps
 from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Calls, Step, digest_of, mapped, packed, shared, unpacked
+from xylem.base.executors.steps import Calls, Step
+from xylem.base.executors.values import digest_of, mapped, packed, shared, unpacked
 from xylem.trainers import fit, parse_parameters, train
 from xylem.trainers.registry import TRAINERS
 from xylem.trainers.source import MemorySource, Tools, TrainingSet

@@ -34,9 +34,10 @@ from xylem.engine.predictor import PredictOptions
 from xylem.thresholds.live import feedback
 from xylem.thresholds.live import follower as follower_module
 from xylem.thresholds.live import served as live_module
+from xylem.thresholds.live.events import event_keys, join
 from xylem.thresholds.live.feedback import FeedbackWriter
 from xylem.thresholds.live.follower import Follower
-from xylem.thresholds.live.threshold_counters import ThresholdCounters, event_keys, join
+from xylem.thresholds.live.threshold_counters import ThresholdCounters
 from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from xylem.thresholds.store import codec
 from xylem.thresholds.store.codec import Deltas, Tuned

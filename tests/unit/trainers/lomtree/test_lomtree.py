@@ -9,8 +9,9 @@ from tests.trainings import bits_of, data_of, estimate_by, scores_of, share_righ
 
 from xylem.base.rows import LabelRows, SparseRows, offsets
 from xylem.trainers import Trained, TrainingSet
+from xylem.trainers.lomtree.label_order import LabelOrder
 from xylem.trainers.lomtree.learning import learn_rows
-from xylem.trainers.lomtree.trainer import LabelOrder, LomtreeParameters, OnlineLomtree
+from xylem.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree
 from xylem_store.origin import REPORT, json_array
 
 N_LABELS = 6
