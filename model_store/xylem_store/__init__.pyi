@@ -162,7 +162,6 @@ from .extras import assemble_rerank as assemble_rerank
 from .extras import full_features as full_features
 from .extras import has_rerank as has_rerank
 from .faces import face_of as face_of
-from .first_trees import first_trees as first_trees
 from .fs import FileSystem as FileSystem
 from .fs import write_file as write_file
 from .identifiers import ALIAS as ALIAS
@@ -187,6 +186,7 @@ from .label_info import Subject as Subject
 from .label_info import build_label_info as build_label_info
 from .label_info import head_digest as head_digest
 from .label_info import is_language as is_language
+from .leading_trees import first_trees as first_trees
 from .manifest import AT_REST as AT_REST
 from .manifest import CALIBRATION as CALIBRATION
 from .manifest import CLEAN as CLEAN

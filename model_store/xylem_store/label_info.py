@@ -51,6 +51,9 @@ Deprecated subjects have the text DEPRECATED in the column of this name, which e
 are such subjects.
 """
 
+NAME_SEPARATOR = " | "
+"""What stands between two other names of a subject."""
+
 UNDETERMINED = "und"
 """The language of names without a stated language (BCP 47)."""
 
@@ -259,7 +262,7 @@ def _text(subject: Subject, column: str) -> str:
     if column.startswith(OTHERS):
         text = ""
         for tag, _, name in subject.other_names:
-            longer = f"{text} | {name}" if text else name
+            longer = f"{text}{NAME_SEPARATOR}{name}" if text else name
             if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
                 text = longer
         return text

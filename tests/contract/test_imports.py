@@ -64,6 +64,7 @@ TABLE = {
     "xylem.serving.batches.line_files": (
         "xylem: serving.batches.lines datasets.tables datasets.stream"
     ),
+    "xylem.serving.batches.answer_table": "xylem: datasets.tables",
     # a step of answering: who runs it reads files, and may be a cluster
     "xylem.serving.batches.parts": f"{_COMMON}; xylem: serving datasets base.executors",
     "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
@@ -79,7 +80,7 @@ TABLE = {
     "xylem.extras.importers": "xylem: engine.features datasets workflows.weights; xylem_store",
     "xylem.engine": "xylem_store",
     "xylem.vocabulary": "xylem: engine datasets; xylem_store",
-    "xylem.base.executors": "xylem_store: compiled.cache",
+    "xylem.base.executors": "xylem_store: compiled.sources",
     "xylem.trainers": (
         "xylem: base.executors engine.kernels evaluation.tree_criteria evaluation.ranking; "
         "xylem_store"

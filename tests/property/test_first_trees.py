@@ -19,7 +19,7 @@ from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions
 from xylem_store.build import build_ensemble
 from xylem_store.checks import check_version
-from xylem_store.first_trees import first_trees, take_first_trees
+from xylem_store.leading_trees import first_trees, take_first_trees
 from xylem_store.version import Model, manifest_of
 
 SHAPES = 4, 40, [1, 33, 70, 1100], [2, 5, 20]

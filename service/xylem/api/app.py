@@ -80,6 +80,15 @@ UPLOADS = re.compile(r"/v1/admin/(data/.+|models/[^/]+/archive)")
 They have limits of their own.
 """
 
+THRESHOLD_THREADS = 2
+"""Threads that wait for the database to show or change thresholds."""
+
+ADMIN_THREADS = 4
+"""Threads that wait for the database or the store for admins."""
+
+ARCHIVE_THREADS = 2
+"""Threads that read and write archives, piece by piece."""
+
 ROUTERS = (
     *(part.router for part in (predict, feedback, oip, annif, thresholds, labels, models, health)),
     pages.docs_router,
@@ -235,10 +244,10 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         shadows=shadows,
         answering=Answering(live, ring, shadows, requests, limits),
         work=pool(limits.threads_max),
-        threshold_work=pool(2, calls="calls about thresholds"),
-        admin_work=pool(4, calls="calls of admins"),
+        threshold_work=pool(THRESHOLD_THREADS, calls="calls about thresholds"),
+        admin_work=pool(ADMIN_THREADS, calls="calls of admins"),
         batch_threads=ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
-        archive_threads=ThreadPoolExecutor(2, thread_name_prefix="xylem-archives"),
+        archive_threads=ThreadPoolExecutor(ARCHIVE_THREADS, thread_name_prefix="xylem-archives"),
         followers=asyncio.Semaphore(limits.event_streams_max),
         batches=Streams(limits),
         feeds=Streams(limits),

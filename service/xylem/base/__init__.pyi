@@ -118,6 +118,7 @@ from .process import collect_seldom as collect_seldom
 from .process import raise_limit as raise_limit
 from .process import settle as settle
 from .processors import n_processors as n_processors
+from .processors import n_threads as n_threads
 from .repeating import Repeating as Repeating
 from .repeating import succeeded_at as succeeded_at
 from .rows import NO_ROWS as NO_ROWS

@@ -83,6 +83,8 @@ _ELSEWHERE = {
 }
 """Names that other libraries and services use for options whose names here look different."""
 
+_HINTS_MAX = 256  # cached hints: a client makes the same mistake in each request
+
 
 def did_you_mean(name: str, candidates: Iterable[str], *, is_quoted: bool = False) -> str:
     """Return '; did you mean ...?' with the most similar candidate; empty if none is similar."""
@@ -92,12 +94,9 @@ def did_you_mean(name: str, candidates: Iterable[str], *, is_quoted: bool = Fals
     return f"; did you mean {near!r:.80}?" if is_quoted else f"; did you mean {near}?"
 
 
-@functools.lru_cache(256)
+@functools.lru_cache(_HINTS_MAX)
 def _nearest(name: str, candidates: tuple[str, ...]) -> str | None:
-    """Return the most similar candidate, None if none is similar.
-
-    Results are cached, because a client makes the same mistake in each request.
-    """
+    """Return the most similar candidate, None if none is similar."""
     if (equivalent := _ELSEWHERE.get(name)) in candidates:
         return equivalent
     return next(iter(difflib.get_close_matches(name, candidates, n=1)), None)

@@ -1,4 +1,4 @@
-"""What a process sets for itself: its limit of open files, garbage collection, repeated actions."""
+"""What a process sets for itself: its limit of open files, and garbage collection."""
 
 import errno
 import gc
@@ -47,6 +47,8 @@ def are_used_up() -> bool:
 
 
 _USUAL = gc.get_threshold()
+# thresholds of the three generations for a start, at which Python makes objects that stay
+_SELDOM = (20_000, 10, 10)
 
 
 def collect_seldom() -> None:
@@ -54,7 +56,7 @@ def collect_seldom() -> None:
 
     What a process imports or compiles at its start stays in memory, and need not be looked at.
     """
-    gc.set_threshold(20_000, 10, 10)
+    gc.set_threshold(*_SELDOM)
 
 
 def settle() -> None:

@@ -1,4 +1,4 @@
-"""The number of processors that this process may use: fewer than all, if there is a quota."""
+"""The number of processors that this process may use, and the number of threads for its work."""
 
 import math
 import os
@@ -35,3 +35,13 @@ def n_processors(
             if len(numbers) == 2 and all(map(str.isdecimal, numbers)):  # not max or -1: no quota
                 quotas.append(int(numbers[0]) / int(numbers[1]))
     return max(1, math.ceil(min(quotas)))
+
+
+def n_threads(requested: int | None, n_items: int | None = None) -> int:
+    """Return the number of threads for a piece of work.
+
+    requested  the number that the caller wants; None: one for each processor
+    n_items    the number of items of the work: there is no use for more threads; None: many
+    """
+    n = requested or n_processors()
+    return n if n_items is None else max(1, min(n, n_items))

@@ -39,6 +39,9 @@ If nothing was read, or no rows were made, two times are equal.
 
 N_TIMES = 5
 
+STRETCHES_MAX = 256
+"""The most stages of a stream that its trace has: a stream may have any number of blocks."""
+
 STAGE_SECONDS = (
     1e-6,
     2.5e-6,
@@ -118,9 +121,9 @@ class StageTimings:
     def add(self, other: StageTimings) -> None:
         """Add the stages of a part of the request to the trace.
 
-        A trace has at most the first 256 stages of a stream.
+        A trace has at most the first STRETCHES_MAX stages of a stream.
         """
-        self.stretches += other.stretches[: max(0, 256 - len(self.stretches))]
+        self.stretches += other.stretches[: max(0, STRETCHES_MAX - len(self.stretches))]
 
 
 class StageTimes:

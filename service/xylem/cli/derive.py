@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path
+from xylem.base import file_path, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
 from xylem.cli.options import (
@@ -18,7 +18,6 @@ from xylem.cli.options import (
     Table,
     Threads,
     grouped,
-    n_threads,
     parse_reference,
 )
 from xylem.cli.train import LabelNames, Valid, make_latest, print_report

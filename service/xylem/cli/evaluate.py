@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base import BadParameter, opened_database
+from xylem.base import BadParameter, n_threads, opened_database
 from xylem.cli.console import print_facts, print_json, print_line, print_table, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
@@ -19,7 +19,6 @@ from xylem.cli.options import (
     Table,
     Threads,
     grouped,
-    n_threads,
 )
 from xylem.cli.places import open_model
 

@@ -20,7 +20,6 @@ from xylem.base import (
     TableColumns,
     columns_of,
     file_path,
-    n_processors,
     refuse_without_table,
 )
 
@@ -208,11 +207,6 @@ class Work(NamedTuple):
 
     threads: Threads = None
     seed: Seed = 0
-
-
-def n_threads(threads: int | None) -> int:
-    """Return the number of threads; if None, the number of processors."""
-    return threads or n_processors()
 
 
 class Reference(NamedTuple):

@@ -17,7 +17,7 @@ import typer
 from orjson import loads
 from typer import Argument, Option
 
-from xylem.base import BadData, BadParameter, file_path, is_directory, unfinished
+from xylem.base import BadData, BadParameter, file_path, is_directory, n_threads, unfinished
 from xylem.cli.answer_files import AnswerFiles
 from xylem.cli.console import complain, print_result, print_table, progress
 from xylem.cli.options import (
@@ -31,7 +31,6 @@ from xylem.cli.options import (
     Threads,
     grouped,
     in_panel,
-    n_threads,
     parse_reference,
 )
 from xylem.cli.places import (

@@ -15,6 +15,7 @@ import orjson
 from xylem.client.batches import divided
 from xylem.errors import BadAnswer
 
+# a key as a header can carry it; the server reads no longer one
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 _ODD = re.compile(r"[^\x21-\x7e]")
 _PORTS = {"http": 80, "https": 443}

@@ -43,7 +43,9 @@ LABELS = (
 """Names of columns of texts and of labels, in lower case; those of labels in order of preference.
 """
 
-SEPARATORS = (";", "|", ",")  # the first one that occurs in at least a tenth of the cells is used
+SEPARATORS = (";", "|", ",")
+SEPARATED_SHARE = 0.1
+"""The first separator is used that occurs in at least this share of the cells."""
 
 
 def guess_columns(
@@ -139,6 +141,6 @@ def _separator(path: Path, cells: Sequence[Any]) -> str:
         if cell[0] == "[" and cell[-1] == "]":
             expected = f"{path}: expected labels with a separator between, as a; b"
             raise BadData(f"{expected}, found a list as text: {cell:.40}")
-    least = 0.1 * len(texts)
+    least = SEPARATED_SHARE * len(texts)
     often = (mark for mark in SEPARATORS if texts and sum(mark in cell for cell in texts) >= least)
     return next(often, DEFAULT_COLUMNS.separator)

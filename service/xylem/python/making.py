@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from xylem.base import BadParameter, n_processors, shown_progress, unknown
+from xylem.base import BadParameter, n_threads, shown_progress, unknown
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
@@ -67,7 +67,7 @@ def train(
         parameters=_parameters(parameters),
         weights=weights,
         seed=seed,
-        threads=_cores(threads),
+        threads=n_threads(threads),
     )
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
@@ -108,7 +108,7 @@ def tune(
         f"{name}={value if isinstance(value, str) else dumps(value)}"
         for name, value in fixed_parameters
     ]
-    request = SearchRequest(Path(), **search_options, fixed=fixed, threads=_cores(threads))
+    request = SearchRequest(Path(), **search_options, fixed=fixed, threads=n_threads(threads))
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
@@ -197,7 +197,3 @@ def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
         f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
         for name, value in keywords.items()
     }
-
-
-def _cores(threads: int | None) -> int:
-    return threads or n_processors()

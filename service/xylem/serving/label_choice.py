@@ -54,6 +54,8 @@ class LabelWeights:
 KEPT_BYTES_MAX = 16 << 20
 """The most bytes of cached masks of a version, with the names they are cached under."""
 
+_NAME_BYTES = 64  # what a name takes in memory besides its characters
+
 _Lists: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
 
 
@@ -110,5 +112,4 @@ def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists
 
 
 def _bytes_of(lists: _Lists, mask: NDArray[np.uint8]) -> int:
-    # a name takes some 64 bytes besides its characters
-    return mask.nbytes + sum(64 + len(name) for names in lists for name in names or ())
+    return mask.nbytes + sum(_NAME_BYTES + len(name) for names in lists for name in names or ())

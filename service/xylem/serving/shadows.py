@@ -82,6 +82,9 @@ BYTES_MAX = 16 << 20
 
 Result = Literal["answered", "failed", "slow", "dropped"]
 
+NOT_COMPARED = (0,) * len(TOPS), (0,) * len(TOPS)
+"""The result of `compare` where there are no labels: tensors need not have any."""
+
 
 class ShadowOutcome(NamedTuple):
     """The outcome of a copy of a request.
@@ -174,8 +177,7 @@ class Shadows:
             for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
                 json = b"".join(reply.parts)
                 firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
-            # tensors need not have labels: then there is nothing to compare
-            compared, agreed = compare(*firsts) if firsts[0] else ((0, 0), (0, 0))
+            compared, agreed = compare(*firsts) if firsts[0] else NOT_COMPARED
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (
             XylemError,

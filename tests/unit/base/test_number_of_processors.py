@@ -84,15 +84,13 @@ def test_without_control_groups_it_is_the_affinity(tmp_path: Path) -> None:
 
 REPORT = """
 import os
-from xylem.base.processors import n_processors
+from xylem.base.processors import n_processors, n_threads
 from xylem.base.settings import Limits
 from xylem.base.start import prepare
-from xylem.cli.options import n_threads
-from xylem.python.asked import threads_for
 prepare()
 limits = Limits()
 print(n_processors(), limits.threads_max, limits.job_threads_max, n_threads(None),
-      threads_for(None, 1000),
+      n_threads(None, 1000),
       os.environ["OMP_NUM_THREADS"], os.environ["OPENBLAS_NUM_THREADS"])
 """
 

@@ -6,6 +6,9 @@ from pydantic import BaseModel, Field
 
 from xylem.serving import RequestModel
 
+JOBS_MAX = 1000
+"""The most jobs of one answer."""
+
 
 class KindQuery(RequestModel):
     """Selects jobs of one kind to list."""
@@ -14,7 +17,7 @@ class KindQuery(RequestModel):
         default=None, description="queued, running, succeeded, failed or cancelled; all if left out"
     )
     model: str | None = Field(default=None, description="only jobs of this model")
-    limit: int = Field(default=100, ge=1, le=1000, description="how many to return at most")
+    limit: int = Field(default=100, ge=1, le=JOBS_MAX, description="how many to return at most")
 
 
 class JobQuery(KindQuery):

@@ -53,6 +53,9 @@ from xylem_store import StoreError, is_version
 _SHORT_BYTES = 8 * SHORT_ITEMS
 """Bodies of up to this many bytes are answered here; longer ones mostly take long."""
 
+HEADS_MAX = 4096
+"""The most heads that are remembered; those of one client differ by their content-length."""
+
 _STATUS = b"HTTP/1.1 200 OK\r\n"
 _LENGTH = b"content-length: "
 _ID_LINE = b"x-request-id: "
@@ -151,7 +154,7 @@ class WholeRequests:
         if template is None or head is None:
             return
         n_bytes = len(message) - message.index(HEAD_END) - len(HEAD_END)
-        if len(self._heads) >= 4096:  # heads of one client differ by their content-length
+        if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
         key = None if self._is_open else self._answering.ring.key_id(template.authorization)

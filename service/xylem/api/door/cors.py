@@ -43,6 +43,7 @@ _ANSWER_HEADERS = [
     "xylem-version",
     HEADER,
 ]
+_MAX_AGE_SECONDS = 600  # how long a browser may remember an answer; Chromium caps it at 7200
 
 
 def cors_options(settings: Settings) -> dict[str, Any] | None:
@@ -59,7 +60,7 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
         "allow_methods": _METHODS,
         "allow_headers": _REQUEST_HEADERS,
         "expose_headers": _ANSWER_HEADERS,
-        "max_age": 600,
+        "max_age": _MAX_AGE_SECONDS,
     }
 
 

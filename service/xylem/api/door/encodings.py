@@ -23,6 +23,8 @@ _GZIP = 16 + zlib.MAX_WBITS
 PIECE_BYTES = 1 << 16
 """A body is unpacked in pieces of at most this size; between two, other requests are answered."""
 
+_THREAD_BYTES = 1 << 16  # a longer piece of an answer is packed in a thread
+
 
 def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
     """Return whether a request's body is packed, and whether its answer may be.
@@ -130,7 +132,7 @@ class PackedAnswer(GZipResponder):
     """An ASGI app that packs answers of at least PACKED_FROM bytes, and streams piece by piece."""
 
     def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=1 << 16)
+        super().__init__(app, PACKED_FROM, _LEVEL, thread_minimum_size=_THREAD_BYTES)
         self._has_parts = False
 
     async def send_with_compression(self, message: Message) -> None:

@@ -21,6 +21,7 @@ SECONDS_MAX = 1.0
 PAGE_BYTES_MAX = 32 << 20
 """The most bytes of a worker's figures."""
 
+_BACKLOG = 16  # connections that wait: one for each scrape of another worker
 _PLAIN = b"p"
 _OPENMETRICS = b"o"
 _CREDENTIALS = struct.Struct("3i")
@@ -67,7 +68,7 @@ class Neighbours:
         """
         name = self._place.socket_name(self._place.number)
         try:
-            self._server = await asyncio.start_unix_server(self._tell, name, backlog=16)
+            self._server = await asyncio.start_unix_server(self._tell, name, backlog=_BACKLOG)
         except OSError as error:  # a worker without shared figures is better than no worker
             log(logging.ERROR, "figures_not_shared", error=error)
 

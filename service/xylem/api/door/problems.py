@@ -19,6 +19,12 @@ from xylem.base import AccessRefused, BadInput, XylemError
 from xylem.serving import PROBLEMS, code_of, describe_error, log_untold
 from xylem_store import StoreError
 
+RETRY_AFTER_SECONDS = 1
+"""When a client may try again after 503: an overload or the loss of a database may be short."""
+
+_OPEN_INFERENCE = "/v2/"
+"""The start of paths of the Open Inference Protocol, whose clients read the member `error`."""
+
 
 class BodyTooLarge(BadInput, code="body-too-large"):
     """A body has more bytes than the limit."""
@@ -74,9 +80,11 @@ def problem_response(
         "request_id": scope.get("request_id"),
         **members,
     }
-    if scope["path"].startswith("/v2/"):  # clients of the Open Inference Protocol read `error`
+    if scope["path"].startswith(_OPEN_INFERENCE):
         body["error"] = detail
-    headers = {"retry-after": "1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    headers = {}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
     if challenge is not None:
         headers["www-authenticate"] = challenge
     return Response(orjson.dumps(body), status, headers, media_type="application/problem+json")

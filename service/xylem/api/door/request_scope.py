@@ -34,6 +34,9 @@ from xylem.api.door.slow_clients import SlowClient
 from xylem.base import Overloaded, StageTimings, XylemError, log
 from xylem_store import StoreError
 
+CLIENT_GONE = 499
+"""The status that is logged when the client left before the answer, as nginx logs it."""
+
 
 class RequestScope:
     """ASGI middleware around all other parts of the app.
@@ -91,7 +94,7 @@ class RequestScope:
             app = PackedAnswer(self._app) if takes_gzip else self._app
             await app(scope, receive, guard.send)
         except ClientDisconnect:
-            guard.status = 499  # as other servers log that the client closed the connection
+            guard.status = CLIENT_GONE
         except Exception as error:
             await self._answer_error(scope, guard, error)
         finally:

@@ -50,6 +50,12 @@ def span_of(scope: Scope) -> str | None:
     return None if trace is None else trace.traceparent
 
 
+_FAULT_STATUS_MIN = 500
+"""The least status that is a fault of the server, and of its span (OpenTelemetry, HTTP spans)."""
+
+_PATH_CHARACTERS_MAX = 256  # of a path in a span
+
+
 class AnsweredBy(NamedTuple):
     """The version that answered a request.
 
@@ -89,7 +95,7 @@ def shape_of(ended: EndedRequest) -> SpanShape:
     attributes: list[tuple[str, str | int]] = [
         ("http.request.method", method),
         ("http.route", route),
-        ("url.path", without_secrets(path[:256])),
+        ("url.path", without_secrets(path[:_PATH_CHARACTERS_MAX])),
         ("http.response.status_code", status),
     ]
     if answered_by is not None:
@@ -98,5 +104,5 @@ def shape_of(ended: EndedRequest) -> SpanShape:
             attributes.append(("xylem.alias", answered_by.alias))
     if code is not None:
         attributes.append(("xylem.code", code))
-    fault = code or str(status) if status >= 500 else None  # OpenTelemetry, HTTP spans
+    fault = code or str(status) if status >= _FAULT_STATUS_MIN else None
     return SpanShape(f"{method} {route}", "server", tuple(attributes), fault)

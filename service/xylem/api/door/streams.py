@@ -136,6 +136,9 @@ Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
 """Begins to answer a block, once the earlier ones have begun; returns the future answer."""
 
 
+BLOCKS_QUEUED = 1
+"""Blocks that wait to be written; with the one that is written and the next, three are in work."""
+
 STALLED_SECONDS = 1.0  # a stream that waits this long for its client to read has stalled
 
 
@@ -209,8 +212,7 @@ class Streams:
                 f"expected at most {self._limits.batches_max} batches at a time, found more"
             )
         reader = LineReader(receive, self._limits, rows_max)
-        # one answer waits here, one is being written, and one is begun: three blocks in work
-        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(1)
+        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(BLOCKS_QUEUED)
         fault: Exception | None = None
         progress = _Progress()
         self._open.add(progress)

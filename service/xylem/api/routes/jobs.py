@@ -46,6 +46,9 @@ from xylem.serving import dump, parse_json, parse_query
 
 router = router_of("jobs", "admin", AuditedRoute, "/v1/admin")
 
+HEARTBEAT_SECONDS = 5.0
+"""The longest pause in a stream of events: a write shows whether the client is still connected."""
+
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "training": (
         "TrainingJob",
@@ -238,7 +241,7 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
 async def _events(
     first: Job | None, looks: AsyncIterator[Job | None], services: Services
 ) -> AsyncIterator[bytes]:
-    """Yield an event for each change of a job, and a comment after 5 seconds without one."""
+    """Yield an event for each change of a job, and a comment after HEARTBEAT_SECONDS."""
     if first is not None:
         yield _event(first)
     spoke = time.monotonic()
@@ -247,7 +250,7 @@ async def _events(
         if job is not None:
             spoke = now
             yield _event(job)
-        elif now - spoke >= 5.0:  # a write shows whether the client is still connected
+        elif now - spoke >= HEARTBEAT_SECONDS:
             spoke = now
             yield b": \n\n"
         if services.draining():

@@ -24,6 +24,9 @@ from xylem_store import Alias, Manifest, ModelInfo, ModelNotFound, Store, StoreE
 
 router = router_of("models", "predict", TaggedRoute)
 
+MANIFESTS_MAX = 1024
+"""The most manifests that are cached: that of a published version never changes."""
+
 
 @router.get("/v1/models", summary="The models")
 async def list_models(services: Wired) -> ModelList:
@@ -81,7 +84,7 @@ def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | U
     return summaries
 
 
-@lru_cache(1024)
+@lru_cache(MANIFESTS_MAX)
 def cached_manifest(store: Store, name: str, version: int) -> Manifest:
     """Return the manifest of a version, from memory after the first call: it never changes.
 

@@ -9,6 +9,17 @@ from xylem.serving import DescribedLabel, Float32, InfoQuery, RequestModel, Vers
 
 INTEGER_MAX = (1 << 31) - 1
 
+THRESHOLDS_MAX = 10_000
+"""The most labels of one answer with thresholds."""
+
+LABELS_MAX = 1000
+"""The most labels of one answer with all that is known of them."""
+
+SEARCH_CHARACTERS_MAX = 200
+
+LABEL_CHARACTERS_MAX = 4096
+"""The longest label that is looked up: a version's names have at most as many bytes."""
+
 VersionNumber: TypeAlias = Annotated[int, Field(ge=1, le=INTEGER_MAX)]
 _Offset: TypeAlias = Annotated[int, Field(ge=0, le=INTEGER_MAX, description="labels to skip")]
 _MarksBelow: TypeAlias = Annotated[
@@ -26,7 +37,10 @@ class ThresholdQuery(RequestModel):
 
     offset: _Offset = 0
     limit: int = Field(
-        default=100, ge=0, le=10_000, description="labels to show; 0: none, and no page follows"
+        default=100,
+        ge=0,
+        le=THRESHOLDS_MAX,
+        description="labels to show; 0: none, and no page follows",
     )
     marks_below: _MarksBelow = 0
 
@@ -148,7 +162,7 @@ class LabelsQuery(InfoQuery):
 
     search: str = Field(
         default="",
-        max_length=200,
+        max_length=SEARCH_CHARACTERS_MAX,
         description="only labels that contain this text, in their name or in one of the names "
         "that are asked for, in upper or lower case; put a number in quotes",
     )
@@ -158,7 +172,7 @@ class LabelsQuery(InfoQuery):
     descending: bool = Field(default=False, description="the largest first")
     marks_below: _MarksBelow = 0
     offset: _Offset = 0
-    limit: int = Field(default=100, ge=1, le=1000, description="labels to show")
+    limit: int = Field(default=100, ge=1, le=LABELS_MAX, description="labels to show")
 
 
 class LabelQuery(RequestModel):
@@ -168,7 +182,7 @@ class LabelQuery(RequestModel):
     label: str | None = Field(
         default=None,
         min_length=1,
-        max_length=4096,
+        max_length=LABEL_CHARACTERS_MAX,
         description="the label's name, instead of its id; put a number in quotes",
     )
 

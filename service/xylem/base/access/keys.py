@@ -28,6 +28,9 @@ KEYS_MAX = 1000
 One more replaces the oldest key that is not in force, but never the newest admin key.
 """
 
+FIRST_KEY_NAME = "first admin key"
+"""The name of the key that is made where there never was one, so that no service is locked."""
+
 NO_ROWS_MAX = 100  # most models in `no_rows` of a key
 ALL_MODELS = "*"
 LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
@@ -247,7 +250,7 @@ def ensure_admin_key(database: Database) -> str | None:
             connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
         if _has_admin_key(connection):
             return None
-        return add_key(connection, "first admin key", frozenset({AccessScope.ADMIN}), None).text
+        return add_key(connection, FIRST_KEY_NAME, frozenset({AccessScope.ADMIN}), None).text
 
 
 def _has_admin_key(connection: Connection) -> bool:

@@ -17,6 +17,9 @@ SPAN_ID = slice(36, 52)
 """The positions of the hexadecimal digits of the ids in a valid `traceparent`."""
 
 ID_BITS = 64
+ID_DIGITS = ID_BITS // 4
+"""Hexadecimal digits of a span's id; a trace's id has twice as many."""
+
 _ALWAYS = 1 << ID_BITS
 _SAMPLERS = {
     "always_on": (_ALWAYS, False),
@@ -65,7 +68,7 @@ class Sampling(NamedTuple):
         return (
             is_sampled(parent)
             if self.follows
-            else int(parent[TRACE_ID][-ID_BITS // 4 :], 16) < self.bound
+            else int(parent[TRACE_ID][-ID_DIGITS:], 16) < self.bound
         )
 
 

@@ -157,6 +157,10 @@ def _label_table(foreign_model: Imported, path: Path, label_names: Path | None) 
     return build_names(names)
 
 
+STOP_WORDS = "scikit-learn.txt"
+"""The name in the manifest of a vectorizer's stop words, which the version stores."""
+
+
 def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     """Return a draft that predicts for texts, with a model that was trained on a vectorizer's rows.
 
@@ -201,8 +205,7 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
     config = vectorizer.parameters.model_dump()
     norm = config["norm"] if trained_norm == "none" else trained_norm
     if vectorizer.stop_words:
-        # the name of the list in the manifest; its words are stored in the version
-        config["stop_words"] = "scikit-learn.txt"
+        config["stop_words"] = STOP_WORDS
     parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
     if isinstance(parameters, CharsParameters):
         return CharsFeaturizer(parameters, WeightedNames(vectorizer.names, vectorizer.idf))

@@ -90,7 +90,10 @@ def write_predictions(
     return json_predictions
 
 
-@functools.lru_cache(1024)
+_HEADS_MAX = 1024  # cached starts of answers: one for each version and epoch of thresholds
+
+
+@functools.lru_cache(_HEADS_MAX)
 def answer_head(model: str, version: int, epoch: int) -> bytes:
     """Return the JSON of a PredictAnswer up to its predictions."""
     epoch_json = b"%d" % epoch if epoch else b"null"

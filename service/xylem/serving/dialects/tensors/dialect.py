@@ -184,7 +184,10 @@ def _reply(plan: InferPlan, parts: Sequence[bytes], epoch: int, served: ServedVe
     return Reply((head, json, tail, binary), plan.n_rows, is_tuned, n_json)
 
 
-@functools.lru_cache(1024)
+_HEADS_MAX = 1024  # cached starts of answers: one for each version and epoch of thresholds
+
+
+@functools.lru_cache(_HEADS_MAX)
 def _head(model: str, version: int, epoch: int) -> bytes:
     epoch_json = b',"threshold_epoch":%d' % epoch if epoch else b""
     head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['

@@ -30,6 +30,8 @@ _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "FP32": (frozenset({int, float}), "a number"),
 }
 
+_LENGTH_BYTES = 4  # an element of BYTES begins with its length
+
 
 class TensorPart(NamedTuple):
     """A tensor of a request, and where its elements are.
@@ -170,7 +172,7 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
     start = 0
     place = f"{place}.data"
     while start < len(binary) and len(texts) < n:
-        begin = start + 4  # after its length
+        begin = start + _LENGTH_BYTES
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
             fault = (
