@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from typer import Option
 
-from xylem.base import BadParameter, file_path, ready_database
+from xylem.base import BadParameter, file_path, n_threads, ready_database
 from xylem.cli.console import print_facts, print_json, print_table, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
@@ -18,7 +18,6 @@ from xylem.cli.options import (
     Threads,
     grouped,
     in_panel,
-    n_threads,
 )
 from xylem.cli.places import open_model
 

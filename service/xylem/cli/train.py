@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer import Argument, Option
 
-from xylem.base import BadParameter, file_path, opened_database, ready_database
+from xylem.base import BadParameter, file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import mebibytes, print_facts, print_json, progress
 from xylem.cli.options import (
@@ -27,7 +27,6 @@ from xylem.cli.options import (
     Work,
     grouped,
     in_panel,
-    n_threads,
     parse_reference,
 )
 

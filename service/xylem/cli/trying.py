@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, file_path
+from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, file_path, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import complain, print_json, print_line, progress
 from xylem.cli.options import (
@@ -18,7 +18,6 @@ from xylem.cli.options import (
     Table,
     Work,
     grouped,
-    n_threads,
 )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path
+from xylem.base import file_path, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
 from xylem.cli.options import (
@@ -19,7 +19,6 @@ from xylem.cli.options import (
     Work,
     grouped,
     in_panel,
-    n_threads,
 )
 from xylem.cli.train import LabelNames, NewModel
 
