@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.kernel_processes import COMPILE, KERNELS, compiled, outputs_of
 
-from xylem_store.compiled import cache as source_files
+from xylem_store.compiled import sources as source_files
 from xylem_store.compiled.cache import cache_dir
 from xylem_store.compiled.kernel_files import KernelCacheLocator
 from xylem_store.compiled.processors import GENERIC
