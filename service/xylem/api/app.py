@@ -265,7 +265,7 @@ def _settle() -> None:
     log(logging.INFO, "models_opened")
 
 
-async def _until_open(live: LiveModels, opened: Connection | None) -> None:
+async def _until_open(live: LiveModels[Any], opened: Connection | None) -> None:
     """Wait until the store has been read, and the other end of a connection is closed."""
     await live.has_looked.wait()
     if opened is not None:
