@@ -28,13 +28,8 @@ from xylem.thresholds.live.shadow import keep_shadow
 from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
 from xylem.thresholds.live.transaction import FeedbackTransaction
 from xylem.thresholds.store import state
-from xylem.thresholds.store.codec import DELTA_MAX
 from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_events, add_rows, forget_events
 from xylem_store import U8, Bools
-
-EVENTS_LOGGED_MAX = DELTA_MAX // 2
-"""The most events of one log entry: each adds up to 2 to a label's marks."""
-
 
 GROUP_EVENTS_MAX = 1024  # the most events of one transaction
 CHECKPOINT_EPOCHS = 4096

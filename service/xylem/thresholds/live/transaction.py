@@ -8,9 +8,12 @@ from sqlalchemy import Connection
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events
 from xylem.thresholds.store import state
-from xylem.thresholds.store.codec import Scored, encode_deltas, encode_scored
+from xylem.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from xylem.thresholds.store.state import Head
 from xylem_store import I64, U8
+
+EVENTS_LOGGED_MAX = DELTA_MAX // 2
+"""The most events of one log entry: each adds up to 2 to a label's marks."""
 
 
 class FeedbackTransaction:

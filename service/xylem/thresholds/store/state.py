@@ -398,18 +398,3 @@ def append(
         connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events
     )
     return new
-
-
-POINTS_MAX = 200
-"""The most points of a label's history. Of more, the first, the last and evenly many between."""
-
-STATE_LABELS_MAX = 4_000_000
-"""The most labels of states that are read, from the newest state on; the newest is always read."""
-
-CHANGES_MAX = 4096
-"""The most changes of the log that are read, from the newest on."""
-
-PAYLOAD_BYTES_MAX = 32_000_000
-"""The most bytes of these changes."""
-
-_PAGE = 256
