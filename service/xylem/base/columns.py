@@ -36,7 +36,8 @@ class TableColumns(NamedTuple):
     labels     the column of the labels
     separator  stands between the labels of a cell; blanks around a label, and empty labels, are
                left out
-    delimiter  stands between the cells of a row of text; empty: as the suffix of the file implies
+    delimiter  stands between the cells of a line of a text table; empty: the suffix of the file
+               decides
     """
 
     texts: tuple[TextColumn, ...] = (TextColumn("text"),)

@@ -1,4 +1,4 @@
-"""What a process sets for itself: its limit of open files, garbage collection, repeated actions."""
+"""Settings of this process (limit of open files, garbage collection), and repeated actions."""
 
 import errno
 import gc
