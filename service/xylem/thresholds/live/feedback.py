@@ -140,11 +140,17 @@ CHECKPOINT_EPOCHS = 4096
 """After so many epochs the state is stored, so that a starting replica has a short log to apply."""
 
 FORGET_EVENTS = 512
-"""The least number of events that are visited to forget old ones: no fewer than were added."""
+"""The least number of stored events that one search for old ones visits.
 
-FORGET_SECONDS = 1.0  # with few new events, old ones are looked for this often
+A search is due once so many events were added, or FORGET_SECONDS after the previous one.
+"""
+
+FORGET_SECONDS = 1.0  # the pause between two searches for old events, if few events are added
 CLOSE_SECONDS = 10.0
-"""How long `close` waits for blocks in the queue; nobody has been told that these were counted."""
+"""How long `close` waits for blocks in the queue.
+
+Their senders have not been told that the events were counted, so they can send them again.
+"""
 
 
 class _Block(NamedTuple):
@@ -157,9 +163,10 @@ class _Block(NamedTuple):
 class FeedbackWriter:
     """Takes blocks of events, and counts each event once.
 
-    The results of a block's events, in order, are available when they are committed. Blocks of one
-    version that wait while a transaction runs share the next one. If a transaction fails, none of
-    its events is counted, in memory neither, and its blocks fail with DatabaseUnavailable.
+    The results of a block's events, in order, are available when the events are committed. Blocks
+    of one version that wait while a transaction runs share the next transaction. If a transaction
+    fails, none of its events is counted, neither in the database nor in memory, and its blocks fail
+    with DatabaseUnavailable.
 
     queue_max   the most events that wait
     days_max    days for which events are remembered
@@ -314,10 +321,11 @@ class FeedbackWriter:
             log(logging.ERROR, "checkpoint_failed", error=error)
 
     def _forget(self) -> None:
-        """Forget old events among the next ones in turn: visit twice as many as were added since.
+        """Delete old events from the database, if a search for them is due.
 
-        None is forgotten while the time is uncertain: an event that is forgotten too early would
-        count twice.
+        The search visits the next stored events in the order of their keys, twice as many as were
+        added since the previous search. Nothing is deleted while the time is uncertain: an event
+        that is forgotten too early could be counted twice.
         """
         if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
             return

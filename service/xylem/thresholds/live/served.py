@@ -43,7 +43,7 @@ class ServedThresholds:
 
     `prepared`, `epoch` and `thresholds` may be read at any time, by any thread; as long as the
     version has no thresholds they are None, 0 and those of `start_state`. Everything else needs
-    `lock`, which is taken before the version's row in the database.
+    `lock`, which must be taken before the version's row in the database is locked.
 
     traversal              as `ThresholdCounters` takes it
     label_counts, n_rows   as `ofo.lower_bounds` takes them
@@ -119,7 +119,10 @@ class ServedThresholds:
         self.epoch = head.epoch
 
     def refresh(self, connection: Connection, head: Head) -> None:
-        """Apply the changes in the database after the present epoch. Raises DatabaseUnavailable."""
+        """Apply the changes that the database has after the present epoch.
+
+        Raises DatabaseUnavailable.
+        """
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
         from xylem.thresholds.live.shadow import Shadow, read_shadow
@@ -155,7 +158,7 @@ class ServedThresholds:
             self.epoch = change.epoch
 
     def catch_up(self, connection: Connection) -> None:
-        """Apply all changes in the database; without thresholds in it, change nothing."""
+        """Apply all changes that the database has; if it has no thresholds, change nothing."""
         from xylem.thresholds.store.state import find_head
 
         head = find_head(connection, self.model, self.version, self.digest)

@@ -6,8 +6,8 @@ in force. So each event is scored before it is learned from, and exactly what wa
 force. An event with a prediction_id has no instance to predict again: it moves only the thresholds
 in force, and is not scored.
 
-A candidate is put, scored and taken away by changes in the log of its version, in the order of
-epochs, so that all replicas have the same one.
+The log of a version records when its candidate is put, scored and taken away, in the order of
+epochs, so that all replicas have the same candidate.
 """
 
 import time

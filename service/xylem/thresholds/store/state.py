@@ -1,8 +1,8 @@
 """Thresholds in the database. Every change of a version's thresholds is a new epoch.
 
-Nothing is overwritten. Whoever changes the thresholds of a version locks its row of
-`threshold_versions` first. So its changes have one order, that of their epochs, and all replicas
-that apply the log in this order have the same bits.
+Nothing is overwritten. A process that changes the thresholds of a version first locks the version's
+row of `threshold_versions`. So the changes of a version have one order, that of their epochs, and
+all replicas that apply the log in this order have the same bits.
 """
 
 import os
@@ -44,7 +44,7 @@ KEPT = "kept"
 RESET = "reset"
 """Kinds of changes that replace the state; the new one is stored as a checkpoint.
 
-TUNED     the state that `save` was given
+TUNED     a state from `ThresholdDatabase.save`
 STARTED   start values, at the first feedback
 RESTORED  the state of an earlier epoch
 SWITCHED  a candidate
@@ -95,7 +95,8 @@ class Head(NamedTuple):
     """A row of `threshold_versions`: the state of one version's thresholds.
 
     epoch       of the last change
-    base_epoch  of the last change that replaced the state: earlier predictions do not count
+    base_epoch  of the last change, other than STARTED, that replaced the state: predictions from
+                before it do not count
     n_events    events of feedback counted so far
     digest      of the version's manifest; None: not known yet
     """
@@ -332,7 +333,7 @@ class ThresholdDatabase:
         """Replace all that the database has of a version by start values and the version's digest.
 
         It is for a version with the name of an earlier one: predictions of the earlier version do
-        not count from here on, and none of its states can be restored. Returns the new epoch.
+        not count from now on, and none of its states can be restored. Returns the new epoch.
         Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
@@ -373,7 +374,8 @@ class ThresholdDatabase:
         """Remove all that the database has of a version; return whether it had anything.
 
         It is for a version that no longer exists: a process that still has it open starts its
-        thresholds again. Which events were counted stays known. Raises DatabaseUnavailable.
+        thresholds again. The keys of its events stay stored, so that no event counts again. Raises
+        DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = find_head(connection, model, version, lock=True)
@@ -403,7 +405,10 @@ def append(
 
 
 POINTS_MAX = 200
-"""The most points of a label's history. Of more, the first, the last and evenly many between."""
+"""The most points of a label's history.
+
+If there are more, the first, the last and evenly chosen points between them are returned.
+"""
 
 STATE_LABELS_MAX = 4_000_000
 """The most labels of states that are read, from the newest state on; the newest is always read."""
@@ -412,7 +417,7 @@ CHANGES_MAX = 4096
 """The most changes of the log that are read, from the newest on."""
 
 PAYLOAD_BYTES_MAX = 32_000_000
-"""The most bytes of these changes."""
+"""The most bytes of the payloads of these changes."""
 
 _PAGE = 256
 
