@@ -48,7 +48,10 @@ def rows_and_faults(
     featurizer: Featurizer,
     make: Callable[[Sequence[AnyInstance], Featurizer], Rows],
 ) -> tuple[Rows, Sequence[BadInput | None]]:
-    """Return what `make` makes of the valid instances, and for each instance its error or None."""
+    """Return the rows that `make` returns for the valid instances, and each instance's error.
+
+    The error of a valid instance is None.
+    """
     try:
         return make(instances, featurizer), [None] * len(instances)
     except BadInput:

@@ -141,7 +141,7 @@ def _plain_rows(
 ) -> ChunkedRows | None:
     """Read lines that are all valid, without ids, and either all sparse instances or all texts.
 
-    None if any line is not, or if texts are to be divided.
+    Returns None if any line is something else, or if texts are to be divided.
     """
     complete_lines = [line for line in lines if line is not None]
     if len(complete_lines) < len(lines):

@@ -151,7 +151,7 @@ class FeedbackDesk:
 
         values  JSON values; a BadInput for a line that is not JSON
 
-        Raises DatabaseUnavailable, and Overloaded if the queue is full and they may not wait.
+        Raises DatabaseUnavailable, and Overloaded if the queue is full and `may_wait` is false.
         """
         parts = await self._read(values, served, is_long=True, keep=keep)
         return await self._count(parts, served, may_wait=may_wait)

@@ -85,7 +85,7 @@ def open_version(
     *,
     is_warm: bool = False,
 ) -> ServedVersion:
-    """Return what serves a version. Blocking. Raises Corrupt.
+    """Return a version, ready to answer requests. Blocking. Raises Corrupt.
 
     infos    the label info of the store's models, which says which labels are deprecated and so
              never answered; None: no label info

@@ -197,7 +197,7 @@ def _explain_trees(
 def _combined(
     explanation: CombinedExplanation, label: int, text: str | None, served: ServedVersion
 ) -> MembersExplanation:
-    """Explain a label of a combined model: what each member says, and its names in the text.
+    """Explain a label of a combined model: its score by each member, and its names in the text.
 
     There are no names if the text is not available.
     """

@@ -51,7 +51,7 @@ class InferQuery(Query):
         return self.plan.n_rows
 
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return the characters, as often as the featurizer counts them, or the features."""
+        """Return the number of features, or the characters times `items_a_character`."""
         texts, csr = self.instances
         if csr is not None:
             return len(csr[1])
@@ -88,7 +88,11 @@ class InferQuery(Query):
 
 
 class TensorDialect(SearchDialect):
-    """Requests of tensors: JSON, or what clients call neither, with binary data behind it."""
+    """Reads and answers requests of tensors.
+
+    Their bodies are JSON, or JSON with binary data behind it: for these, clients send the content
+    type application/octet-stream, or none.
+    """
 
     media = frozenset({b"application/json", b"application/octet-stream", b""})
     header = HEADER
@@ -123,7 +127,7 @@ class TensorDialect(SearchDialect):
         return self.answer_read(InferQuery(plan, instances), served, limits, timings)
 
     def read(self, body: Body, limits: Limits) -> Query:
-        """Return the request that a body is."""
+        """Read a body."""
         n_json, plan = _read_plan(body, limits)
         data = memoryview(body.message)[body.start + n_json :]
         return InferQuery(plan, read_rows(plan, data))
@@ -165,7 +169,7 @@ TENSORS = TensorDialect()
 
 
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
-    """Return how many bytes of a body are JSON, and what it says."""
+    """Return how many bytes of a body are JSON, and the plan that the JSON describes."""
     n_bytes = len(body.message) - body.start
     n_json = n_bytes if body.header_or_query is None else json_length(body.header_or_query, n_bytes)
     head = body.message[body.start : body.start + n_json]

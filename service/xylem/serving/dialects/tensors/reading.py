@@ -34,7 +34,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),
     "BOOL": np.dtype("?"),
 }
-"""What elements of tensors of numbers are as binary data."""
+"""The numpy type of the elements of a tensor of numbers, by datatype, as binary data."""
 
 _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "BYTES": (frozenset({str}), "a string"),
@@ -50,12 +50,13 @@ HEADER = "inference-header-content-length"
 NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
-_ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
+_ITEMS_MAX = 1 << 20  # most elements of a tensor in the JSON of a long body
 PLANS_MAX = 256
 PLAN_BYTES_MAX = 2048
-"""Requests whose tensors are all binary, and of the same shapes, have the same JSON: that of so
-many, of at most so many bytes, is kept with what it says. To read it takes longer than all else
-that such a request needs.
+"""The most plans that are cached, and the most bytes of the JSON of each.
+
+Requests whose tensors are all binary, and of the same shapes, have the same JSON, and reading it
+takes longer than everything else that such a request needs. So the plan is cached, by the JSON.
 """
 
 _LENGTH_BYTES = 4  # an element of BYTES begins with its length
@@ -85,14 +86,15 @@ class TensorPart(NamedTuple):
 
 
 class InferPlan(Struct, frozen=True):
-    """What the JSON of a request says.
+    """A plan for reading and answering a request, made from its JSON.
 
-    limits    those that it is within
+    limits    the limits that the request was checked against
     n_binary  bytes of binary data behind the JSON
-    parts     the tensors by their names
-    outputs   those to answer with; each: whether as binary data
-    identity  what the answer repeats
-    form      of the binary data, for kernels; None if a tensor is in the JSON, or none reads them
+    parts     the tensors, by their names
+    outputs   for the name of each output to answer with, whether it is sent as binary data
+    identity  the id of the request, which the answer repeats
+    form      the description of the binary data for kernels; None if a tensor is in the JSON, or if
+              no kernel can answer the request
     number    the threshold, if it is one for all labels, else 0
     """
 
@@ -118,7 +120,7 @@ _plans: dict[bytes, InferPlan] = {}
 
 
 def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
-    """Return what the JSON of a request says, before n_binary bytes of binary data.
+    """Return the plan of a request, from its JSON `head`, which n_binary bytes of data follow.
 
     Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
     """
@@ -176,7 +178,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 def _with_form(plan: InferPlan) -> InferPlan:
     """Return a plan with the form of its tensors, all of which are binary data.
 
-    Sizes that are not right are left to `read_rows`, which says so.
+    If a size is wrong, the plan is returned without a form: `read_rows` then raises the error.
     """
     starts = {name: part.start or 0 for name, part in plan.parts.items()}
     n_values = 0
@@ -194,7 +196,7 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
 
 def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
-    """Return a plan with the form of tensors of a layout, if kernels can do what is asked for."""
+    """Return a plan with the form of tensors of a layout, if kernels can answer the request."""
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
@@ -227,10 +229,10 @@ def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:
 
 
 def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
-    """Return the instances of a request, of which a plan says what it is.
+    """Return the instances of a request, from its plan and its binary data.
 
-    Raises BadRequest for elements that are not what their tensors say, and LimitExceeded for an
-    instance that is too long, naming the place.
+    Raises BadRequest for elements that do not fit their tensors, and LimitExceeded for an instance
+    that is too long; both name the place.
     """
     if "text" in plan.parts:
         return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
@@ -245,8 +247,8 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
 def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorPart]:
     """Return where the elements of each tensor are.
 
-    Raises BadRequest where a tensor has both or neither, or where the sizes do not add up to
-    the n_binary bytes of binary data.
+    Raises BadRequest if a tensor has both `data` and `binary_data_size`, or neither, and if the
+    sizes do not add up to the n_binary bytes of binary data.
     """
     parts: list[TensorPart] = []
     start = 0
@@ -293,7 +295,7 @@ def check_kind(tensor: InferTensor, place: str) -> None:
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
     """Return the elements of a tensor of numbers.
 
-    Raises BadRequest where they are not what it says.
+    Raises BadRequest if they do not fit the tensor's type and shape.
     """
     tensor = part.tensor
     place = part.place
