@@ -14,7 +14,7 @@ from xylem.workflows import OnProgress
 from xylem_store import LATEST, Store
 
 PATIENCE_SECONDS = 60.0
-"""How long a run waits for a database that does not answer; then the job is queued again."""
+"""How long a run waits for a database that does not answer; after that, the job is queued again."""
 
 _PAUSE_SECONDS = 1.0
 

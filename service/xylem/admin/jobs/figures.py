@@ -185,10 +185,11 @@ class FiguresPage:
     def _check(self, authorization: str | None) -> None:
         """Check the header Authorization of a request for figures.
 
-        Raises AccessRefused if it has no access, and DatabaseUnavailable.
+        Raises AccessRefused if its key does not open the scope `metrics`, and DatabaseUnavailable.
         """
         if AccessScope.METRICS not in self._ring.open:
-            with contextlib.suppress(DatabaseUnavailable):  # the last keys hold for a while
+            # without an answer of the database, the keys that were read last are valid for a while
+            with contextlib.suppress(DatabaseUnavailable):
                 self._ring.refresh()
             key = None if authorization is None else authorization.encode("latin-1")
             self._ring.check(key, AccessScope.METRICS)

@@ -33,7 +33,7 @@ Word = Literal["go on", "cancel", "lost"]
 """
 
 ERROR_MAX = 4000  # the most characters of why a job failed
-_ORPHANS = 8  # the most jobs, whose workers died too often, that one claim ends
+_ORPHANS = 8  # most jobs that one call of `claim` ends because their workers died
 
 
 class ClaimLost(XylemError, code="claim-lost"):

@@ -51,7 +51,7 @@ def promote_if(
 
     The verdict is stored with the job before the alias moves. A later run that finds a verdict acts
     on it, but only while the alias names the same version as then: so nobody's later decision is
-    undone. Raises what opening and measuring raise.
+    undone. Raises the errors of opening and measuring a version.
     """
     alias = rule.alias
     assert alias is not None  # callers do not pass a rule without an alias

@@ -263,7 +263,10 @@ run_extend = partial(publish, make=_extend)
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
-    """Return who runs the steps, and where a later run finds the steps of an earlier one."""
+    """Return the fields of TrainRequest for steps on a Ray cluster; empty for local steps.
+
+    A later run of the job resumes from the results of steps in the job's directory.
+    """
     if request.executor == "local":
         return {}
     address = context.settings.ray_address
