@@ -119,8 +119,9 @@ def describe_history(
 
 
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
-    """Return the id of the label that a query names, by id or name. Raises BadRequest,
-    UnknownLabel.
+    """Return the id of the label that a query gives by id or name.
+
+    Raises BadRequest, UnknownLabel.
     """
     if (query.id is None) == (query.label is None):
         present = "neither" if query.id is None else "both"

@@ -68,7 +68,7 @@ class Admission:
         return None if is_stream or self._uploads.fullmatch(path) else self.limits.body_bytes_max
 
     def enter(self, scope: Scope) -> Overloaded | None:
-        """Return why a request is refused; None if it is admitted, and in flight until `leave`.
+        """Admit a request, which is in flight until `leave`; or return the error that refuses it.
 
         If no place is free, the request takes the place of the slowest one whose body is still
         being received. Admins have twice as many places as other clients, so that they can help

@@ -1,7 +1,7 @@
 """Content codings: bodies of requests are unpacked as they come, and long answers are packed.
 
-gzip (RFC 1952) is the only coding, both ways. zlib does it; answers of routes are packed by
-Starlette.
+gzip (RFC 1952) is the only coding, for bodies and for answers. zlib unpacks and packs; the answers
+of routes are packed by Starlette.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Heads of requests: the few headers that differ between requests, and the rest, a template.
+"""Divide heads of requests: the few headers that differ between requests, and a template.
 
-The heads of one client are alike but for their lengths and ids. What the rest of a head means is
-remembered.
+The heads of one client differ only in their lengths and ids. So the meaning of the other headers is
+remembered as a HeadTemplate.
 """
 
 import re
@@ -78,10 +78,10 @@ OWN = "xylem.own"
 class OwnHeader(NamedTuple):
     """How one header that differs between requests is found in a head, and how its value is read.
 
-    name    a pattern of its name; it need not match names all in capitals: requests with such a
-            name are answered by the route
+    name    a pattern of its name; it need not match a name in capitals: a request with such a name
+            is answered by the route
     value   a pattern of its value, without groups
-    choose  returns the value to use, of all values that a request has; None: none has a valid form
+    choose  takes all values that a request has, and returns the one to use; None if none is valid
     """
 
     name: bytes
@@ -191,7 +191,10 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
 
 
 def header_or_query_of(dialect: Dialect[Any], scope: Scope) -> str | None:
-    """Return what the dialect's header, or the query string, says about the body; None: nothing."""
+    """Return the value of the dialect's header or, for a dialect without one, the query string.
+
+    None if the request does not have it.
+    """
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None
     name = dialect.header.encode()

@@ -31,8 +31,8 @@ from xylem.base import (
 SETTLE_SECONDS = 0.002
 """How long answered requests wait to be counted and logged.
 
-To settle several at once costs a fraction of what it costs for each: between two answers, nothing
-of that code is left in the processor's caches.
+Settling several requests together costs a fraction of settling each by itself: between two answers,
+nothing of that code is left in the processor's caches.
 """
 
 _FORGOTTEN_NS = 1_000_000_000
@@ -120,7 +120,10 @@ class RequestLog:
         self._ended.append((now, request_id, outcome, began, trace, stretches, intervals))
 
     def begin(self, headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
-        """Return the request's id, which the client may give, and span; no span for ALWAYS."""
+        """Return the id of a request, the client's if it sent one, and its span.
+
+        The span is None if there are no traces, or the path is one of ALWAYS.
+        """
         request_id = new_request_id() if headers.request_id is None else headers.request_id.decode()
         if self.tracer is None or path in ALWAYS:
             return request_id, None
@@ -179,7 +182,7 @@ class RequestLog:
             log_requests(lines)
 
     def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
-        """Return what is recorded of requests that ended so; `is_traced`: they have spans."""
+        """Return the record of requests that ended as `ended`; with a shape if `is_traced`."""
         method, route, path, status, code, version, key = ended
         extra_fields = {} if version is None else version._asdict()
         extra_fields |= {} if key is None else {"key": key}

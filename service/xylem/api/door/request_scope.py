@@ -217,7 +217,7 @@ class RequestScope:
             )
 
 
-LINGER_SECONDS = 1.0
+LINGER_SECONDS = 1.0  # how long the rest of an unread body is read and dropped
 UNREAD_BYTES_MAX = 64 << 10
 """An unread body of up to this size does not close the connection: most likely it has come."""
 

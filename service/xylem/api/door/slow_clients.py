@@ -1,8 +1,8 @@
 """Clients that the server waits for, and the bytes that it holds for them: bodies and answers.
 
 Each of the two kinds has a budget of bytes for all clients together. If there is no room, the
-slowest client is given up, not the one that comes: so clients that hardly move any bytes cannot
-keep others out.
+slowest client is given up, not the new one: so clients that hardly move any bytes cannot keep
+others out.
 """
 
 import asyncio

@@ -31,7 +31,7 @@ def needs(scope: str) -> Any:
 
 
 def may(request: Request, scope: AccessScope) -> bool:
-    """Return whether a request may do what needs this scope."""
+    """Return whether a request has a key for this scope, or the scope is open."""
     services: Services = request.app.state.services
     try:
         services.ring.check(_authorization(request), scope)

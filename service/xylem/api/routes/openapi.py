@@ -54,7 +54,7 @@ _LIMIT_KEYWORDS = {
     "integer": "maximum",
     "array": "maxItems",
     "object": "maxProperties",
-    "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
+    "string": "maxLength",  # counts characters: a text has no more of them than bytes
 }
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 """Schemas of the errors of FastAPI's own validation: this service answers with problems instead."""

@@ -41,7 +41,7 @@ _DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]
 
 
 def cause_of(request: Request, why: str = "") -> Cause:
-    """Return who makes a change, the key's name with its id, and why."""
+    """Return the cause of a change: the name and id of the key, and the reason."""
     principal = who(request)
     return Cause(f"{principal.name} ({principal.key_id})", why)
 
@@ -61,7 +61,7 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
 async def promote(
     model: ModelName, body: _Promote, request: Request, services: Wired
 ) -> AliasMoved:
-    """All of the version is verified first.
+    """The whole version is verified first.
 
     A damaged version, or one of another model, is refused.
     """
