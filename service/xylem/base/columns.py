@@ -30,7 +30,7 @@ class TextColumn(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """The columns of a table that are read, and what separates its cells and labels.
+    """The columns of a table that are read, and the separators of its cells and labels.
 
     texts      joined by line ends, in this order; a column of weight w is repeated w times
     labels     the column of the labels
@@ -100,7 +100,7 @@ def _text_column(text: str) -> TextColumn:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether the suffix of a file is that of a table."""
+    """Return whether a file has the suffix of a table."""
     return plain_name(path).endswith(TABLES)
 
 

@@ -63,7 +63,7 @@ def sentence_of(error: Any, expected: str | None = None) -> str:
 def unknown(name: str, known_names: Collection[str], noun: str) -> str:
     """Return the message for an unknown name, with a similar known name as a hint.
 
-    noun  what the name is: "field", "parameter"
+    noun  a word for the thing that has the name: "field", "parameter"
     """
     hint = did_you_mean(shortened(name), known_names)
     return (

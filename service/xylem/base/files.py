@@ -83,7 +83,7 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
 
 
 def redacted_url(url: str) -> str:
-    """Return a URL without what may be secret in it: a user, a password, a query."""
+    """Return a URL without its parts that may be secret: a user, a password, a query."""
     scheme, mark, location = url.partition("://")
     place = location.partition("?")[0]
     return f"{scheme}{mark}{place.rpartition('@')[2]}"

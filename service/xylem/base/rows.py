@@ -108,7 +108,7 @@ class Dataset:
     named_rows      instances as values by feature name
     unknown_names   the names of the unknown labels, or their numbers; each once
     label_names     the name of each id, if the file or a names file has names and no model is given
-    warning         what may be wrong with the data, if something is
+    warning         a sentence about a possible fault in the data; None if nothing was noticed
     """
 
     source: str

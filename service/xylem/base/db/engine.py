@@ -78,8 +78,8 @@ _LIMITS = (
 # read.
 _NOT_THE_SERVER = ("25006", "57P01", "57P02", "57P03")
 
-# Device and inode of a file; for a read-only file also its size and time of change. None: there
-# is no file.
+# Device and inode of a file; for a read-only file also its size and time of change. None if the
+# file does not exist.
 FileIdentity = tuple[int, ...] | None
 
 

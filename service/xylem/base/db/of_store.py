@@ -1,4 +1,4 @@
-"""The database of a store: that of the settings, else a file beside the store."""
+"""The database of a store: the one that the settings name, else a file beside the store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that give up on a server which is connected and does not answer.
 
 The server's own limits do not help if the server itself hangs (stopped, out of memory, its disk
-gone), nor do those of TCP: the kernel goes on acknowledging for it.
+gone). Neither do the timeouts of TCP, because the server's kernel still acknowledges packets.
 """
 
 import time

@@ -269,7 +269,7 @@ class RayCrew(Crew):
 
         A step whose process or node dies is begun again elsewhere. Raises the errors of the step,
         and Unavailable if it dies more than RETRIES times, or no node is left. An interrupt cancels
-        what runs.
+        the tasks that run.
         """
         todo = iter(items)
         size = 1
@@ -411,7 +411,7 @@ class RayCrew(Crew):
         )
 
     def _result(self, ref: Any) -> tuple[float, list[Any]]:
-        """Return what a task returned, copied into this process's memory.
+        """Return the result of a task, copied into this process's memory.
 
         Without the copy, the values would keep their place in the object store, which other tasks
         need.
@@ -429,7 +429,7 @@ class RayCrew(Crew):
 
 
 def _raise_of(error: Any) -> NoReturn:
-    """Log what a failed step wrote, and raise its error."""
+    """Log the output of a failed step, and raise its error."""
     log(logging.ERROR, "step_failed", detail=_COLOURS.sub("", str(error))[-LOG_MAX:])
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):
