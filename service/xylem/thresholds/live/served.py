@@ -83,7 +83,10 @@ class ServedThresholds:
         self._n_rows = n_rows
         self._served: ThresholdCounters | None = None
         self.thresholds: NDArray[np.float32] = self.start_state().thresholds
-        """The thresholds in force, float32[K], which go on moving; at first those of `start`."""
+        """The thresholds in force, float32[K]; feedback moves them in place.
+
+        Before the first feedback they are computed from the start values.
+        """
 
     @property
     def is_stale(self) -> bool:

@@ -107,7 +107,7 @@ def keep_shadow(connection: Connection, head: Head, saved: ShadowState) -> None:
 def take_shadow(
     database: Database, model: str, version: int, digest: str | None = None, *, switch: bool
 ) -> int:
-    """Take the candidate of a version away; if `switch`, put it in force, with what it learned.
+    """Take the candidate of a version away; if `switch`, put its present thresholds in force.
 
     Returns the new epoch. Raises NotTuned if there is none, and DatabaseUnavailable.
     """

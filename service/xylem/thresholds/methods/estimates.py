@@ -109,7 +109,7 @@ def fit_power(scores: F32, hits: U8, default: float) -> float:
     scores: if a score reaches a threshold, score ** p reaches threshold ** p.
 
     scores, hits  float32[n] in [0, 1], uint8[n]: estimates, and whether their label is true
-    default       returned if all estimates are hits, or none is
+    default       returned if all estimates are hits, or no estimate is a hit
 
     Cost: O(n). Deterministic.
     """

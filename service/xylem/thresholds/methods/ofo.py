@@ -77,7 +77,7 @@ class Counters(NamedTuple):
     def macro_f(self, empty: EmptyConvention) -> float:
         """Return the mean of 2 hits / marks over all labels, 0 to 1.
 
-        empty   the convention that says what F is without marks
+        empty   the convention for the F of a label without marks
         """
         return float(f_scores(np.stack(self, axis=1), empty).mean())
 
