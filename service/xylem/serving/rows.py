@@ -134,8 +134,8 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
 
     stop   the flag that ends a search early
 
-    Raises UnknownLabel, UnsupportedOption, and NotTuned if tuned thresholds are asked for and there
-    are none.
+    Raises UnknownLabel, UnsupportedOption, and NotTuned if tuned thresholds are requested and the
+    version has none.
     """
     threshold = options.threshold
     mask = None if served.denied is None else served.denied.mask

@@ -42,7 +42,7 @@ def answer_block(
     """Return an answer line for each line of a block: a prediction, or the error of the line.
 
     explain           whether each label is explained
-    info              which label info is answered for each label; None: none
+    info              which label info is answered for each label; None: no label info
     chunk_characters  the length of the chunks that longer texts are divided into; None: undivided
     """
     timings = timings or StageTimings()

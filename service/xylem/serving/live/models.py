@@ -184,7 +184,7 @@ class LiveModels(Generic[T]):
         return state.served.existing_view(model, ref, served)
 
     def open_versions(self) -> set[Key]:
-        """Return the versions that are open: those of aliases, and those that requests named."""
+        """Return the versions that are open, because aliases name them or requests named them."""
         return {*self._state.resident, *self._requested}
 
     async def find(self, model: str, ref: str) -> T:
@@ -252,7 +252,7 @@ class LiveModels(Generic[T]):
         await asyncio.wait([loop.run_in_executor(self._looker, self.look)], timeout=seconds_max)
 
     def wake(self) -> None:
-        """Look at the store at once, and try again what failed. Event loop only."""
+        """Look at the store at once, and retry all failures. Event loop only."""
         self._woken.set()
 
     def close(self) -> None:
@@ -291,7 +291,7 @@ class LiveModels(Generic[T]):
         present_aliases = self.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
-        # forget failures of versions that no longer exist; those of aliases are noted again below
+        # forget failures of versions that no longer exist; those of aliases are added again below
         versions = {(info.name, str(version)) for info in infos for version in info.versions}
         for key in self._failures.copy().keys() - versions:
             self._failures.pop(key, None)

@@ -64,7 +64,7 @@ def open_named(
     denied    labels that are never answered; None: those that the alias denies
     is_tuned  whether its thresholds are updated to those in the database
 
-    Raises what the store raises, and DatabaseUnavailable.
+    Raises the store's errors, and DatabaseUnavailable.
     """
     served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
     served = with_denied(

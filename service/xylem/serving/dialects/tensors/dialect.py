@@ -58,7 +58,7 @@ class InferQuery(Query):
         return featurizer.items_a_character * sum(map(len, texts or ()))
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return the rows of the instances. Raises BadInstance for what the model does not take."""
+        """Return the rows of the instances. Raises BadInstance if the model does not take them."""
         texts, csr = self.instances
         try:
             if csr is None:
@@ -78,7 +78,7 @@ class InferQuery(Query):
         epoch: int,
         served: ServedVersion,
     ) -> Reply:
-        """Return the answer: the outputs that are asked for."""
+        """Return the answer: the requested outputs."""
         parts = pack_predictions(served.labels, self.plan, predictions)
         return _reply(self.plan, parts, epoch, served)
 
@@ -135,9 +135,9 @@ class TensorDialect(SearchDialect):
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the first labels by the tensor of their names, else by that of their ids.
+        """Return the names of the first labels, from the output `labels`, or else from `label_ids`.
 
-        Return an empty list for an answer that has neither.
+        Returns an empty list for an answer with neither output.
         """
         position = len(reply) if n_json is None else n_json
         outputs: dict[str, list[list[Any]]] = {}

@@ -358,7 +358,7 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
 
 
 def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
-    """Return n texts, each of which follows its length in `binary`.
+    """Return n texts from binary data; there the length of each text stands before it.
 
     Raises BadRequest, which names the place, if `binary` holds anything else.
     """

@@ -26,7 +26,7 @@ OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exa
 
 
 class InferParameters(Options):
-    """Options to predict: those of predict, without those whose answers are no tensors."""
+    """Options to predict: the options of predict, except those whose answers are no tensors."""
 
     binary_data_output: bool = Field(
         default=False,

@@ -47,7 +47,7 @@ def _names_in(part: bytes) -> Iterator[str]:
 
 
 def pack_predictions(names: NameTable, plan: InferPlan, predictions: Predictions) -> list[bytes]:
-    """Return each output that is asked for as binary data, as kernels pack them.
+    """Return each requested output as binary data, in the format that kernels write too.
 
     A row has top_r places; those without a label have an empty name, -1 and 0.
     """
