@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class JobContext(NamedTuple):
-    """A claimed job, and what its run needs.
+    """A claimed job, and the objects that its run needs.
 
     directory    the job's own directory in the store
     on_progress  called with how far the job is
@@ -105,7 +105,7 @@ class WatchedFiles:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Return what a call of the database returns.
+    """Call a function that uses the database, and return its result.
 
     While the database does not answer, the call is repeated for up to PATIENCE_SECONDS.
     """

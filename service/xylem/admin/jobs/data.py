@@ -30,7 +30,7 @@ ABANDONED_SECONDS = 86_400.0
 """An upload that nobody has written to for this long was left by a killed process."""
 
 _UPLOAD = ".upload-"
-# what a part of an uploaded file's name may be
+# matches a valid part of an uploaded file's name
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 

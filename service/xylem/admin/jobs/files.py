@@ -1,6 +1,6 @@
 """The files of jobs, in the store, which all workers and servers share: `STORE/jobs/ID/`.
 
-log, log.before  what the job's process and its worker wrote: the newest bytes, bounded
+log, log.before  the log, written by the job's process and its worker: the newest bytes, bounded
 result.jsonl     the answers of a batch that has succeeded
 result.part      the answers of a batch that has not succeeded yet
 """

@@ -198,7 +198,7 @@ class Jobs:
             return job_of(find(connection, values["id"]))
 
     def get(self, job_id: str) -> Job:
-        """Return a job; `Job.as_json()` is what clients get.
+        """Return a job. Clients get it as `Job.as_json()`.
 
         Raises JobNotFound, DatabaseUnavailable.
         """

@@ -317,7 +317,7 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
 
 
 def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
-    """Yield all faults in a trainer's name and parameters, and in those of the features."""
+    """Yield all faults in a trainer's name, its parameters, and the parameters of the features."""
     try:
         find_trainer(trainer)
     except BadParameter as error:

@@ -1,4 +1,4 @@
-"""The processes that a worker or a server starts: that of a job, and that of the workers."""
+"""The processes that are started for jobs: a worker starts one for each job, a server the workers'."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ TELL_SECONDS = 1.0
 
 _READ_BYTES = 1 << 16
 _UNAVAILABLE = frozenset(("database-unavailable", "database-unsupported", "unavailable"))
-"""Codes of faults that may be gone soon: the job is queued again."""
+"""Codes of temporary faults: the job is queued again."""
 
 CHILD = "xylem.admin.jobs.child"
 """The module that a job's process runs."""

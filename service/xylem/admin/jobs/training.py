@@ -357,4 +357,4 @@ def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
 
 
 publish_vocabulary = partial(publish, make=_set_vocabulary)
-"""Publish a version with another vocabulary; its figures are those of the version before."""
+"""Publish a version with another vocabulary; it has the figures of the version before it."""

@@ -47,7 +47,7 @@ class Denial(NamedTuple):
 
     version  the version that the alias names
     labels   the labels by name, ascending
-    unknown  those of the labels that the version does not have; they are kept for other versions
+    unknown  the labels among these that the version does not have; they are kept for other versions
     """
 
     model: str
@@ -86,7 +86,7 @@ def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> C
 
 
 def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
-    """Return those of `names` that are not in a version's table of label names."""
+    """Return the names that are not in a version's table of label names."""
     return tuple(name for name, i in zip(names, find_all(table, names), strict=True) if i < 0)
 
 
@@ -213,7 +213,7 @@ class Registry:
                 return Removal(model, (), (), True)
             self._store.resolve(model, version)  # raises NotFound, which names what is missing
         users = self._store.users_of(model, version)
-        is_canary_or_shadow = not all(map(is_alias, users))  # their users are not plain aliases
+        is_canary_or_shadow = not all(map(is_alias, users))  # such as "canary of ALIAS"
         if LATEST in users or is_canary_or_shadow or (users and not with_aliases):
             users_text = ", ".join(users)
             raise VersionInUse(f"{place}: expected no alias to name it, found {users_text}")
@@ -231,9 +231,9 @@ class Registry:
 
         confirm  the name once more, so that nobody deletes by mistake; raises BadParameter
 
-        For a model that is gone already, the call removes what an earlier call could not. Raises
-        ModelNotFound, StoreUnwritable and DatabaseUnavailable, whose message says so if the model
-        is gone already.
+        For a model that is gone already, the call removes thresholds and rows that an earlier call
+        could not remove. Raises ModelNotFound, StoreUnwritable and DatabaseUnavailable, whose
+        message says so if the model is gone already.
         """
         self.check_own()
         if confirm != model:

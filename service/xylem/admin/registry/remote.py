@@ -51,7 +51,7 @@ INDEX_BYTES_MAX = 16 << 20  # of the index; nearly all of it may be names of den
 
 
 class RemoteVersion(NamedTuple):
-    """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
+    """A version's number, and the SHA-256 of its manifest, which has the digests of its arrays."""
 
     version: int
     digest: str
