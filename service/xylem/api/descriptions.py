@@ -255,7 +255,7 @@ _FIGURES: TypeAdapter[ValidationFigures] = TypeAdapter(ValidationFigures)
 def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     """Return the manifest of a version and its figures on validation rows. Blocking.
 
-    Of the arrays of the version, only the report is read.
+    Only the report is read, not the other arrays of the version.
 
     Raises NotFound, Corrupt, StoreUnreadable.
     """

@@ -27,7 +27,7 @@ PIECE_BYTES = 1 << 16
 def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
     """Return whether a request's body is packed, and whether its answer may be.
 
-    headers  those of the request
+    headers  the headers of the request
 
     Raises UnsupportedEncoding for another content coding than gzip.
     """

@@ -138,7 +138,7 @@ def inner_path(path: str, root_path: str) -> str:
 def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
     """Return the values of the headers that differ between requests.
 
-    headers  those of a request, their names in lower case
+    headers  the headers of a request, with names in lower case
     """
     values_of: dict[bytes, list[bytes]] = {}
     for name, value in headers:
@@ -158,7 +158,7 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
     parts  the parameters of the path
 
-    Raises VersionNotFound and AliasNotFound for what cannot be a number or an alias.
+    Raises VersionNotFound for a text that is no number, AliasNotFound for one that is no alias.
     """
     version = parts.get("version")
     alias = parts.get("alias", DEFAULT_ALIAS)
@@ -228,7 +228,7 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
 def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
     """Return a head without the headers that differ between requests, and their values.
 
-    Of two headers with the same name, the second stays in the head.
+    If two headers have the same name, the second stays in the head.
     """
     values: list[bytes | None] = [None] * len(OWN_HEADERS)
 

@@ -1,4 +1,4 @@
-"""The worker processes of a server exchange their figures, so that one scrape has those of all.
+"""The workers of a server exchange their figures, so that one scrape has the figures of all.
 
 Each worker listens on a socket with an abstract name: there is no file, and nothing to clean up.
 Both ends check the user of the other end (SO_PEERCRED): only processes of the same user get

@@ -59,7 +59,7 @@ def problem_response(
 
     code       a key of PROBLEMS, which has the status and the title
     detail     a sentence on what is wrong
-    challenge  the header WWW-Authenticate; None: none
+    challenge  the value of the header WWW-Authenticate; None: the answer has no such header
     members    more members of the problem
     """
     status, title = PROBLEMS[code]

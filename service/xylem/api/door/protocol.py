@@ -110,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reader_timer: asyncio.TimerHandle | None = None
         self._current: RequestResponseCycle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self._in_head = True  # whether a head is being received, or awaited
+        self._in_head = True  # False from the end of a head to the beginning of the next one
         self._is_between = True  # whether no part of a request has come since the last whole one
         self._n_begun = 0  # the number of requests that have begun
         self._answered_at = 0.0
@@ -439,7 +439,7 @@ def bounded_protocol(
     whole_request: WholeRequests | None,
     on_abort: Callable[[], None],
 ) -> type[Any]:
-    """Return the protocol class with these limits, of which uvicorn makes the instances.
+    """Return the protocol class with these limits; uvicorn makes its instances.
 
     answers        clients that have not read their answers
     unparsed       makes the answers to requests that cannot be parsed

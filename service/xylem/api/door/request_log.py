@@ -79,7 +79,7 @@ class RequestLog:
     """Counts, logs and traces answered requests, several at once. Event loop only.
 
     access_log  whether each request is logged; all are counted
-    tracer      sends the spans of sampled requests; None: there are no traces
+    tracer      sends the spans of sampled requests; None: traces are off
     """
 
     def __init__(self, metrics: Metrics, access_log: bool, tracer: Tracer | None = None) -> None:
@@ -122,7 +122,8 @@ class RequestLog:
     def begin(self, headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
         """Return the id of a request, the client's if it sent one, and its span.
 
-        The span is None if there are no traces, or the path is one of ALWAYS.
+        The span is None if traces are off, the path is one of ALWAYS, or a new trace is not
+        sampled.
         """
         request_id = new_request_id() if headers.request_id is None else headers.request_id.decode()
         if self.tracer is None or path in ALWAYS:

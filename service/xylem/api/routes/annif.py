@@ -54,7 +54,7 @@ _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
 class _Reference(NamedTuple):
-    """A model, and a version's number or alias: what the id of a project names."""
+    """The content of a project's id: a model, and a version's number or alias."""
 
     model: str
     ref: str

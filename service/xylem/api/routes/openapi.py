@@ -1,7 +1,8 @@
-"""The OpenAPI document: what FastAPI derives from the routes, and what it cannot see.
+"""The OpenAPI document: FastAPI's document, and the parts that FastAPI cannot derive from routes.
 
-Routes that read their bodies or write their answers themselves name the models of these; the models
-are added here. A schema that names a limit gets the value of the limit.
+Some routes read their bodies or write their answers themselves: they name the models of their
+bodies and answers, and the schemas of these models are added here. A schema that names a limit gets
+the value of the limit.
 """
 
 import json

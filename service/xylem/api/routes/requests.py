@@ -90,7 +90,7 @@ class Services(NamedTuple):
         return self.settings.limits
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:
-        """Change the store with `call`, and return what that returns.
+        """Change the store with `call`, and return its result.
 
         It returns once this replica serves the change, or after CATCH_UP_SECONDS. Other replicas
         serve it after they read the store again.
