@@ -48,8 +48,9 @@ _RUNNING = "running"
 _Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
 """Figures that were read from the database.
 
-They are the time, by the database's clock; rows (kind, state, n, since) of the jobs that have not
-ended, `since` that of the oldest; and rows (kind, state, n, seconds) of the jobs that have ended.
+A tuple of three: the time, by the database's clock; for the jobs that have not ended, rows (kind,
+state, n, since), where `since` is the time from which the oldest has waited or run; and for the
+jobs that have ended, rows (kind, state, n, seconds).
 """
 
 
@@ -84,13 +85,15 @@ class JobFigures(Collector):
         jobs = GaugeMetricFamily("xylem_jobs", "Jobs that wait or run.", labels=labels)
         oldest = GaugeMetricFamily(
             "xylem_job_oldest_seconds",
-            "How long the oldest of them has waited or run.",
+            "How long the oldest job of this kind and state has waited or run.",
             labels=labels,
         )
         ended = CounterMetricFamily(
-            "xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels
+            "xylem_jobs_ended", "Jobs that have ended, by their final state.", labels=labels
         )
-        seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
+        seconds = CounterMetricFamily(
+            "xylem_job_seconds", "Time that ended jobs ran.", labels=labels
+        )
         if self._last_figures is not None:
             read_at, present, past = self._last_figures
             row_of = {(row.kind, row.state): row for row in present}

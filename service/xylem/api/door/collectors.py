@@ -123,7 +123,7 @@ class ShadowFigures:
     """
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
-        documentation = "Copies of requests for a shadow version, by what became of them."
+        documentation = "Copies of requests for a shadow version, by result."
         labels = (*_VERSION, "result")
         self._requests = Counter(
             "xylem_shadow_version_requests", documentation, labels, registry=registry
@@ -141,7 +141,7 @@ class ShadowFigures:
         self._compared = Counter(
             "xylem_shadow_version_compared", documentation, pair, registry=registry
         )
-        documentation = "Of them, those that the shadow version has too."
+        documentation = "Compared first labels that both versions have."
         self._agreed = Counter(
             "xylem_shadow_version_agreed", documentation, pair, registry=registry
         )

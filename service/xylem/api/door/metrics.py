@@ -113,7 +113,7 @@ class Metrics:
         self.timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
-        """Returns the models and versions that are open; None: it is not known."""
+        """Returns the models and versions that are open; None if these are not known."""
 
     def timing(self, series: Series) -> Timing:
         """Return the Timing in which the requests of a series are counted.
@@ -170,7 +170,7 @@ class Metrics:
         return list(self.registry.collect())
 
     async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
-        """Return the figures in Prometheus's text format, or in that of OpenMetrics.
+        """Return the figures in Prometheus's text format, or in OpenMetrics's format.
 
         Only OpenMetrics has exemplars.
 
@@ -191,7 +191,7 @@ class Metrics:
 def _labelled_by(
     worker: int | None, families: Iterable[Metric], process_registry: CollectorRegistry
 ) -> Iterator[Metric]:
-    """Yield figures that were collected, and those of a registry.
+    """Yield figures that were collected, and the figures of a registry.
 
     worker  the value of the label `worker` of each figure; None: they do not have this label
     """
@@ -233,7 +233,11 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     )
     parts = "version", "python", "numba", "numpy"
     yield labelled(
-        GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(metrics.runs, 1)]
+        GaugeMetricFamily,
+        "xylem_build_info",
+        "Always 1; its labels are the versions that run.",
+        parts,
+        [(metrics.runs, 1)],
     )
     yield CounterMetricFamily(
         "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad

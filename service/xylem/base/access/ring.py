@@ -123,12 +123,12 @@ class KeyRing:
         if key is None or not hmac.compare_digest(digest, key.hash):
             if age > STALE_SECONDS:
                 raise DatabaseUnavailable(
-                    "expected to read which keys there are, found no database for it"
+                    "expected to look up the key in the database, found that it does not answer"
                 )
             raise AccessRefused("expected a key of this service, found one that is unknown")
         if age > HONOUR_SECONDS:
             raise DatabaseUnavailable(
-                "expected to read whether the key is in force, found no database for it"
+                "expected to check the key in the database, found that it does not answer"
             )
         if key.revoked_at is not None:
             raise KeyRevoked(f"key {key.id}: expected one in force, found that it was revoked")
