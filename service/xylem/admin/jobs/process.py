@@ -1,4 +1,4 @@
-"""The processes that are started for jobs: a worker starts one for each job, a server the workers'."""
+"""The processes for jobs: a worker starts one for each job, and a server one for its workers."""
 
 import contextlib
 import json
