@@ -1,9 +1,9 @@
 """Answer requests of every dialect with `Dialect.answer`, which routes and the protocol call.
 
-A search evicts nearly all other code from the processor's caches. So besides its search, a short
-request costs the more, the more different code it runs. Therefore a request that arrives whole,
-with a head that was seen before, is answered from its bytes, without a task and without an ASGI
-scope. Requests that take long are left to the route, which has threads.
+A search evicts nearly all other code from the processor's caches. So the cost of a short request,
+besides its search, grows with the amount of different code that it runs. Therefore a request that
+arrives whole, with a head that was seen before, is answered from its bytes, without a task and
+without an ASGI scope. Requests that take long are left to the route, which has threads.
 """
 
 import logging

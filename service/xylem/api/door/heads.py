@@ -1,4 +1,4 @@
-"""Divide heads of requests: the few headers that differ between requests, and a template.
+"""Divide heads of requests into the few headers that differ between requests, and a template.
 
 The heads of one client differ only in their lengths and ids. So the meaning of the other headers is
 remembered as a HeadTemplate.

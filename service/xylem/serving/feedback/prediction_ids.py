@@ -23,9 +23,9 @@ class PredictionIds:
     """Signs the ids of the predictions of one served version, which kernels write.
 
     An id is a token that contains the predicted labels: at tuned thresholds all labels of the
-    answer, else those whose score reaches the threshold in force. If the version has no thresholds,
-    the threshold counts that would be in force at the first feedback. As long as `learning` has no
-    key (the database has not answered yet), ids are unique, but will be refused as forged.
+    answer, else those whose score reaches the threshold in force. For a version without thresholds,
+    these are the thresholds that the first feedback would put in force. As long as `learning` has
+    no key (the database has not answered yet), ids are unique, but will be refused as forged.
     """
 
     def __init__(

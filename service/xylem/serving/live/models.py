@@ -171,7 +171,8 @@ class LiveModels(Generic[T]):
     def resident(self, model: str, ref: str) -> T | None:
         """Return the object that serves a version, by number or alias; None if no alias keeps it.
 
-        For an alias that denies labels, this is the object that does not answer these labels.
+        For an alias that denies labels, this is the object that does not answer these labels; None
+        if it has not been made yet.
         """
         state = self._state
         is_number = is_version(ref)

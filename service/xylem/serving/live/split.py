@@ -64,7 +64,7 @@ AliasKey = tuple[str, str]
 """A model's name and an alias."""
 
 Deny = Callable[[T, Sequence[str]], T]
-"""A function of the object that serves a version, and labels: returns one without these labels."""
+"""Takes the object that serves a version, and labels; returns one that never answers these."""
 
 VIEWS_MAX = 8
 """The most views of an alias that are kept: of its version, canary, shadow, and some old ones."""
