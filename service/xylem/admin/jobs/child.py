@@ -94,13 +94,13 @@ def _lock(directory: Path) -> int:
     from xylem.base import Unavailable
 
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    until = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         except BlockingIOError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise Unavailable(
                     "expected no other process of this job, found one that still runs"
                 ) from None

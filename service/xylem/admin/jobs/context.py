@@ -109,11 +109,11 @@ def patiently(call: Callable[[], T]) -> T:
 
     While the database does not answer, the call is repeated for up to PATIENCE_SECONDS.
     """
-    until = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return call()
         except DatabaseUnavailable:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_SECONDS)

@@ -187,7 +187,10 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
                 view = view[os.write(self._fd, view) :]
 
     def finish(self) -> UploadedFile:
-        """Sync the file to the disk, and give it its name; on an error, nothing is left of it."""
+        """Sync the file to the disk, and give it its name.
+
+        Raises Unavailable; the end of the context then removes a file that has no name yet.
+        """
         with _writing(self._name):
             os.fsync(self._fd)
             self._path.replace(self._target)

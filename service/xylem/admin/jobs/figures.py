@@ -113,9 +113,9 @@ class JobFigures(Collector):
 def _figures(connection: Connection) -> _Figures:
     """Read the figures. A job whose worker has died counts as one that waits."""
     read_at = now(connection)
-    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= read_at)
-    state = case((runs, _RUNNING), else_=_QUEUED).label("state")
-    since = case((runs, JOBS.c.started), else_=JOBS.c.created).label("since")
+    is_running = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= read_at)
+    state = case((is_running, _RUNNING), else_=_QUEUED).label("state")
+    since = case((is_running, JOBS.c.started), else_=JOBS.c.created).label("since")
     live_jobs = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
     figures = func.count().label("n"), func.min(live_jobs.c.since).label("since")
     grouped = select(live_jobs.c.kind, live_jobs.c.state, *figures).group_by(

@@ -68,9 +68,9 @@ def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> Non
     """
     with contextlib.suppress(OSError):
         entries = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
-        keep = set(known_ids())
+        remaining_ids = set(known_ids())
         for entry in entries:
-            if entry.name not in keep:
+            if entry.name not in remaining_ids:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 

@@ -155,9 +155,9 @@ def change(connection: Connection, job_id: str, **values: object) -> None:
 
 def end(connection: Connection, job_id: str, state: State, **values: object) -> None:
     """Set the final state of a job, release its claim, and count it in the totals."""
-    free = {"claim": None, "lease_until": None, "cancel_asked": False}
+    released = {"claim": None, "lease_until": None, "cancel_asked": False}
     end_time = now(connection)
-    change(connection, job_id, state=state, ended=end_time, **free, **values)
+    change(connection, job_id, state=state, ended=end_time, **released, **values)
     kind, started = connection.execute(
         select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)
     ).one()

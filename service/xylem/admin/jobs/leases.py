@@ -125,12 +125,12 @@ class Leases:
         """
         with self.database.write() as connection:
             row = self.check(connection, claim)
-            free = {"claim": None, "lease_until": None, "progress": None}
+            released = {"claim": None, "lease_until": None, "progress": None}
             attempts = row.attempts if is_counted else row.attempts - 1
             if row.cancel_asked:
                 end(connection, row.id, "cancelled")
             else:
-                change(connection, row.id, state="queued", attempts=attempts, **free)
+                change(connection, row.id, state="queued", attempts=attempts, **released)
 
     def record_version(self, claim: Claim, version: int) -> None:
         """Store which version the job published, or works with. Raises ClaimLost."""

@@ -133,12 +133,12 @@ def judge_conditions(
     for condition in conditions:
         new_value = new.get(condition.metric)
         old_value = old.get(condition.metric)
-        at_least = f"expected a change of at least {condition.least_change:+g}"
+        expectation = f"expected a change of at least {condition.least_change:+g}"
         if new_value is None or old_value is None:
             version_text = "the new version" if new_value is None else "the one before"
             holds = False
             reasons.append(
-                f"{condition.metric}: {at_least}, found no such figure of {version_text}"
+                f"{condition.metric}: {expectation}, found no such figure of {version_text}"
             )
             continue
         change = new_value - old_value
@@ -148,7 +148,7 @@ def judge_conditions(
         holds = holds and is_met
         change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
         reasons.append(
-            f"{condition.metric}: {at_least}, {change_text}{'' if is_met else ': not enough'}"
+            f"{condition.metric}: {expectation}, {change_text}{'' if is_met else ': not enough'}"
         )
     return holds, reasons
 

@@ -21,8 +21,8 @@ from xylem_store import (
 class RemoteFollower:
     """Fetches the versions that remote aliases and their splits name, then changes local aliases.
 
-    Versions that no alias names are deleted. For the models of the object store, its aliases are
-    the truth; local models with other names stay.
+    Versions that no alias names are deleted, except the newest `keep` ones. For the models of the
+    object store, its aliases are the truth; local models with other names stay.
 
     `start` begins to follow. `stop(seconds)` waits for a version that is being fetched, at most
     that long.

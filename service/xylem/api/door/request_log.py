@@ -157,15 +157,15 @@ class RequestLog:
             seconds = 1e-9 * (ended - began)
             end_time = 1e-9 * (ended + clock_offset)
             log_fields = outcome.log_fields
-            place = bisect_left(SECONDS, seconds)
-            outcome.timing.counts[place] += 1
+            bucket = bisect_left(SECONDS, seconds)
+            outcome.timing.counts[bucket] += 1
             outcome.timing.seconds += seconds
             if outcome.code is not None:
                 self.metrics.errors[outcome.code] += 1
             if trace is not None:
                 log_fields = b'%b,"trace_id":"%b"' % (log_fields, trace.id.encode())
                 if tracer is not None and outcome.shape is not None and trace.span_id:
-                    outcome.timing.exemplars[place] = trace, seconds, end_time
+                    outcome.timing.exemplars[bucket] = trace, seconds, end_time
                     tracer.send(
                         EndedTrace(
                             trace=trace,

@@ -70,8 +70,8 @@ class SlowClients:
         now = asyncio.get_running_loop().time()
         slowest = min(
             self.waiting,
-            key=lambda waiting: (
-                (waiting.n_moved() + HEAD_START) / (now - self.waiting[waiting] + 1)
+            key=lambda waiting_client: (
+                (waiting_client.n_moved() + HEAD_START) / (now - self.waiting[waiting_client] + 1)
             ),
             default=client,
         )

@@ -289,8 +289,8 @@ class ThresholdCounters:
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
         # floats, even if they are given as integers: a kernel is compiled for each type
         a, b, power, scale = map(float, self.start)
-        counted = self._label_counts, self._n_rows
-        counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *counted
+        training_counts = self._label_counts, self._n_rows
+        counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *training_counts
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:

@@ -287,12 +287,12 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
     regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == KEPT]
-    logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
-    logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
+    log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
     old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
     connection.execute(delete(CHECKPOINTS).where(*old))
-    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= log_start))
 
 
 def find_secret(connection: Connection, name: str) -> bytes | None:
@@ -477,15 +477,15 @@ def _log_points(
     connection: Connection, head: Head, label: int, n_labels: int
 ) -> Iterator[PastThreshold]:
     """Yield a label's threshold after each change of the log that moved it, the newest first."""
-    room = PAYLOAD_BYTES_MAX
+    bytes_left = PAYLOAD_BYTES_MAX
     table = LOG.c
     query = select(table.epoch, table.kind, table.payload, table.created_at).where(
         table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
     )
     query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
     for change in map(Change._make, connection.execute(query)):
-        room -= len(change.payload)
-        if room < 0:
+        bytes_left -= len(change.payload)
+        if bytes_left < 0:
             return
         deltas = deltas_of(change, n_labels)
         assert deltas is not None

@@ -342,10 +342,10 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
     """Return the data of a tensor from the JSON, flat. Raises BadRequest if they do not fit it."""
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
-        wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
-        if wrong is not None:
-            fault = f"expected an array of 1, found {what_is(data[wrong])}"
-            raise BadRequest(fault).at(f"{place}.data[{wrong}]")
+        wrong_row = next((i for i, row in enumerate(data) if len(row) != 1), None)
+        if wrong_row is not None:
+            fault = f"expected an array of 1, found {what_is(data[wrong_row])}"
+            raise BadRequest(fault).at(f"{place}.data[{wrong_row}]")
         data = list(chain.from_iterable(data))
     types, expected = _ELEMENTS[tensor.datatype]
     if not types.issuperset(map(type, data)):
