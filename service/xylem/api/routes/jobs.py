@@ -224,7 +224,7 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
     await services.followers.acquire()  # does not wait: a place is free
     changes = services.jobs.follow(job, revision, services.admin_work.run)
     try:
-        first = await anext(changes, None)  # before the answer begins, because it may raise an error
+        first = await anext(changes, None)  # before the answer begins: it may raise an error
     except BaseException:
         services.followers.release()
         raise
