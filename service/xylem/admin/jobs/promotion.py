@@ -61,10 +61,7 @@ def promote_if(
         return verdict
 
     def measure(number: int) -> Measured:
-        """Return the figures of a version on the validation rows.
-
-        They are at its tuned thresholds, if it has some.
-        """
+        """Return the figures of a version on the validation rows, at its tuned thresholds if any."""
         assert valid is not None  # conditions without validation rows are refused
         name = context.job.model
         report = context.on_progress

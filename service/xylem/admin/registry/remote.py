@@ -310,7 +310,10 @@ class RemoteStore:
             store.import_label_info(model, _RemoteFile(self, model, file), info.bytes, info.digest)
 
     def _write(self, index: RemoteIndex) -> bool:
-        """Replace the index unless it has changed since it was read; return if it was replaced."""
+        """Replace the index unless it has changed since it was read.
+
+        Returns whether it was replaced.
+        """
         data = render_index(index)
         with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)

@@ -91,7 +91,7 @@ class SlowClients:
 def unread_bytes(transport: asyncio.Transport) -> int:
     """Return how many written bytes the client has not received.
 
-    They are those in the transport's buffer and in the system's.
+    They are in the transport's buffer or in the system's.
     """
     n_sent = array("i", [0])
     with contextlib.suppress(OSError):  # this kind of connection does not have the call

@@ -82,7 +82,10 @@ async def rollback(
 async def delete_model(
     model: ModelName, query: _DeleteModel, request: Request, services: Wired
 ) -> Removed:
-    """Deletes its versions, aliases and thresholds. `confirm` repeats the name: `?confirm=NAME`."""
+    """Deletes its versions, aliases, thresholds and rows of feedback.
+
+    `confirm` repeats the name of the model: `?confirm=NAME`.
+    """
     delete = partial(services.registry.delete_model, confirm=query.confirm)
     return await _remove(services, delete, model, cause_of(request))
 
@@ -103,7 +106,7 @@ async def delete_version(
 async def delete_alias(
     model: ModelName, alias: str, request: Request, services: Wired
 ) -> AliasMoved:
-    """The version that it names stays. `latest` cannot be removed."""
+    """The version that the alias names stays. `latest` cannot be removed."""
     return await _move(services, services.registry.delete_alias, model, alias, cause_of(request))
 
 

@@ -108,7 +108,7 @@ class Start(NamedTuple):
 
 
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> Start:
-    """Return the start values of a version that was never tuned. They fit an F of 1/2.
+    """Return the start values of a version that was never tuned; a / b is 1/4, for an F of 1/2.
 
     n_rows  training rows
 
