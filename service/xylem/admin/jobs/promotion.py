@@ -61,7 +61,7 @@ def promote_if(
         return verdict
 
     def measure(number: int) -> Measured:
-        """Return the figures of a version on the validation rows, at its tuned thresholds if any."""
+        """Return the figures of a version on the validation rows, at tuned thresholds if any."""
         assert valid is not None  # conditions without validation rows are refused
         name = context.job.model
         report = context.on_progress
