@@ -28,7 +28,7 @@ class FeedbackTransaction:
         self, connection: Connection, live: ServedThresholds, head: Head, halve_events: int | None
     ) -> None:
         self.head = head
-        """The version's head after what has been logged."""
+        """The version's head after the changes that have been logged."""
         self._connection = connection
         self._halve_events = halve_events
         self._served = live.served

@@ -85,15 +85,15 @@ def _log_points(
     connection: Connection, head: Head, label: int, n_labels: int
 ) -> Iterator[PastThreshold]:
     """Yield a label's threshold after each change of the log that moved it, the newest first."""
-    room = PAYLOAD_BYTES_MAX
+    bytes_left = PAYLOAD_BYTES_MAX
     table = LOG.c
     query = select(table.epoch, table.kind, table.payload, table.created_at).where(
         table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
     )
     query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
     for change in map(Change._make, connection.execute(query)):
-        room -= len(change.payload)
-        if room < 0:
+        bytes_left -= len(change.payload)
+        if bytes_left < 0:
             return
         deltas = deltas_of(change, n_labels)
         assert deltas is not None
