@@ -98,14 +98,15 @@ def mean_of(
     least         the score that labels must reach, or float32[K], one a label; None: any score
     """
     n = len(ptr) - 1
-    of_chunk = np.repeat(np.arange(n), np.diff(ptr))
-    n_filled = np.bincount(of_chunk, has_features, n)
-    counts = has_features | (n_filled[of_chunk] == 0)
-    n_counted = np.bincount(of_chunk, counts, n)
-    chunk = np.repeat(np.arange(len(of_chunk)), np.diff(predictions.ptr))
-    is_counted = counts[chunk]
+    instance_of_chunk = np.repeat(np.arange(n), np.diff(ptr))
+    n_filled = np.bincount(instance_of_chunk, has_features, n)
+    is_in_mean = has_features | (n_filled[instance_of_chunk] == 0)
+    n_counted = np.bincount(instance_of_chunk, is_in_mean, n)
+    chunk = np.repeat(np.arange(len(instance_of_chunk)), np.diff(predictions.ptr))
+    is_counted = is_in_mean[chunk]
     keys, places = np.unique(
-        of_chunk[chunk[is_counted]] * n_labels + predictions.labels[is_counted], return_inverse=True
+        instance_of_chunk[chunk[is_counted]] * n_labels + predictions.labels[is_counted],
+        return_inverse=True,
     )
     instance, label = np.divmod(keys, n_labels)
     sums = np.bincount(places, predictions.scores[is_counted], len(keys))
@@ -124,9 +125,9 @@ def mean_of(
     ends = offsets(np.bincount(instance[is_best], minlength=n))
     costs = predictions.costs
     if len(costs):
-        costs = np.stack([np.bincount(of_chunk, column, n) for column in costs.T], 1).astype(
-            np.int64
-        )
+        costs = np.stack(
+            [np.bincount(instance_of_chunk, column, n) for column in costs.T], 1
+        ).astype(np.int64)
     return Predictions(
         ends, label[is_best].astype(np.int32), scores[is_best], np.zeros(n, np.uint8), costs
     )
