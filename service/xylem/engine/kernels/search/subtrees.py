@@ -18,7 +18,7 @@ def greatest_below(
     """Return for each node the greatest value of the labels below it, [N]. O(N).
 
     label_values  [K], uint8 or float32: the labels' values
-    default   the value of a node without labels below it; no label has a smaller one
+    default       the value of a node without labels below it; no label has a smaller one
     """
     node_values = np.full(len(ensemble.parent), default, label_values.dtype)
     lift(ensemble.node_label, ensemble.parent, label_values, node_values)
