@@ -236,8 +236,8 @@ class StoreReader:
     def label_info(self, name: str) -> LabelInfo | None:
         """Return a model's label info, mapped, None without one.
 
-        Every digest and invariant is checked first. It stays valid when it is replaced. Raises
-        Corrupt or StoreUnreadable.
+        Every digest and invariant is checked first. The returned label info stays valid when the
+        file is replaced. Raises Corrupt or StoreUnreadable.
         """
         path = self._home(name) / LABEL_INFO
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
