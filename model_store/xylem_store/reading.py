@@ -372,8 +372,7 @@ class StoreReader:
         files = [entry.name for entry in self._entries(directory)]
         if LATEST in files:
             expected = (
-                "aliases as documents, which xylem models migrate makes of those of "
-                "an earlier release"
+                "aliases as documents (xylem models migrate converts aliases of an earlier release)"
             )
             raise StoreUnreadable.of(directory, expected, f"{name}: {ALIASES}/{LATEST}")
         return {alias for file in files if (alias := alias_in(file)) is not None}
