@@ -145,14 +145,14 @@ def _move_leaf(
         node = parent[node]
         if node < 0:
             return
-        least = log_threshold[node]
+        parent_threshold = log_threshold[node]
         if new_threshold < old_threshold:
-            if new_threshold >= least:
+            if new_threshold >= parent_threshold:
                 return
         else:
-            if old_threshold > least:
+            if old_threshold > parent_threshold:
                 return
-            new_threshold = _least_child(child_ptr, node, least, log_threshold)
+            new_threshold = _least_child(child_ptr, node, parent_threshold, log_threshold)
 
 
 @inlined
