@@ -176,8 +176,9 @@ class AsyncClient(AsyncAdmin):
         """Yield a prediction, or an error, for each instance, in their order.
 
         A request has up to a thousand instances. Memory does not grow with their number.
-        Instances that take long to come should be asynchronous:
-        others are asked in the event loop. See docs/batch.md.
+        Instances that take long to come should be an asynchronous iterable, because any other
+        iterable blocks the event loop while it is read.
+        See docs/batch.md.
         """
         answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
         async with aclosing(answers):

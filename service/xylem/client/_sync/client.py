@@ -1,4 +1,4 @@
-"""The client for callers that block: made of the one for asyncio."""
+"""The client for callers that block, made from the client for asyncio."""
 
 import math
 from collections import deque
