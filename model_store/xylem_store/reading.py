@@ -364,25 +364,14 @@ class StoreReader:
         return sorted({LATEST, *self._alias_files(name)})
 
     def _alias_files(self, name: str) -> set[str]:
-        """Return the aliases that have a document.
-
-        Raises StoreUnreadable if the aliases have the form of an earlier release.
-        """
-        directory = self._home(name) / ALIASES
-        files = [entry.name for entry in self._entries(directory)]
-        if LATEST in files:
-            expected = (
-                "aliases as documents, which xylem models migrate makes of those of "
-                "an earlier release"
-            )
-            raise StoreUnreadable.of(directory, expected, f"{name}: {ALIASES}/{LATEST}")
-        return {alias for file in files if (alias := alias_in(file)) is not None}
+        """Return the aliases that have a document."""
+        entries = self._entries(self._home(name) / ALIASES)
+        return {alias for entry in entries if (alias := alias_in(entry.name)) is not None}
 
     def _document(self, name: str, alias: str) -> Alias | None:
         data = self._read(self._home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX)
         if data is not None:
             return parse_alias(data, f"{name}: alias {alias}")
-        self._alias_files(name)
         return None
 
     def _moves_bytes(self, name: str) -> bytes:
