@@ -274,6 +274,8 @@ from .origin import read_json_array as read_json_array
 from .origin import read_origin as read_origin
 from .origin import read_report as read_report
 from .reading import ModelInfo as ModelInfo
+from .staging import collect as collect
+from .staging import locked as locked
 from .store import Store as Store
 from .version import Draft as Draft
 from .version import Model as Model
@@ -285,5 +287,3 @@ from .version import first_trees as first_trees
 from .version import model_of as model_of
 from .version import pack as pack
 from .version import unpack as unpack
-from .writing import collect as collect
-from .writing import locked as locked
