@@ -44,7 +44,7 @@ _ROLES = {"canary": PARTS - 1, "shadow": PARTS}
 """The roles of versions besides the one that an alias names, and the most parts of each."""
 
 
-class Beside(NamedTuple):
+class TrafficShare(NamedTuple):
     """A canary or a shadow: a version that answers a part of the requests to an alias.
 
     parts  how many of PARTS of the requests
@@ -68,15 +68,19 @@ class Alias(NamedTuple):
 
     version: int
     before: tuple[int, ...] = ()
-    canary: Beside | None = None
-    shadow: Beside | None = None
+    canary: TrafficShare | None = None
+    shadow: TrafficShare | None = None
     denied: tuple[str, ...] = ()
     serial: int = 0
 
     @property
     def split_versions(self) -> tuple[int, ...]:
         """Return the versions of its canary and its shadow."""
-        return tuple(beside.version for beside in (self.canary, self.shadow) if beside is not None)
+        return tuple(
+            traffic_share.version
+            for traffic_share in (self.canary, self.shadow)
+            if traffic_share is not None
+        )
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -88,8 +92,8 @@ class Alias(NamedTuple):
         roles = {"canary": self.canary, "shadow": self.shadow}
         return [
             role
-            for role, beside in roles.items()
-            if beside is not None and beside.version == version
+            for role, traffic_share in roles.items()
+            if traffic_share is not None and traffic_share.version == version
         ]
 
     def split(self) -> dict[str, Any]:
@@ -110,16 +114,16 @@ class Alias(NamedTuple):
         Raises BadSplit if they do not, and BadNames for a document above ALIAS_BYTES_MAX.
         """
         for role, parts_max in _ROLES.items():
-            beside: Beside | None = getattr(self, role)
-            if beside is None:
+            traffic_share: TrafficShare | None = getattr(self, role)
+            if traffic_share is None:
                 continue
-            if not 1 <= beside.parts <= parts_max:
+            if not 1 <= traffic_share.parts <= parts_max:
                 raise BadSplit(
-                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {beside.parts}"
+                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {traffic_share.parts}"
                 )
-            if beside.version == self.version:
+            if traffic_share.version == self.version:
                 expected = "another version than the alias names"
-                raise BadSplit(f"{role}: expected {expected}, found {beside.version}")
+                raise BadSplit(f"{role}: expected {expected}, found {traffic_share.version}")
         if self.denied and (size := len(render_alias(self))) > ALIAS_BYTES_MAX:
             raise BadNames(
                 f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}"
@@ -127,8 +131,8 @@ class Alias(NamedTuple):
 
     def fields(self) -> dict[str, Any]:
         """Return the document for JSON; `alias_of` reads it."""
-        beside = {role: (entry := getattr(self, role)) and entry._asdict() for role in _ROLES}
-        return {**self._asdict(), **beside}
+        shares = {role: (entry := getattr(self, role)) and entry._asdict() for role in _ROLES}
+        return {**self._asdict(), **shares}
 
 
 def render_alias(alias: Alias) -> bytes:
@@ -145,13 +149,13 @@ def parse_alias(data: bytes, where: str) -> Alias:
 
 
 _VERSION = integer(1, VERSION_MAX)
-_BESIDE = optional(record(Beside, version=_VERSION, parts=integer(1, PARTS)))
+_TRAFFIC_SHARE = optional(record(TrafficShare, version=_VERSION, parts=integer(1, PARTS)))
 _ALIAS = record(
     Alias,
     version=_VERSION,
     before=list_of(_VERSION, 0, BEFORE_MAX),
-    canary=_BESIDE,
-    shadow=_BESIDE,
+    canary=_TRAFFIC_SHARE,
+    shadow=_TRAFFIC_SHARE,
     denied=list_of(text("(?s:.*)"), 0, DENIED_MAX),
     serial=integer(0, SERIAL_MAX),
 )
@@ -272,7 +276,7 @@ def with_canary(version: int, weight: float, stable_weight: float | None = None)
     parts = parts_of("weight", weight)
     if stable_weight is not None and parts + parts_of("stable_weight", stable_weight) != PARTS:
         raise BadSplit(f"expected weights that add up to 1, found {weight:g} and {stable_weight:g}")
-    return lambda alias: alias._replace(canary=Beside(version, parts))
+    return lambda alias: alias._replace(canary=TrafficShare(version, parts))
 
 
 def with_shadow(version: int, share: float) -> Change:
@@ -282,8 +286,8 @@ def with_shadow(version: int, share: float) -> Change:
 
     The answers of a shadow are never returned. Raises BadSplit for another share.
     """
-    beside = Beside(version, parts_of("share", share))
-    return lambda alias: alias._replace(shadow=beside)
+    traffic_share = TrafficShare(version, parts_of("share", share))
+    return lambda alias: alias._replace(shadow=traffic_share)
 
 
 def without_canary(alias: Alias) -> Alias:

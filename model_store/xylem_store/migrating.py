@@ -6,11 +6,11 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from xylem_store.alias import ALIAS_BYTES_MAX, Alias, Beside
+from xylem_store.alias import ALIAS_BYTES_MAX, Alias, TrafficShare
 from xylem_store.alias_writing import AliasWriter
 from xylem_store.documents import parse_sealed
 from xylem_store.identifiers import ALIASES, LATEST, MODELS, alias_in, is_alias, is_model
-from xylem_store.moves import FOUND, move_of
+from xylem_store.moves import ADOPTED, move_of
 
 _OTHERS = ("splits", "denied")
 
@@ -50,7 +50,7 @@ class OldStore(AliasWriter):
         for alias in set(old) - self._alias_files(name):
             after = self._old_alias(name, alias)
             self._replace(
-                name, alias, stage, move_of(alias, FOUND, after, after, self._cause), after
+                name, alias, stage, move_of(alias, ADOPTED, after, after, self._cause), after
             )
         for part in _OTHERS:
             if part in [entry.name for entry in self._entries(home)]:
@@ -67,7 +67,9 @@ class OldStore(AliasWriter):
         found = Alias(named["version"], tuple(named["history"]))
         if split is not None and split["stable"] == found.version:  # another split did not count
             canary, shadow = (
-                Beside(version, split[parts]) if (version := split[role]) is not None else None
+                TrafficShare(version, split[parts])
+                if (version := split[role]) is not None
+                else None
                 for role, parts in (("canary", "weight"), ("shadow", "share"))
             )
             found = found._replace(canary=canary, shadow=shadow)

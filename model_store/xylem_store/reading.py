@@ -197,7 +197,7 @@ class StoreReader:
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                full_name = manifest.shown
+                full_name = manifest.full_name
                 raise Corrupt("manifest.json: model and version", f"{name}@{version}", full_name)
             return manifest
 
@@ -349,7 +349,9 @@ class StoreReader:
         except OSError as error:
             kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
             reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
-            raise StoreUnreadable.of(self.root, "the directory of the models", reason) from error
+            raise StoreUnreadable.for_path(
+                self.root, "the directory of the models", reason
+            ) from error
 
     def _read(self, path: Path, bytes_max: int) -> bytes | None:
         """Return the bytes of a small file, None if it does not exist.
@@ -375,7 +377,7 @@ class StoreReader:
                 "aliases as documents, which xylem models migrate makes of those of "
                 "an earlier release"
             )
-            raise StoreUnreadable.of(directory, expected, f"{name}: {ALIASES}/{LATEST}")
+            raise StoreUnreadable.for_path(directory, expected, f"{name}: {ALIASES}/{LATEST}")
         return {alias for file in files if (alias := alias_in(file)) is not None}
 
     def _document(self, name: str, alias: str) -> Alias | None:

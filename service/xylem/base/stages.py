@@ -26,11 +26,11 @@ commit    events of feedback wait until they are durable
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
-BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
+BEGAN, HAS_READ, HAS_ROWS, SEARCHED, WRITTEN = range(5)
 """The positions in a kernel's times: when it began, and when each of its stages ended.
 
 HAS_READ  it has read the body
-MADE      it has made rows of texts
+HAS_ROWS  it has made rows of texts
 SEARCHED  it has searched
 WRITTEN   it has written the answer
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from xylem.api.door.admission import BODY_IS_HERE, Admission
 from xylem.api.door.encodings import PackedAnswer, Unpacking, codings_of
-from xylem.api.door.heads import OWN, OWN_HEADERS, headers_of, inner_path
+from xylem.api.door.heads import HEADERS_KEY, VARYING_HEADERS, headers_of, inner_path
 from xylem.api.door.problems import (
     BadHead,
     BodyTimeout,
@@ -47,7 +47,7 @@ _REQUEST_HEADERS = [
     "Last-Event-ID",
     "Range",
     HEADER,
-    *(name.decode() for name in OWN_HEADERS),
+    *(name.decode() for name in VARYING_HEADERS),
 ]
 _ANSWER_HEADERS = [
     "Accept-Ranges",
@@ -139,7 +139,7 @@ class RequestScope:
             scope["root_path"] = root_path
         if method == "HEAD":  # answered as GET is; the server leaves out the body
             scope = {**scope, "method": "GET"}
-        scope[OWN] = request_headers = headers_of(scope["headers"])
+        scope[HEADERS_KEY] = request_headers = headers_of(scope["headers"])
         scope["request_id"], trace = self._requests.begin(request_headers, scope["path"])
         if trace is not None:
             scope[TRACE] = trace

@@ -104,7 +104,7 @@ class Database:
                          that
         """
         self._engine = _engine(url, connections_max)
-        self.shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
+        self.public_url = self._engine.url.set(query={}).render_as_string(hide_password=True)
         """The URL of the database without secrets, for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
         # PostgreSQL's pool tries each connection first
@@ -121,7 +121,7 @@ class Database:
         self.failing_until = -math.inf
 
     @classmethod
-    def of(cls, settings: Settings, *, creates: bool = True) -> Self:
+    def from_settings(cls, settings: Settings, *, creates: bool = True) -> Self:
         """Return the database of the settings, or the one beside the store. Raises BadParameter."""
         return cls(
             settings.database_url or default_url(settings.store),
@@ -237,7 +237,7 @@ class Database:
     def _unavailable(self, reason: str) -> DatabaseUnavailable:
         """Return the error for a reason that only the log may have."""
         return DatabaseUnavailable.confidential(
-            f"expected a database that answers, {self.shown}, found: {reason}"
+            f"expected a database that answers, {self.public_url}, found: {reason}"
         )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from xylem.base.errors import BadInput, BadParameter, Unavailable, XylemError
 from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Held, R, Step, T, mapped, shared
+from xylem.base.executors.values import R, Step, T, ValueHandle, mapped, shared
 from xylem.base.logs import log
 from xylem.base.rows import writeable
 from xylem_store import package_folders, source_digest
@@ -225,7 +225,7 @@ class _InStore(NamedTuple):
         return mapped(ray.get(self.ref), shared)
 
 
-def _split(step: Step[Held[T], list[R]], item: Held[T]) -> list[Any]:
+def _split(step: Step[ValueHandle[T], list[R]], item: ValueHandle[T]) -> list[Any]:
     """Return the result of a bundle without results, then each result of the item."""
     seconds, (results,) = _run_bundle(uuid.uuid4().hex, step, [item])
     return [(seconds, []), *results]
@@ -345,20 +345,20 @@ class RayCrew(Crew):
             self._last = step
         return self._where
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value into the object store."""
         return _InStore(self._ray.put(value))
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step on every item, as `Crew.split`; results stay in the store of their node.
 
         If a node is lost, its results are made again by the step, which is kept for that.
         """
         self._made_by.append(self._ray.put(step))
         task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
-        handles: list[list[Held[R]]] = []
+        handles: list[list[ValueHandle[R]]] = []
 
         def begin_tasks() -> Iterator[Any]:
             for item in items:

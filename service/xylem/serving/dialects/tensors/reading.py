@@ -47,7 +47,7 @@ _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
 
-NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
+UNSUPPORTED_OPTIONS = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
@@ -139,10 +139,10 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     request = validated(parse_json(head, limits, _ITEMS_MAX), InferRequest, limits)
     options = request.parameters
-    for name in options.model_fields_set.intersection(NOT_TAKEN):
+    for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
         if getattr(options, name):
             fault = "expected an option of infer, found one that only predict has"
-            raise UnsupportedOption(fault).at(f"parameters.{name}")
+            raise UnsupportedOption(fault).with_path(f"parameters.{name}")
     for i, tensor in enumerate(request.inputs):
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
@@ -150,7 +150,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     outputs = _outputs(request)
     if places.keys() not in (_TEXT, _CSR):
         names = ", ".join(places)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").at(
+        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
             "inputs"
         )
     if "text" in places:
@@ -158,7 +158,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
-        raise BadRequest("expected at least one instance, found none").at("inputs")
+        raise BadRequest("expected at least one instance, found none").with_path("inputs")
     refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
     n_labels = n_rows * options.top_r
     refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
@@ -254,22 +254,22 @@ def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorP
         size = tensor.parameters.binary_data_size
         if (size is None) == (tensor.data is None):
             fields_present = "neither" if size is None else "both"
-            raise BadRequest(f"expected data or binary_data_size, found {fields_present}").at(
-                f"inputs[{i}]"
-            )
+            raise BadRequest(
+                f"expected data or binary_data_size, found {fields_present}"
+            ).with_path(f"inputs[{i}]")
         if size is None:
             parts.append(TensorPart(tensor, f"inputs[{i}]", None, None))
             continue
         if start + size > n_binary:
             raise BadRequest(
                 f"expected the {size} bytes of binary_data_size, found {n_binary - start}"
-            ).at(f"inputs[{i}].parameters.binary_data_size")
+            ).with_path(f"inputs[{i}].parameters.binary_data_size")
         parts.append(TensorPart(tensor, f"inputs[{i}]", start, start + size))
         start += size
     if start != n_binary:
-        raise BadRequest(f"expected {start} bytes of binary data in all, found {n_binary}").at(
-            "inputs"
-        )
+        raise BadRequest(
+            f"expected {start} bytes of binary data in all, found {n_binary}"
+        ).with_path("inputs")
     return parts
 
 
@@ -277,17 +277,17 @@ def check_kind(tensor: InferTensor, place: str) -> None:
     """Raise BadRequest unless a tensor is one of INPUTS, with the right type and shape."""
     datatype = INPUTS.get(tensor.name)
     if datatype is None:
-        raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
-            f"{place}.name"
-        )
+        raise BadRequest(
+            f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}"
+        ).with_path(f"{place}.name")
     if tensor.datatype != datatype:
-        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").at(
+        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").with_path(
             f"{place}.datatype"
         )
     shape = tensor.shape
     if len(shape) == 2 and (tensor.name != "text" or shape[1] != 1):
         expected = "[n] or [n, 1]" if tensor.name == "text" else "[n]"
-        raise BadRequest(f"expected a shape {expected}, found {shape}").at(f"{place}.shape")
+        raise BadRequest(f"expected a shape {expected}, found {shape}").with_path(f"{place}.shape")
 
 
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
@@ -305,7 +305,7 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
             expected = (
                 f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
             )
-            raise BadRequest(f"{expected}, found {len(binary)}").at(
+            raise BadRequest(f"{expected}, found {len(binary)}").with_path(
                 f"{place}.parameters.binary_data_size"
             )
         return np.frombuffer(binary, dtype)
@@ -315,7 +315,7 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
         return np.frombuffer(array(dtype.char, elements), dtype)
     except OverflowError:
         fault = f"expected numbers of {tensor.datatype}, found one beyond them"
-        raise BadRequest(fault).at(f"{place}.data") from None
+        raise BadRequest(fault).with_path(f"{place}.data") from None
 
 
 def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
@@ -343,15 +343,17 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
         wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
         if wrong is not None:
             fault = f"expected an array of 1, found {what_is(data[wrong])}"
-            raise BadRequest(fault).at(f"{place}.data[{wrong}]")
+            raise BadRequest(fault).with_path(f"{place}.data[{wrong}]")
         data = list(chain.from_iterable(data))
     types, expected = _ELEMENTS[tensor.datatype]
     if not types.issuperset(map(type, data)):
         i = next(i for i, value in enumerate(data) if type(value) not in types)
-        raise BadRequest(f"expected {expected}, found {what_is(data[i])}").at(f"{place}.data[{i}]")
+        raise BadRequest(f"expected {expected}, found {what_is(data[i])}").with_path(
+            f"{place}.data[{i}]"
+        )
     if len(data) != tensor.shape[0]:
         expected = f"expected {tensor.shape[0]} elements, as the shape says"
-        raise BadRequest(f"{expected}, found {len(data)}").at(f"{place}.data")
+        raise BadRequest(f"{expected}, found {len(data)}").with_path(f"{place}.data")
     return data
 
 
@@ -371,17 +373,19 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
                 f"expected {start - begin} bytes of element {len(texts)}, found "
                 f"{len(binary) - begin}"
             )
-            raise BadRequest(fault).at(place)
+            raise BadRequest(fault).with_path(place)
         try:
             texts.append(binary[begin:start].decode())
         except UnicodeDecodeError as error:
             fault = (
                 f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
             )
-            raise BadRequest(fault).at(f"{place}[{len(texts)}]") from None
+            raise BadRequest(fault).with_path(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
         elements = f"{len(texts)}, and {len(binary) - start} bytes behind them"
-        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").at(place)
+        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").with_path(
+            place
+        )
     return texts
 
 
@@ -393,9 +397,9 @@ def json_length(header: str, n_bytes: int) -> int:
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
         value = f"{header[:40]!r}"
-        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {value}").at(
-            HEADER
-        )
+        raise BadRequest(
+            f"expected at most the {n_bytes} bytes of the body, found {value}"
+        ).with_path(HEADER)
     return int(header)
 
 
@@ -410,7 +414,7 @@ def _by_name(
     for i, tensor in enumerate(tensors):
         if places.setdefault(tensor.name, i) != i:
             fault = f"expected {kind} of different names, found {tensor.name} twice"
-            raise BadRequest(fault).at(f"{place}[{i}].name")
+            raise BadRequest(fault).with_path(f"{place}[{i}].name")
     return places
 
 
@@ -436,12 +440,12 @@ def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) ->
     n = len(indices)
     if len(values) != n:
         fault = f"expected as many values as indices, {n}, found {len(values)}"
-        raise BadRequest(fault).at(f"{parts['values'].place}.shape")
+        raise BadRequest(fault).with_path(f"{parts['values'].place}.shape")
     ends = indptr.tolist()
     if ends[0] != 0 or ends[-1] != n or sorted(ends) != ends:
-        raise BadRequest(f"expected indptr to ascend from 0 to the {n} indices, found another").at(
-            parts["indptr"].place
-        )
+        raise BadRequest(
+            f"expected indptr to ascend from 0 to the {n} indices, found another"
+        ).with_path(parts["indptr"].place)
     sizes = [end - start for start, end in pairwise(ends)]
     longest = max(sizes)
     place = f"rows[{sizes.index(longest)}]"
