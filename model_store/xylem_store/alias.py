@@ -76,11 +76,7 @@ class Alias(NamedTuple):
     @property
     def split_versions(self) -> tuple[int, ...]:
         """Return the versions of its canary and its shadow."""
-        return tuple(
-            traffic_share.version
-            for traffic_share in (self.canary, self.shadow)
-            if traffic_share is not None
-        )
+        return tuple(share.version for share in (self.canary, self.shadow) if share is not None)
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -91,9 +87,7 @@ class Alias(NamedTuple):
         """Return the roles of a version besides being named: `canary`, `shadow`, both or none."""
         roles = {"canary": self.canary, "shadow": self.shadow}
         return [
-            role
-            for role, traffic_share in roles.items()
-            if traffic_share is not None and traffic_share.version == version
+            role for role, share in roles.items() if share is not None and share.version == version
         ]
 
     def split(self) -> dict[str, Any]:
@@ -114,16 +108,16 @@ class Alias(NamedTuple):
         Raises BadSplit if they do not, and BadNames for a document above ALIAS_BYTES_MAX.
         """
         for role, parts_max in _ROLES.items():
-            traffic_share: TrafficShare | None = getattr(self, role)
-            if traffic_share is None:
+            share: TrafficShare | None = getattr(self, role)
+            if share is None:
                 continue
-            if not 1 <= traffic_share.parts <= parts_max:
+            if not 1 <= share.parts <= parts_max:
                 raise BadSplit(
-                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {traffic_share.parts}"
+                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {share.parts}"
                 )
-            if traffic_share.version == self.version:
+            if share.version == self.version:
                 expected = "another version than the alias names"
-                raise BadSplit(f"{role}: expected {expected}, found {traffic_share.version}")
+                raise BadSplit(f"{role}: expected {expected}, found {share.version}")
         if self.denied and (size := len(render_alias(self))) > ALIAS_BYTES_MAX:
             raise BadNames(
                 f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}"
