@@ -56,12 +56,14 @@ ALLOWED = {
 
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The names of variables, parameters, functions and classes, and their lines."""
+    """Yield the names of variables, parameters, attributes, functions and classes, with lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.id
         elif isinstance(node, ast.arg):
             yield node.lineno, node.arg
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
 

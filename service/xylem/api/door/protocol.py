@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from xylem.api.door.admission import BODY_IS_HERE
+from xylem.api.door.admission import BODY_IS_RECEIVED
 from xylem.api.door.answering import WholeRequests
 from xylem.api.door.request_scope import UnparsedRequests
 from xylem.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
@@ -78,7 +78,7 @@ class JoinedWrites:
         return self._transport.is_closing()
 
 
-_RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
+_RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
 """The ASGI extensions of a request whose body has been received."""
 
 

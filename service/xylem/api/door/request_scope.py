@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.admission import BODY_IS_RECEIVED, Admission
 from xylem.api.door.encodings import PackedAnswer, Unpacking, codings_of
 from xylem.api.door.heads import HEADERS_KEY, VARYING_HEADERS, headers_of, inner_path
 from xylem.api.door.problems import (
@@ -279,7 +279,7 @@ class BodyGuard:
         it.
         """
         is_whole = self.bytes_max is not None
-        if is_whole and self._unread and BODY_IS_HERE not in self._scope.get("extensions", ()):
+        if is_whole and self._unread and BODY_IS_RECEIVED not in self._scope.get("extensions", ()):
             message = await self._wait()
         else:  # no timer: it would cost more than to receive a body that is here
             message = await self._receive()

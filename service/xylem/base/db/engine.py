@@ -111,7 +111,7 @@ class Database:
         is_sqlite = self._engine.dialect.name == "sqlite"
         self._path = Path(self._engine.url.database or "").absolute() if is_sqlite else None
         # by the file it was opened for: the connection of the last writer, while it is unused
-        self._kept: dict[FileIdentity, Connection] = {}
+        self._idle: dict[FileIdentity, Connection] = {}
         self._creates = creates
         self._migrating = threading.Lock()
         self._migrated = False
@@ -170,14 +170,14 @@ class Database:
 
         A connection that was kept open costs a third of a new one.
         """
-        connection = self._kept.pop(file, None) or self._writing.connect()
+        connection = self._idle.pop(file, None) or self._writing.connect()
         try:
             with connection.begin():
                 yield connection
         except BaseException:
             connection.close()
             raise
-        if self._path is None or self._kept.setdefault(file, connection) is not connection:
+        if self._path is None or self._idle.setdefault(file, connection) is not connection:
             connection.close()
 
     def _migrate(self) -> FileIdentity:
@@ -217,7 +217,7 @@ class Database:
         """Close all connections; a later use opens new ones."""
         with contextlib.suppress(KeyError):  # when none is left; other threads take some too
             while True:
-                self._kept.popitem()[1].close()
+                self._idle.popitem()[1].close()
         self._engine.dispose()
 
     @contextlib.contextmanager

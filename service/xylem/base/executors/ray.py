@@ -253,7 +253,7 @@ class RayCrew(Crew):
         super().__init__(threads)
         self._ray = ray
         self._ahead = ahead
-        self._found = 1
+        self._n_processors = 1
         self._looked_at = -math.inf
         self._made_by: list[Any] = []
         self._last: Any = None
@@ -385,9 +385,9 @@ class RayCrew(Crew):
     def _processors(self) -> int:
         """Return the number of processors of all nodes, at most a second old: nodes come and go."""
         if time.monotonic() > self._looked_at + 1.0:
-            self._found = int(self._ray.cluster_resources().get("CPU", 0)) or 1
+            self._n_processors = int(self._ray.cluster_resources().get("CPU", 0)) or 1
             self._looked_at = time.monotonic()
-        return self._found
+        return self._n_processors
 
     def _next(self, running: Iterable[Any]) -> Any:
         """Return a task that has ended.

@@ -111,7 +111,7 @@ class RequestBodies(Uncopyable):
     """
 
     def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
-        self._held = featurizer  # keeps alive the tables that the handles refer to
+        self._featurizer = featurizer  # keeps alive the tables that the handles refer to
         norm = NORM_CODES[featurizer.parameters.norm]
         self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
         self.arrays = (
