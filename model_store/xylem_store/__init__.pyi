@@ -4,9 +4,9 @@ from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS
 from .alias import SERIAL_MAX as SERIAL_MAX
 from .alias import Alias as Alias
-from .alias import Beside as Beside
 from .alias import Change as Change
 from .alias import LabelChange as LabelChange
+from .alias import TrafficShare as TrafficShare
 from .alias import alias_of as alias_of
 from .alias import apply as apply
 from .alias import canary_promoted as canary_promoted
@@ -178,7 +178,7 @@ from .identifiers import parse_ref as parse_ref
 from .label_info import LABEL_INFO as LABEL_INFO
 from .label_info import NAME as NAME
 from .label_info import NOTATION as NOTATION
-from .label_info import OTHERS as OTHERS
+from .label_info import OTHER_NAME as OTHER_NAME
 from .label_info import UNDETERMINED as UNDETERMINED
 from .label_info import URI as URI
 from .label_info import LabelInfo as LabelInfo
@@ -225,8 +225,8 @@ from .members import map_name as map_name
 from .members import near_features as near_features
 from .members import proposing_of as proposing_of
 from .members import ranker_arrays as ranker_arrays
+from .moves import ADOPTED as ADOPTED
 from .moves import DENIED as DENIED
-from .moves import FOUND as FOUND
 from .moves import NOBODY as NOBODY
 from .moves import PROMOTED as PROMOTED
 from .moves import SPLIT as SPLIT

@@ -113,7 +113,7 @@ class StoreUnreadable(StoreError, code="store-unreadable"):
     """The file system refused or failed to read."""
 
     @classmethod
-    def of(cls, path: Path, expected: str, actual: str) -> StoreUnreadable:
+    def for_path(cls, path: Path, expected: str, actual: str) -> StoreUnreadable:
         """Return an error whose message names the path, and whose `public_message` does not."""
         error = cls(f"{path}: expected {expected}, found {actual}")
         error.public_message = f"expected {expected}, found {actual}"

@@ -128,7 +128,7 @@ class Manifest:
     members: tuple[Manifest, ...] = ()
 
     @property
-    def shown(self) -> str:
+    def full_name(self) -> str:
         """Return the version's name as commands print it: model@version."""
         return f"{self.model}@{self.version}"
 

@@ -193,7 +193,7 @@ class StoreReader:
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                full_name = manifest.shown
+                full_name = manifest.full_name
                 raise Corrupt("manifest.json: model and version", f"{name}@{version}", full_name)
             return manifest
 
@@ -343,7 +343,7 @@ class StoreReader:
         except OSError as error:
             kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
             reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
-            raise StoreUnreadable.of(
+            raise StoreUnreadable.for_path(
                 self._files.root, "the directory of the models", reason
             ) from error
 

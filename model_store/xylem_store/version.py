@@ -292,7 +292,7 @@ def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
         info = model.manifest.arrays.get(name)  # a draft has no entries
         if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
             raise Corrupt(
-                f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256
+                f"{model.manifest.full_name}: {file_name(name)}", f"sha256 {info.sha256}", sha256
             )
     return arrays
 

@@ -22,7 +22,7 @@ from xylem_store.identifiers import (
 from xylem_store.label_info import LABEL_INFO, map_label_info
 from xylem_store.label_info_writing import LabelInfoWriter
 from xylem_store.manifest import Manifest, manifest_digest
-from xylem_store.moves import FOUND, PUBLISHED, REMOVED, Cause, move_of
+from xylem_store.moves import ADOPTED, PUBLISHED, REMOVED, Cause, move_of
 from xylem_store.origin import made_for_of
 from xylem_store.reading import StoreReader, no_version
 from xylem_store.staging import Staging
@@ -252,7 +252,7 @@ class VersionWriter:
             old_alias = Alias(0, serial=1)
             moves_latest = False
         new_alias = promoted(version)(old_alias) if moves_latest else old_alias
-        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, old_alias, new_alias, cause)
+        move = move_of(LATEST, PUBLISHED if moves_latest else ADOPTED, old_alias, new_alias, cause)
         moves_later = moves_latest and not is_first
         if moves_later:
             self._aliases.stage_alias(name, stage, move, new_alias)

@@ -21,7 +21,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @contextmanager
-def shown_progress(is_enabled: bool) -> Iterator[OnProgress]:
+def progress_bar(is_enabled: bool) -> Iterator[OnProgress]:
     """Show progress bars while the block runs, if standard error is a terminal or a notebook.
 
     Yields the callback that reports progress; it does nothing if no bars are shown.

@@ -107,13 +107,13 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
-    facts["members"] = ", ".join(member.shown for member in manifest.members)
+    facts["members"] = ", ".join(member.full_name for member in manifest.members)
     facts["origin"] = {name: fact for name, fact in origin.items() if name != "members"}
     facts["model_bytes"] = mebibytes(manifest.model_bytes)
     summary = {key: as_option(value) for key, value in flat(facts).items()}
     if denied.get("denied"):
         summary[f"labels that {reference} denies"] = ", ".join(denied["denied"])
-    print_facts(manifest.shown, summary)
+    print_facts(manifest.full_name, summary)
     _print_report(report)
 
 
@@ -268,5 +268,5 @@ def import_model(
         raise BadParameter(
             "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"
         )
-    line = f"{file or path} -> {manifest.shown}"
+    line = f"{file or path} -> {manifest.full_name}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -21,7 +21,7 @@ from xylem_store.alias import (
     DENIED_MAX,
     PARTS,
     Alias,
-    Beside,
+    TrafficShare,
     canary_promoted,
     denying,
     parse_alias,
@@ -34,7 +34,7 @@ from xylem_store.moves import MOVES_BYTES_MAX, SPLIT, Cause, Move, parse_moves, 
 from xylem_store.store import Store
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
-WHOLE = Alias(3, (1, 2), Beside(2, 1000), Beside(1, PARTS), ("a", "ä"), 17)
+WHOLE = Alias(3, (1, 2), TrafficShare(2, 1000), TrafficShare(1, PARTS), ("a", "ä"), 17)
 SET = ("label::0", "not of this version")
 NAMES = [f"label {i}" for i in range(DENIED_MAX + 1)]
 
@@ -58,7 +58,7 @@ def test_a_document_is_what_was_written_and_damage_is_refused() -> None:
     for alias in (
         Alias(1),
         WHOLE,
-        Alias(3, canary=Beside(2, PARTS - 1), shadow=Beside(2, 1), serial=1),
+        Alias(3, canary=TrafficShare(2, PARTS - 1), shadow=TrafficShare(2, 1), serial=1),
     ):
         assert parse_alias(render_alias(alias), "there") == alias
     whole = render_alias(WHOLE)
@@ -216,7 +216,7 @@ def test_a_step_back_leads_back_beside_a_shadow_alone(store: Store) -> None:
     split(store, "m", None, (3, PARTS), "stable")
     with pytest.raises(errors.NothingToRollBack, match="of stable"):
         store.rollback("m", "stable")
-    assert store.alias("m", "stable").shadow == Beside(3, PARTS)
+    assert store.alias("m", "stable").shadow == TrafficShare(3, PARTS)
 
 
 def test_an_alias_goes_with_all_that_it_was(store: Store) -> None:
@@ -257,7 +257,7 @@ def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Stor
 
 def test_latest_without_a_document_names_the_highest_version_and_stays_there(store: Store) -> None:
     for change, canary in (
-        (lambda: split(store, "m", (2, 10)), Beside(2, 10)),
+        (lambda: split(store, "m", (2, 10)), TrafficShare(2, 10)),
         (lambda: store.promote("m", 3), None),
         (lambda: None, None),
     ):
@@ -277,14 +277,16 @@ def test_of_many_who_change_an_alias_at_once_none_is_lost(store: Store) -> None:
     together(
         *(partial(add, name) for name in NAMES[:8]), lambda: split(Store(store.root), "m", (1, 10))
     )
-    assert store.alias("m") == Alias(3, (1, 2), Beside(1, 10), denied=tuple(NAMES[:8]), serial=13)
+    assert store.alias("m") == Alias(
+        3, (1, 2), TrafficShare(1, 10), denied=tuple(NAMES[:8]), serial=13
+    )
     assert [move.id for move in store.moves("m")] == list(range(1, 14))
 
 
 def test_who_is_overtaken_all_the_time_is_told(store: Store) -> None:
     def change(alias: Alias) -> Alias:
         store.promote("m", 1 if alias.version == 2 else 2, "stable")
-        return alias._replace(shadow=Beside(3, 5))
+        return alias._replace(shadow=TrafficShare(3, 5))
 
     with pytest.raises(
         errors.Conflict, match="expected to change stable, found it changed by others 16 times"

@@ -163,7 +163,7 @@ def test_a_negative_scale_of_int8_weights() -> None:
 def test_children_at_the_limit_of_words(weights: Weights, over: int) -> None:
     n_children = CHILDREN_MAX[weights] + over
     child_ptr = np.append([1], np.full(n_children + 1, n_children + 1)).astype(np.int32)
-    none = Chunk.of(
+    none = Chunk.from_weights(
         *np.zeros((2, 0), np.int32), np.zeros(0, np.float32), np.zeros(n_children, np.float32)
     )
     tree = Tree(child_ptr, np.arange(-1, n_children, dtype=np.int32), [none, *[None] * n_children])

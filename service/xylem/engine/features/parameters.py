@@ -351,5 +351,5 @@ def _class_of(kind: object) -> type[FeatureParameters]:
     parameter_class = PARAMETERS.get(kind) if isinstance(kind, str) else None
     if parameter_class is None:
         message = f"expected one of {', '.join(PARAMETERS)}, found {what_is(kind)}"
-        raise BadParameter.of([ParameterFault(f"{PREFIX}kind", message)])
+        raise BadParameter.from_faults([ParameterFault(f"{PREFIX}kind", message)])
     return parameter_class

@@ -57,7 +57,9 @@ def fit_featurizer(
     featurizer = _fitted(dataset, parameters, crew)
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
-    row_blocks = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
+    row_blocks = (crew or Crew(1)).mapped(
+        MakeRows.from_featurizer(featurizer), in_blocks(dataset.texts)
+    )
     return featurizer, SparseRows.join(list(row_blocks))
 
 
@@ -91,7 +93,7 @@ class MakeRows:
     n_features: int
 
     @classmethod
-    def by(cls, featurizer: Featurizer) -> MakeRows:
+    def from_featurizer(cls, featurizer: Featurizer) -> MakeRows:
         """Return the step that makes rows as a featurizer does."""
         return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 

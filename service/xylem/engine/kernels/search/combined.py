@@ -71,7 +71,7 @@ those that it proposes.
 _search = caller(types.none)
 _NONE = -1
 _ZERO = np.float32(0.0)
-_ONE = np.float32(1.0)
+_ONE_F32 = np.float32(1.0)
 _N_MEMBER_FEATURES = len(MEMBER_FEATURES)
 
 
@@ -393,7 +393,7 @@ def _keep_best(
     """
     for i in range(first, last):
         label = workspace.candidate[i]
-        score = _ONE / (_ONE + np.exp(-workspace.margin[i - first]))
+        score = _ONE_F32 / (_ONE_F32 + np.exp(-workspace.margin[i - first]))
         if len(search.log_threshold) > 0 and log_of(score) < threshold_of(
             search.log_threshold, label
         ):
