@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import BadInput, BadParameter, unfinished
-from xylem.cli.aliases import cause_of, describe_split, store_to_publish
+from xylem.cli.aliases import describe_split, store_to_publish
 from xylem.cli.console import (
     as_option,
     flat,
@@ -190,16 +190,6 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     removed = [str(path) for path in store_at(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
     print_result(json, line, removed=removed)
-
-
-@app.command()
-def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
-    from xylem_store import OldStore
-
-    models = OldStore(store, cause=cause_of("xylem models migrate")).migrate()
-    line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
-    print_result(json, line, models=models)
 
 
 @app.command("export")

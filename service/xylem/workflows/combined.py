@@ -11,6 +11,7 @@ from xylem.base import BadData, BadParameter, Dataset
 from xylem.datasets import renumber_labels
 from xylem.engine import (
     FILE_SUFFIX,
+    WORD_FORMS,
     CombinedFeaturizer,
     ContextParameters,
     NamedParameters,
@@ -32,7 +33,6 @@ from xylem_store import (
     NO_LABEL,
     ORIGIN,
     REPORT,
-    WORD_FORMS,
     Draft,
     Model,
     NameTable,

@@ -24,9 +24,16 @@ from xylem.base import (
     stored_steps,
 )
 from xylem.datasets import STDIN, read_dataset
-from xylem.engine import FILE_SUFFIX, PREFIX, WordParameters, check_features, fit_forms
+from xylem.engine import (
+    FILE_SUFFIX,
+    PREFIX,
+    WORD_FORMS,
+    WordParameters,
+    check_features,
+    fit_forms,
+)
 from xylem.trainers import TRAINERS, ClassifierParameters, Progress, check_spreads, trainer
-from xylem_store import WORD_FORMS, Weights
+from xylem_store import Weights
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from tests.unit.cli.conftest import Cli
 
 from xylem.admin.registry.remote import RemoteStore
 from xylem_store.alias import PARTS, TrafficShare
-from xylem_store.documents import render_sealed
 from xylem_store.store import Store
 
 
@@ -111,14 +110,3 @@ def test_a_split_is_pushed(cli: Cli, tmp_path: Path) -> None:
     cli.refuses("--shadow", "models", "push", "m@2", *latest, *canary, "--shadow", "1%")
     cli.says("models", "push", "m@2", *latest)
     assert RemoteStore(url).model("m").aliases["latest"].versions == (2,)
-
-
-def test_a_store_of_before_is_migrated_by_a_command(cli: Cli, versions_of_m: Store) -> None:
-    aliases = versions_of_m.root / "models" / "m" / "aliases"
-    (aliases / "latest.json").unlink()
-    (aliases / "latest").write_bytes(render_sealed({"version": 2, "history": [1]}))
-    (listed,) = cli.answers("models", "list")["models"]
-    assert "which xylem models migrate makes of those of an earlier release" in listed["fault"]
-    assert cli.answers("models", "migrate") == {"models": ["m"]}
-    assert versions_of_m.alias("m").versions == (2,)
-    assert cli.says("models", "migrate") == "aliases of 0 models migrated\n"

@@ -2,7 +2,6 @@
 move and what stays, and the moves.
 """
 
-import contextlib
 import json
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,6 @@ from xylem_store.alias import (
     with_shadow,
 )
 from xylem_store.documents import render_sealed
-from xylem_store.migrating import OldStore
 from xylem_store.moves import MOVES_BYTES_MAX, SPLIT, Cause, Move, parse_moves, render_move
 from xylem_store.store import Store
 
@@ -377,67 +375,3 @@ def test_what_was_cut_off_or_damaged_hides_no_move(store: Store) -> None:
     store.promote("m", 1, "stable")
     assert [move.id for move in store.moves("m")] == [store.alias("m", "stable").serial]
     assert len(file.read_bytes()) < MOVES_BYTES_MAX
-
-
-def old_store(store: Store) -> dict[str, Alias]:
-    """Make the aliases of a model those of before 0.1.0; return what they are."""
-    home = store.root / "models" / "m"
-    for alias in ("latest", "stable"):
-        file_of(store, "m", alias).unlink()
-    (home / "moves").unlink()
-    for part in ("splits", "denied"):
-        (home / part).mkdir()
-    for name, document in {
-        "aliases/latest": {"version": 3, "history": [1, 2]},
-        "splits/latest": {"stable": 3, "canary": 2, "weight": 1000, "shadow": None, "share": 0},
-        "denied/latest": {"labels": list(SET)},
-        "aliases/stable": {"version": 1, "history": []},
-        "splits/stable": {"stable": 1, "canary": None, "weight": 0, "shadow": 2, "share": 5},
-        "aliases/old": {"version": 2, "history": [1]},
-        # a split of another version did not count
-        "splits/old": {"stable": 1, "canary": 3, "weight": 5, "shadow": None, "share": 0},
-    }.items():
-        (home / name).write_bytes(render_sealed(document))
-    latest, stable = (
-        Alias(3, (1, 2), TrafficShare(2, 1000), None, SET),
-        Alias(1, (), None, TrafficShare(2, 5)),
-    )
-    return {"latest": latest, "stable": stable, "old": Alias(2, (1,))}
-
-
-class Dying(QuickFileSystem):
-    """Dies at one of the next renamings."""
-
-    left = 0
-
-    def rename(self, source: Path, target: Path) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-        super().rename(source, target)
-
-
-def test_a_store_of_an_earlier_release_is_migrated_once_and_may_die_at_any_renaming(
-    store: Store,
-) -> None:
-    wanted, fs = old_store(store), Dying()
-    for call in (
-        lambda: store.open("m"),
-        lambda: store.publish("m", DRAFT),
-        lambda: deny(store, "m", ()),
-    ):
-        with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
-            call()
-    for number in range(1, 12):
-        assert ["xylem models migrate" in str(info.fault) for info in store.models()] == [True]
-        fs.left = number
-        with contextlib.suppress(KeyboardInterrupt):
-            assert OldStore(store.root, cause=Cause("alice"), fs=fs).migrate() == ["m"]
-            break
-    found = store.info("m").documents
-    assert {name: alias._replace(serial=0) for name, alias in found.items()} == wanted
-    assert {move.who for move in store.moves("m")} == {"alice"}
-    assert OldStore(store.root).migrate() == []
-    there = {entry.name for entry in (store.root / "models" / "m").iterdir()}
-    assert there == {"aliases", "lock", "moves", "versions"}
-    assert store.publish("m", DRAFT).version == 4

@@ -25,7 +25,7 @@ from xylem.engine.features.parameters import (
     RawParameters,
     TfidfParameters,
     WordsCharsParameters,
-    completed,
+    check_complete,
     parameters_of,
 )
 from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
@@ -138,13 +138,10 @@ def load_featurizer(
     Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
     try:
-        config = completed(config)
         parameters = parameters_of(config)
     except BadParameter as error:
         raise Corrupt("manifest", "features that this release knows", str(error)) from error
-    missing = type(parameters).model_fields.keys() - config.keys()
-    if missing:
-        raise Corrupt("manifest", f"features.{min(missing)}", "none")
+    check_complete(config, type(parameters))
     if isinstance(parameters, AutoParameters):
         raise Corrupt("manifest", "the features that were chosen", "features.kind auto")
     if isinstance(parameters, CharsParameters | WordsCharsParameters):

@@ -24,6 +24,7 @@ from xylem.engine.kernels.search.call import (
 from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.near_rows import (
     BEST,
+    N_NEAR,
     NearSearch,
     compare_candidates,
     count_votes,
@@ -321,8 +322,7 @@ def _describe(
                 position += 1
         features[k + workspace.n_named] = workspace.usage[label]
         if near.n_columns > 0:
-            # rankers of older releases have fewer of these features: no context
-            for f in range(len(features) - k - workspace.n_named - 1):
+            for f in range(N_NEAR):
                 features[k + workspace.n_named + 1 + f] = near.features[i, f]
 
 
