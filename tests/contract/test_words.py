@@ -49,7 +49,7 @@ ALLOWED = {
     "service/xylem/client/_sync/admin.py": {"before"},
     "service/xylem/client/results.py": {"cancel_asked"},
     "service/xylem/python/making.py": {"by"},
-    "service/xylem/thresholds/store/state.py": {"at"},
+    "service/xylem/thresholds/store/history.py": {"at"},
     "service/xylem/trainers/lomtree/tree.py": {"most"},
     "service/xylem/workflows/label_info.py": {"by"},
 }
