@@ -95,12 +95,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Store:
     """A model of every trainer, by the trainer's name. Not to be changed."""
     store = Store(tmp_path_factory.mktemp("trained") / "store")
+    data, valid = files / "train.txt", files / "valid.txt"
+    poor = []
     for name in TRAINERS:
-        data, valid = files / "train.txt", files / "valid.txt"
         request = TrainRequest(name, data, valid, items_of(name), seed=2, threads=2)
         report = train_and_publish(store, name, request)
-        assert (report.version, report.trainer) == (1, name)
-        assert report.metrics["P@1"] > 50, name
+        if (report.version, report.trainer) != (1, name) or report.metrics["P@1"] <= 50:
+            poor.append(report)
+    assert poor == []
     return store
 
 
@@ -155,31 +157,33 @@ async def test_they_are_served_with_thresholds_and_explanations(store: Store) ->
     x, y = learnable(8, seed=6)
     instances = instances_of(x)
     lines = "".join(json.dumps(instance) + "\n" for instance in instances)
+    faults = []
     async with serving(settings_of(store.root)) as (_, client):
         for name in TRAINERS:
             full = await ask(client, name, instances=instances)
-            for labels in full:
-                scores = [label["score"] for label in labels]
-                assert scores == sorted(scores, reverse=True), name
-                assert all(0 <= score <= 1 for score in scores), name
+            scores = [[label["score"] for label in labels] for labels in full]
             right = [
                 truth[labels[0]["id"]] for truth, labels in zip(y, full, strict=True) if labels
             ]
-            assert sum(right) >= 5, name
             two = await ask(client, name, instances=instances, top_r=2)
-            assert two == [labels[:2] for labels in full], name
             passing = await ask(client, name, instances=instances, threshold=0.3)
-            assert passing == [[one for one in labels if one["score"] >= 0.3] for labels in full], (
-                name
-            )
             path = f"/v1/models/{name}/batch?top_r={N_LABELS}"
             batch = await client.post(path, content=lines, headers=NDJSON)
-            assert [json.loads(line)["labels"] for line in batch.text.splitlines()] == full, name
             explained = await ask(client, name, instances=instances, explain=True)
-            for label in itertools.chain(*explained):
-                why = label.pop("explanation")
-                assert why.get("trees") or why.get("leaves"), name
-            assert explained == full, name
+            reasons = [label.pop("explanation") for label in itertools.chain(*explained)]
+            checks = {
+                "the best first": scores == [sorted(row, reverse=True) for row in scores],
+                "probabilities": all(0 <= score <= 1 for row in scores for score in row),
+                "learnt labels": sum(right) >= 5,
+                "top_r": two == [labels[:2] for labels in full],
+                "threshold": passing
+                == [[one for one in labels if one["score"] >= 0.3] for labels in full],
+                "batch": [json.loads(line)["labels"] for line in batch.text.splitlines()] == full,
+                "reasons": all(why.get("trees") or why.get("leaves") for why in reasons),
+                "explained labels": explained == full,
+            }
+            faults += [f"{name}: {check}" for check, holds in checks.items() if not holds]
+    assert faults == []
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])
@@ -202,19 +206,23 @@ async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
 ) -> None:
     shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
     instances = instances_of(learnable(1, seed=6)[0])
+    faults = []
     async with serving(settings_of(tmp_path / "store")) as (_, client):
         for name in TRAINERS:
             (every,) = await ask(client, name, instances=instances, exact=True)
             some = [label["label"] for label in every[:2]]
             allowed = await ask(client, name, instances=instances, exact=True, allow_labels=some)
             denied = await ask(client, name, instances=instances, exact=True, deny_labels=some)
-            assert (allowed, denied) == ([every[:2]], [every[2:]]), name
+            if (allowed, denied) != ([every[:2]], [every[2:]]):
+                faults.append(f"{name}: {every}, allowed {allowed}, denied {denied}")
             events = [
                 {"event_id": f"e{i}", "instance": instances[0], "labels": some[:1]}
                 for i in range(3)
             ]
             told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
-            assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
+            if [each["result"] for each in told.json()["results"]] != ["applied"] * 3:
+                faults.append(f"{name}: {told.text}")
+    assert not faults, "\n".join(faults)
 
 
 def stream_of(name: str, data: Path) -> TrainRequest:
@@ -240,8 +248,12 @@ def test_a_stream_is_learnt_from_or_refused_with_those_that_can(
     streamed, whole = own.open(name, 1), own.open(name, 2)
     told = ({**read_report(model.arrays), "forest": 0} for model in (streamed, whole))
     assert next(told) == next(told), "but for where training rows in memory go in a forest"
-    for array in whole.arrays.keys() - {ORIGIN, REPORT}:
-        assert streamed.arrays[array].tobytes() == whole.arrays[array].tobytes(), array
+    different = [
+        array
+        for array in sorted(whole.arrays.keys() - {ORIGIN, REPORT})
+        if streamed.arrays[array].tobytes() != whole.arrays[array].tobytes()
+    ]
+    assert different == []
 
 
 @pytest.mark.parametrize("name", [name for name, spec in TRAINERS.items() if spec.reads != "rows"])

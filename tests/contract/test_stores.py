@@ -86,8 +86,7 @@ def test_every_array_of_integers_that_a_kernel_takes_is_in_the_table() -> None:
     assert ensemble <= {f"ensemble/{field}" for field in TreeEnsemble._fields}
     of_tables = {f"names/{field}" for field in NameTable._fields}
     assert (given - of_tables) | ensemble <= BOUNDS.keys() | PACKED | NO_INDEX
-    for names in (BOUNDS.keys(), PACKED):
-        assert not names & NO_INDEX
+    assert not (BOUNDS.keys() | PACKED) & NO_INDEX
 
 
 def with_rows(draft: Draft) -> Draft:
@@ -150,9 +149,14 @@ def test_a_number_out_of_bounds_is_refused(draft: Draft, prefix: str, name: str)
         beyond += [size + bound.ascends, bound.least - 1]
     elif name.endswith("slots"):
         beyond += [-2, array.size]
+    accepted = []
     for value in beyond:
         for place in {0, array.size // 2, array.size - 1}:
             changed = array.copy()
             changed.reshape(-1)[place] = value
-            with pytest.raises(Corrupt):
+            try:
                 opened(manifest, {**arrays, f"{prefix}{name}": changed})
+            except Corrupt:
+                continue
+            accepted.append((place, value))
+    assert accepted == []

@@ -56,9 +56,13 @@ def test_no_path_of_a_machine_and_no_package_index_in_the_tree() -> None:
     # Written apart so that this file does not find itself.
     words = ["/wo" + "rk/", "/ho" + "me/[a-z]", r"--(extra-)?ind" + "ex-url", r"pyp" + r"i\.org"]
     pattern = re.compile("|".join(words))
-    for name, text in tracked_texts():
-        for number, line in enumerate(text.splitlines(), 1):
-            assert not pattern.search(line), f"{name}:{number}: {line.strip()[:80]}"
+    faults = [
+        f"{name}:{number}: {line.strip()[:80]}"
+        for name, text in tracked_texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not faults, "\n".join(faults)
 
 
 def test_changelog_has_the_current_version() -> None:
@@ -104,15 +108,18 @@ def test_sources_are_documented_and_files_functions_and_lists_of_parameters_shor
                     faults.append(f"{file}: {node.name} has {n_parameters} parameters")
                 if count_statements(node) > FUNCTION_STATEMENTS_MAX:
                     faults.append(f"{file}: {node.name} has {count_statements(node)} statements")
-    assert faults == []
+    assert not faults, "\n".join(faults)
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for name, text in tracked_texts():
-        for target in re.findall(r"\]\(([^)#\s]+)", text) if name.endswith(".md") else ():
-            assert "://" in target or (ROOT / name).parent.joinpath(target).exists(), (
-                f"{name}: {target}"
-            )
+    faults = [
+        f"{name}: {target}"
+        for name, text in tracked_texts()
+        if name.endswith(".md")
+        for target in re.findall(r"\]\(([^)#\s]+)", text)
+        if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
+    ]
+    assert not faults, "\n".join(faults)
 
 
 def test_the_example_data_is_small() -> None:
