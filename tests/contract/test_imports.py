@@ -76,7 +76,7 @@ TABLE = {
     "xylem.extras": "",
     "xylem.extras.importers": "xylem: engine.features datasets workflows.weights; xylem_store",
     "xylem.engine": "xylem_store",
-    "xylem.vocabulary": "xylem: engine datasets; xylem_store",
+    "xylem.vocabulary": "xylem: engine datasets evaluation; xylem_store",
     "xylem.base.executors": "xylem_store: compiled.cache",
     "xylem.trainers": (
         "xylem: base.executors engine.kernels evaluation.tree_criteria evaluation.ranking; "
@@ -90,7 +90,7 @@ TABLE = {
         "xylem: thresholds.methods evaluation.ranking engine.kernels base.db; xylem_store"
     ),
     "xylem.thresholds.methods": "xylem: engine.kernels evaluation; xylem_store",
-    "xylem.evaluation": "xylem: engine.kernels; xylem_store",
+    "xylem.evaluation": "xylem: engine; xylem_store",
     # features of texts are made by steps, block by block
     "xylem.engine.features": "xylem: engine.kernels base.executors; xylem_store",
     "xylem.datasets": "xylem: engine.kernels; xylem_store",

@@ -9,7 +9,6 @@ from .access.key_text import without_secrets as without_secrets
 from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
 from .access.ring import Principal as Principal
-from .bars import OnProgress as OnProgress
 from .bars import shown_progress as shown_progress
 from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS
@@ -120,6 +119,8 @@ from .process import raise_limit as raise_limit
 from .process import settle as settle
 from .process import succeeded_at as succeeded_at
 from .processors import n_processors as n_processors
+from .progress import OnProgress as OnProgress
+from .progress import no_progress as no_progress
 from .rows import NO_ROWS as NO_ROWS
 from .rows import Dataset as Dataset
 from .rows import Growing as Growing

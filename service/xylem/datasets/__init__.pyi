@@ -4,7 +4,7 @@ from .annif import CorpusDirectory as CorpusDirectory
 from .annif import is_fasttext as is_fasttext
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import first_labels as first_labels
-from .dataset import renumber_labels as renumber_labels
+from .dataset import renumbered as renumbered
 from .files import JSON_LINES as JSON_LINES
 from .files import find_files as find_files
 from .files import kind_of as kind_of

@@ -10,16 +10,8 @@ from xylem.base import BadParameter, n_processors, shown_progress, unknown
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
-from xylem.vocabulary import read_concepts
-from xylem.workflows import (
-    CombineRequest,
-    SearchRequest,
-    TrainRequest,
-    check_members,
-    combine_dataset,
-    search,
-    train_dataset,
-)
+from xylem.vocabulary import CombineRequest, check_members, combine_dataset, read_concepts
+from xylem.workflows import SearchRequest, TrainRequest, search, train_dataset
 from xylem_store import build_names, model_of
 
 COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")

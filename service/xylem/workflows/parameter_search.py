@@ -22,18 +22,19 @@ from xylem.base import (
     BadParameter,
     Calls,
     Dataset,
+    OnProgress,
     Scalar,
     TableColumns,
     crew_of,
+    no_progress,
     scalar_of,
     split_items,
 )
 from xylem.datasets import read_dataset
-from xylem.trainers import no_progress
+from xylem.evaluation import labelled_dataset
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import HELD_OUT_PARTS
 from xylem.workflows.evaluate import valid_figures
-from xylem.workflows.labelled import OnProgress, labelled_dataset
 from xylem.workflows.request import from_json
 from xylem.workflows.search_space import (
     DEFAULT_TRAINERS,

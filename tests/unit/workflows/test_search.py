@@ -20,9 +20,9 @@ from tests.oracles.problems import dense_labels, dense_rows, flat
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.rows import Dataset, LabelRows, SparseRows
 from xylem.datasets import read_dataset
+from xylem.evaluation import labelled_dataset
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.evaluate import evaluate_rows
-from xylem.workflows.labelled import labelled_dataset
 from xylem.workflows.parameter_search import SearchRequest, folds_of, search
 from xylem.workflows.request import from_json
 from xylem.workflows.search_space import SPACES, Choice, Range, dimensions_of
