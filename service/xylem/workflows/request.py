@@ -58,7 +58,7 @@ class TrainRequest:
     made_for    an id for which only one version is published: if it exists already, no other is
                 made
     ray         the address of a Ray cluster whose nodes run the steps
-                (`xylem.base.executors.ray.connect`)
+                (`xylem.extras.ray.crew.connect`)
     steps       a directory in which finished steps are kept until the version is published; not for
                 a stream
     resume      whether finished steps that are in `steps` already are used

@@ -19,10 +19,11 @@ from tests.conftest import Command
 from xylem.base.errors import BadData
 from xylem.datasets import tables
 from xylem.datasets.reader import read_dataset
-from xylem.datasets.skos import TEXT_LENGTH_MAX, read_subjects
 from xylem.datasets.sparse_text import read_label_names
 from xylem.datasets.stream import DataFile
+from xylem.datasets.subjects import read_subjects
 from xylem.engine.features.languages import stop_list
+from xylem.extras.rdf.skos import TEXT_LENGTH_MAX
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,13 +79,14 @@ SHORT_OF_MEMORY = """
 import resource, sys
 from pathlib import Path
 from xylem.datasets.stream import DataFile
+from xylem.datasets.subjects import read_subjects
 from xylem.datasets.tables import ParquetTable
-from xylem.datasets.skos import read_subjects
 file = DataFile(Path(sys.argv[1]))
 if file.kind == ".parquet":
     table = ParquetTable(file)
 else:
     import rdflib.plugins.parsers.notation3
+    import xylem.extras.rdf.skos
 words = int(Path("/proc/self/statm").read_text().split()[0])
 limit = words * resource.getpagesize() + (128 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

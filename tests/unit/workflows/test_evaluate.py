@@ -24,9 +24,9 @@ from xylem.engine.predictor import PredictOptions, predict_all
 from xylem.evaluation import stored_figures
 from xylem.evaluation.ranking import EmptyConvention
 from xylem.workflows.calibrate import calibrate_and_publish
-from xylem.workflows.charts import label_lines
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
+from xylem.workflows.label_table import label_lines
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.manifest import has_calibration

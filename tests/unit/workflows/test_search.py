@@ -21,11 +21,11 @@ from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.rows import Dataset, LabelRows, SparseRows
 from xylem.datasets import read_dataset
 from xylem.evaluation import labelled_dataset
+from xylem.extras.search.parameter_search import SearchRequest, folds_of, search
+from xylem.extras.search.search_space import SPACES, Choice, Range, dimensions_of
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.evaluate import evaluate_rows
-from xylem.workflows.parameter_search import SearchRequest, folds_of, search
 from xylem.workflows.request import from_json
-from xylem.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from xylem.workflows.train import TrainRequest, train_dataset
 from xylem_store.store import Store
 from xylem_store.version import model_of

@@ -16,7 +16,7 @@ from tests.datasets_helpers import refused, write_lines
 
 import xylem
 from xylem.base.errors import BadData, BadInput, BadParameter
-from xylem.datasets.skos import ENTITY_LENGTH_MAX
+from xylem.extras.rdf.skos import ENTITY_LENGTH_MAX
 from xylem.vocabulary.label_info import read_label_info
 from xylem.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish

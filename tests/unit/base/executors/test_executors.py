@@ -24,10 +24,10 @@ from tests.servers import wait_for
 from tests.steps import Parts, RowOutput, Scaled, Sleeping, scaled, shifted
 
 from xylem.base.errors import BadData, BadParameter, Unavailable
-from xylem.base.executors import ray as executor
 from xylem.base.executors.kept import kept_steps
 from xylem.base.executors.local import Crew
 from xylem.base.executors.values import Calls, Step, digest_of, mapped, packed, shared, unpacked
+from xylem.extras.ray import crew as executor
 from xylem.trainers import fit, parse_parameters, train
 from xylem.trainers.registry import TRAINERS
 from xylem.trainers.source import MemorySource, Tools, TrainingSet
