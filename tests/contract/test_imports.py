@@ -41,9 +41,8 @@ _COMMON = "xylem: engine vocabulary thresholds base.db; xylem_store"
 
 TABLE = {
     "xylem.cli": (
-        f"{_COMMON}; xylem: base.access base.executors admin serving workflows extras "
-        "trainers evaluation"
-        " datasets server client errors"
+        f"{_COMMON}; xylem: base.access base.executors admin serving workflows trainers "
+        "evaluation datasets server client errors"
     ),
     # what the Python face does: it trains by workflows, and explains as the service answers
     "xylem.python": f"{_COMMON}; xylem: workflows serving evaluation",
@@ -75,6 +74,13 @@ TABLE = {
     ),
     "xylem.extras": "",
     "xylem.extras.importers": "xylem: engine.features datasets workflows.weights; xylem_store",
+    "xylem.extras.rdf": "xylem: datasets; xylem_store",
+    "xylem.extras.ray": "xylem: base.executors; xylem_store",
+    "xylem.extras.report": "xylem: evaluation workflows; xylem_store",
+    "xylem.extras.search": (
+        "xylem: base.executors datasets engine.features evaluation trainers vocabulary workflows; "
+        "xylem_store"
+    ),
     "xylem.engine": "xylem_store",
     "xylem.vocabulary": "xylem: engine datasets evaluation; xylem_store",
     "xylem.base.executors": "xylem_store: compiled.cache",
@@ -263,6 +269,17 @@ def room_of(name: str) -> str:
     """The room that a module is in: a package of xylem, or the store."""
     first, *rest = name.split(".")
     return rest[0] if first == "xylem" and rest else first
+
+
+def test_nobody_imports_an_optional_part() -> None:
+    """`xylem.base.extras` finds them by name."""
+    faults = [
+        f"{name} imports {other}"
+        for name, tree in modules().items()
+        for other in imported(name, tree)
+        if within(other, {"xylem.extras"}) and not within(name, {"xylem.extras"})
+    ]
+    assert faults == []
 
 
 def test_every_room_imports_rooms_of_lower_floors_alone() -> None:
