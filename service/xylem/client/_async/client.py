@@ -10,16 +10,14 @@ from typing import Any, Unpack
 from xylem.client import calls
 from xylem.client._async.admin import AsyncAdmin
 from xylem.client._async.base import AsyncAnswer
+from xylem.client.batch_parts import Part, item_of, parts_of
 from xylem.client.calls import (
     BatchOptions,
     Instance,
-    Part,
     PredictOptions,
     Request,
     batch_request,
-    item_of,
     model_path,
-    parts_of,
 )
 from xylem.client.results import (
     Feedback,
