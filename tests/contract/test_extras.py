@@ -21,10 +21,12 @@ from xylem.cli.application import run
 results = []
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["xylem", *arguments]
-    output, errors = io.StringIO(), io.StringIO()
+    output = io.TextIOWrapper(io.BytesIO())
+    errors = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         status = run()
-    results.append((status, output.getvalue(), errors.getvalue()))
+    output.flush()
+    results.append((status, output.buffer.getvalue().decode(), errors.getvalue()))
 print(json.dumps(results))
 """
 
