@@ -188,11 +188,11 @@ Change = Callable[[Alias], Alias | None]
 """A function from an alias to the next one; None removes it. A new alias begins as `Alias(0)`."""
 
 LabelChange = Callable[[tuple[str, ...]], Collection[str]]
-"""A function from the labels that an alias denies to those that it shall deny."""
+"""A function from the labels that an alias denies to the labels that it denies afterwards."""
 
 
 def apply(change: Change, alias: Alias, place: str) -> Alias | None:
-    """Return an alias after a change; an equal one where nothing has changed.
+    """Return an alias after a change; it equals the old one if nothing has changed.
 
     place  the model and alias, for error messages
 
@@ -238,9 +238,10 @@ def rolled_back(model: str, name: str, versions: Container[int], to: int | None 
 
     versions  the existing versions: an alias goes back to no other
 
-    The versions that the alias named after that one are forgotten. If the alias has a canary, a
-    step back ends canary and shadow and the alias keeps its version; so does `to` the version that
-    it already names. The change raises NothingToRollBack if there is no such step.
+    The versions that the alias named after that one are forgotten. In two cases the alias keeps its
+    version, and only its canary and its shadow end: in a step back if it has a canary, and if `to`
+    is the version that it already names. The change raises NothingToRollBack if there is no earlier
+    version to go back to.
     """
 
     def change(alias: Alias) -> Alias:

@@ -107,9 +107,10 @@ class AliasWriter(StoreWriter):
         """Make an alias name its previous version, or the earlier version `to`, verified first.
 
         The versions that it named after that one are forgotten: the next step back leads further
-        back. Deleted versions are skipped. If `to` is the version that it already names, only its
-        canary and its shadow end; so they do in a step back while there is a canary. Raises
-        NothingToRollBack if no earlier version is left, and what `change_alias` raises.
+        back. Deleted versions are skipped. In two cases the alias keeps its version, and only its
+        canary and its shadow end: in a step back if it has a canary, and if `to` is the version
+        that it already names. Raises NothingToRollBack if no earlier version is left, and what
+        `change_alias` raises.
         """
 
         def change(current_alias: Alias) -> Alias | None:

@@ -91,8 +91,8 @@ class Head(NamedTuple):
     columns     "uri", "notation", "name:LANGUAGE" for each language, "others:LANGUAGE" for some;
                 the first is the key, in which labels are looked up: the first n_keys subjects have
                 it
-    language    of names in answers to requests without a language: one of the columns', or "" if
-                there are no names
+    language    the language of names in answers to requests that state none: one of those of the
+                columns, or "" if there are no names
     n_texts     bytes of all texts
     n_broader   pairs of a subject and a subject above it
     sha256      of everything after the head
@@ -182,7 +182,8 @@ def build_label_info(
 ) -> LabelInfo:
     """Return the table of `subjects`, in which labels are looked up by `key_column`.
 
-    language  of names in answers to requests without a language; None: the first one that occurs
+    language  the language of names in answers to requests that state none; None: the first
+              language that occurs
 
     Subjects without a text in that column come last. Raises BadNames for a text that is too long or
     has control characters, and for a key that occurs twice; its `index` is that of the subject in
@@ -249,7 +250,10 @@ def _columns(languages: Sequence[str], key_column: str) -> tuple[str, ...]:
 
 
 def _text(subject: Subject, column: str) -> str:
-    """Return a subject's text in a column, "" for none; as many other names as fit."""
+    """Return a subject's text in a column, "" if it has none.
+
+    In a column of other names these are joined, as many as fit into NAME_BYTES_MAX bytes.
+    """
     if column == URI:
         return subject.uri
     if column == NOTATION:

@@ -236,8 +236,8 @@ class StoreReader:
     def label_info(self, name: str) -> LabelInfo | None:
         """Return a model's label info, mapped, None without one.
 
-        Every digest and invariant is checked first. It stays valid when it is replaced. Raises
-        Corrupt or StoreUnreadable.
+        Every digest and invariant is checked first. The returned label info stays valid when the
+        file is replaced. Raises Corrupt or StoreUnreadable.
         """
         path = self._home(name) / LABEL_INFO
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
@@ -372,8 +372,7 @@ class StoreReader:
         files = [entry.name for entry in self._entries(directory)]
         if LATEST in files:
             expected = (
-                "aliases as documents, which xylem models migrate makes of those of "
-                "an earlier release"
+                "aliases as documents (xylem models migrate converts aliases of an earlier release)"
             )
             raise StoreUnreadable.of(directory, expected, f"{name}: {ALIASES}/{LATEST}")
         return {alias for file in files if (alias := alias_in(file)) is not None}

@@ -286,7 +286,7 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
 
 
 class Uncopyable:
-    """An object that holds addresses of this process's arrays, or is useless without such one.
+    """An object that holds addresses of this process's arrays, or needs an object that does.
 
     A copy would hold the addresses as numbers, which would lead to freed memory.
     """

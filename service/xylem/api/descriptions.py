@@ -119,8 +119,9 @@ def describe_history(
 
 
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
-    """Return the id of the label that a query names, by id or name. Raises BadRequest,
-    UnknownLabel.
+    """Return the id of the label that a query gives by id or name.
+
+    Raises BadRequest, UnknownLabel.
     """
     if (query.id is None) == (query.label is None):
         present = "neither" if query.id is None else "both"
@@ -254,7 +255,7 @@ _FIGURES: TypeAdapter[ValidationFigures] = TypeAdapter(ValidationFigures)
 def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     """Return the manifest of a version and its figures on validation rows. Blocking.
 
-    Of the arrays of the version, only the report is read.
+    Only the report is read, not the other arrays of the version.
 
     Raises NotFound, Corrupt, StoreUnreadable.
     """

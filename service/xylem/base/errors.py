@@ -118,7 +118,7 @@ class UnsupportedOption(BadInput, code="unsupported-option"):
 
 
 class NotTuned(BadInput, code="thresholds-not-tuned"):
-    """Tuned thresholds of a model that has none; the message says how to tune them."""
+    """Tuned thresholds were requested, but the model has none; the message says how to tune."""
 
 
 class UnknownLabel(BadInput, code="unknown-label"):

@@ -1,4 +1,4 @@
-"""What a process sets for itself: its limit of open files, garbage collection, repeated actions."""
+"""Settings of this process (limit of open files, garbage collection), and repeated actions."""
 
 import errno
 import gc
@@ -129,7 +129,8 @@ _USUAL = gc.get_threshold()
 def collect_seldom() -> None:
     """Let the garbage collector run only after many new objects.
 
-    What a process imports or compiles at its start stays in memory, and need not be looked at.
+    Objects that a process imports or compiles at its start stay in memory anyway, and need not be
+    examined.
     """
     gc.set_threshold(20_000, 10, 10)
 

@@ -29,12 +29,12 @@ READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
 """The positions in a kernel's times: when it began, and when each of its stages ended.
 
-HAS_READ  it has read the body
+HAS_READ  the kernel has read the body
 MADE      it has made rows of texts
 SEARCHED  it has searched
 WRITTEN   it has written the answer
 
-If nothing was read, or no rows were made, two times are equal.
+The time of a stage that did not take place equals the time before it.
 """
 
 N_TIMES = 5
@@ -129,7 +129,8 @@ class StageTimes:
     For the event loop only; kernels that run there count in its arrays.
 
     bounds_ns  [buckets]              the upper bounds of the buckets
-    counts     [stages, buckets + 1]  counted by kernels: the number of times above the bound below
+    counts     [stages, buckets + 1]  the number of times in each bucket, above the bound of the
+                                      previous one, as counted by kernels; the last has no bound
     total_ns   [stages]               the sum of these times
     """
 
@@ -142,7 +143,7 @@ class StageTimes:
         self._total_ns = self.total_ns.tolist()
 
     def count(self, timings: StageTimings) -> None:
-        """Count the stages of a request; they stay only for its trace, if it has one."""
+        """Count the stages of a request; if it is traced, move them to its `stretches`."""
         self.count_all(timings.intervals)
         if timings.is_traced:
             timings.stretches += (
@@ -172,7 +173,7 @@ class StageTimes:
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return the name, the counts by bucket, and the total nanoseconds of each stage.
 
-        They include what kernels counted.
+        They include the stages that kernels counted.
         """
         counts = (self.counts + np.array(self._counts)).tolist()
         totals = (self.total_ns + np.array(self._total_ns)).tolist()

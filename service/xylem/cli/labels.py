@@ -116,12 +116,14 @@ def explain(
     trees: list[dict[str, Any]] = (
         explanation["trees"][:_TREES_SHOWN] if len(explanation["trees"]) > 1 else []
     )
-    of_trees = [{entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees]
+    tree_weights = [
+        {entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees
+    ]
     rows = [
         (
             entry["feature"],
             entry["weight"],
-            *(weights.get(entry["feature"], "") for weights in of_trees),
+            *(weights.get(entry["feature"], "") for weights in tree_weights),
         )
         for entry in explanation["features"]
     ]

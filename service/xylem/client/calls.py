@@ -15,17 +15,6 @@ import orjson
 from xylem.client.batch_parts import divided
 from xylem.errors import BadAnswer
 
-LINES_MAX = 1000
-BYTES_MAX = 1 << 17
-"""A request of a batch ends with the line that reaches one of these limits.
-
-A server accepts so much before its answer is read.
-"""
-
-_LONG_LINES = 100
-_LONG_BYTES = 1 << 14
-
-
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 _ODD = re.compile(r"[^\x21-\x7e]")
 _PORTS = {"http": 80, "https": 443}

@@ -80,13 +80,14 @@ class FastVersion(NamedTuple):
 
 
 class Present(Uncopyable):
-    """The thresholds and the seal of answers, until the arrays or the seal are replaced.
+    """The thresholds and the seal that answers use at present.
 
-    It is immutable, but the values of the thresholds may change.
+    When the arrays of thresholds or the seal are replaced, a new Present is made. The object itself
+    is immutable, but the values in its arrays of thresholds may change.
 
     thresholds  float32[K] that a label's score must reach to be listed in its prediction's id
-    tuned       the same, prepared for searches; None: requests for tuned thresholds are not
-                answered
+    tuned       the same thresholds, prepared for searches; None: requests for tuned thresholds are
+                not answered
     seal        signs the ids, at epoch 0
     unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
     handle      the handle of the fields that kernels need
@@ -194,7 +195,7 @@ class BeamRequests:
         self._handle = _NOT_MADE
 
     def prepare(self) -> None:
-        """Make the first buffers and load the kernels, which otherwise the first answer does."""
+        """Make the first buffers and load the kernels, so that the first answer need not do it."""
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:

@@ -84,7 +84,8 @@ TOP = 20
 
 
 def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
-    """Return the strongest weights of a label's own classifiers, as `xylem models explain --json`.
+    """Return what `xylem models explain --json` prints: the strongest weights of a label's own
+    classifiers.
 
     Among the keys are:
 

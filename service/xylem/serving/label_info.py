@@ -84,7 +84,7 @@ class LiveLabelInfo:
         return None if facts is None else self._by_uri[1].get(uri)
 
     def follow(self, info: LabelInfo | None) -> None:
-        """Serve other label info from now on; None: none. Takes about 0.1 microseconds a label."""
+        """Serve other label info, or none, from now on. Takes about 0.1 microseconds a label."""
         if info is None:
             self.current = None
             return
@@ -115,9 +115,10 @@ class LabelInfos:
         return live
 
     def refresh(self) -> dict[str, str]:
-        """Look whether label info was replaced, and serve what the store has now. Reads the disk.
+        """Serve the label info that the store has now, if it was replaced. Reads the disk.
 
-        Returns, by model, why some label info cannot be used; the previous one is served on.
+        Returns the reasons, by model, for label info that cannot be used; the previous one is still
+        served.
         """
         faults = {}
         with self._lock:
@@ -155,7 +156,7 @@ class LabelInfoOptions(NamedTuple):
 
     facts      the label info of the version
     language   names in this language; None: not asked for
-    in_full  names in all languages, and the subjects above
+    in_full    whether it asks for names in all languages, and the subjects above
     """
 
     facts: LabelFacts
@@ -224,8 +225,8 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
 def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
-    Searched are the names in the languages that the options ask for, and the other names (synonyms)
-    in these languages, which answers do not have.
+    The search covers the names in the languages that the options ask for, and the other names
+    (synonyms) in these languages, which answers do not contain.
     """
     facts = options.facts
     info = options.facts.info

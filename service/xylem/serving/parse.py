@@ -41,7 +41,7 @@ _INSTANCE_CONTAINERS_MAX = 8
 _OTHER_CONTAINERS_MAX = 1000
 """The most arrays and objects of one instance or event, and of all else in a body together.
 
-The latter is also the most fields of the outer object.
+_OTHER_CONTAINERS_MAX is also the most fields of the outer object.
 """
 
 _DEPTH_MAX = 16  # the deepest nesting of arrays and objects; no body needs half as much

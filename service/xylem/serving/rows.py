@@ -48,7 +48,10 @@ def rows_and_faults(
     featurizer: Featurizer,
     make: Callable[[Sequence[AnyInstance], Featurizer], Rows],
 ) -> tuple[Rows, Sequence[BadInput | None]]:
-    """Return what `make` makes of the valid instances, and for each instance its error or None."""
+    """Return the rows that `make` returns for the valid instances, and each instance's error.
+
+    The error of a valid instance is None.
+    """
     try:
         return make(instances, featurizer), [None] * len(instances)
     except BadInput:
@@ -131,8 +134,8 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
 
     stop   the flag that ends a search early
 
-    Raises UnknownLabel, UnsupportedOption, and NotTuned if tuned thresholds are asked for and there
-    are none.
+    Raises UnknownLabel, UnsupportedOption, and NotTuned if tuned thresholds are requested and the
+    version has none.
     """
     threshold = options.threshold
     mask = None if served.denied is None else served.denied.mask

@@ -170,7 +170,7 @@ class _SolveWork:
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
         """Return the classifiers of a tile of a large node, trained block after block.
 
-        A classifier is not changed any more after a pass in which it was done in every block.
+        A classifier is not changed any more after a pass in which it converged in every block.
 
         duals  file descriptor of the dual variables: LANES float32 for each row of the node
         """
@@ -266,7 +266,7 @@ def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
 def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     """Return the memory in bytes that a step of `train_blocks` takes.
 
-    n_rows  rows of the block that has most
+    n_rows  number of rows of the largest block
     """
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
@@ -315,7 +315,10 @@ def _divide_tree(
 def train_blocks(
     blocks: Blocks, shape: Shape, scale: F32 | None, solving: SolverOptions, tools: Tools
 ) -> list[Chunk | None]:
-    """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
+    """Return the chunk of every inner node of a shape, None at its leaves.
+
+    This is `train_classifiers` for rows that are stored in blocks.
+
 
     The bits are those of `train_classifiers` at all nodes but the large ones, and do not depend on
     the machines that run the steps. Memory: the chunks; for a step about three times `memory_bytes`

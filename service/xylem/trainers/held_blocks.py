@@ -55,7 +55,7 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     source      each of its parts comes from one MiB of its file
     memory_mib  most MiB of rows that a step may hold
 
-    Raises BadData, also for a row that is larger than that.
+    Raises BadData, also for a row that is larger than memory_mib.
     """
     census = source.census
     census.check_labelled()
@@ -137,7 +137,7 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
-    """Return the label representations of weighed rows. Memory: twice as much as they take."""
+    """Return the label representations of weighed rows. Memory: twice that of the result."""
     n_bytes = 8 * np.minimum(blocks.census.label_nonzeros, blocks.census.n_features)
     bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
     n_parts = len(bounds) - 1

@@ -114,7 +114,7 @@ def test_a_store_of_before_is_migrated_by_a_command(cli: Cli, versions_of_m: Sto
     (aliases / "latest.json").unlink()
     (aliases / "latest").write_bytes(render_sealed({"version": 2, "history": [1]}))
     (listed,) = cli.answers("models", "list")["models"]
-    assert "which xylem models migrate makes of those of an earlier release" in listed["fault"]
+    assert "xylem models migrate converts aliases of an earlier release" in listed["fault"]
     assert cli.answers("models", "migrate") == {"models": ["m"]}
     assert versions_of_m.alias("m").versions == (2,)
     assert cli.says("models", "migrate") == "aliases of 0 models migrated\n"

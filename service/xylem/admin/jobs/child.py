@@ -1,8 +1,8 @@
 """The process of one job: `python -m xylem.admin.jobs.child MESSAGES PARENT`.
 
-It reads its order from standard input, and confines itself before it imports the code that does the
-work. MESSAGES is a descriptor; the last line that the process writes to it is the result, or why
-there is none. Its standard output and error are the log of the job.
+It reads its order from standard input, and limits its own resources before it imports the code that
+does the work. MESSAGES is a descriptor; the last line that the process writes to it is the result,
+or the error. Its standard output and error are the log of the job.
 """
 
 import errno
@@ -21,9 +21,9 @@ from xylem.admin.jobs.messages import Reporter
 from xylem.base import Settings, configure, log
 
 LOCK_SECONDS = 10.0
-"""How long this process waits for the process of a worker that lost the job to end.
+"""How long this process waits for an earlier process of the same job to end.
 
-Both are on the same machine.
+The earlier process is on the same machine; its worker has lost the job.
 """
 
 _LOCK = "lock"
@@ -94,13 +94,13 @@ def _lock(directory: Path) -> int:
     from xylem.base import Unavailable
 
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    until = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         except BlockingIOError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise Unavailable(
                     "expected no other process of this job, found one that still runs"
                 ) from None

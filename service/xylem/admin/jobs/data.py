@@ -30,7 +30,7 @@ ABANDONED_SECONDS = 86_400.0
 """An upload that nobody has written to for this long was left by a killed process."""
 
 _UPLOAD = ".upload-"
-# what a part of an uploaded file's name may be
+# matches a valid part of an uploaded file's name
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
@@ -187,7 +187,10 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
                 view = view[os.write(self._fd, view) :]
 
     def finish(self) -> UploadedFile:
-        """Sync the file to the disk, and give it its name; on an error, nothing is left of it."""
+        """Sync the file to the disk, and give it its name.
+
+        Raises Unavailable; the end of the context then removes a file that has no name yet.
+        """
         with _writing(self._name):
             os.fsync(self._fd)
             self._path.replace(self._target)

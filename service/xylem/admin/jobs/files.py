@@ -1,6 +1,6 @@
 """The files of jobs, in the store, which all workers and servers share: `STORE/jobs/ID/`.
 
-log, log.before  what the job's process and its worker wrote: the newest bytes, bounded
+log, log.before  the log, written by the job's process and its worker: the newest bytes, bounded
 result.jsonl     the answers of a batch that has succeeded
 result.part      the answers of a batch that has not succeeded yet
 """
@@ -68,9 +68,9 @@ def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> Non
     """
     with contextlib.suppress(OSError):
         entries = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
-        keep = set(known_ids())
+        remaining_ids = set(known_ids())
         for entry in entries:
-            if entry.name not in keep:
+            if entry.name not in remaining_ids:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 

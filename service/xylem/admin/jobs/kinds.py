@@ -77,7 +77,7 @@ _STAND_INS = {
     "members": ["m"],
     "vocabulary": "x.ttl",
 }
-"""Values for required fields that are wrong, so that the other fields can be checked."""
+"""Values that replace wrong values of required fields, so that the other fields can be checked."""
 
 # fields that cannot be checked without the field that is the key
 _DEPENDENT = {"trainer": "parameters", "data": "valid"}
@@ -153,8 +153,8 @@ def read_request(kind: str, request: Mapping[str, Any]) -> Any:
 def run_job(context: JobContext) -> dict[str, Any]:
     """Do a job; return its result.
 
-    This run may be the second or third of the job: whatever an earlier run left, which may have
-    been killed at any moment, must lead to the same result.
+    An earlier run of the job may have been killed at any moment. This run must have the same
+    result, whatever files and rows the earlier one left.
     """
     job = context.job
     result: dict[str, Any] = resolve_name(KINDS[job.kind].run)(
@@ -317,7 +317,7 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
 
 
 def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
-    """Yield all faults in a trainer's name and parameters, and in those of the features."""
+    """Yield all faults in a trainer's name, its parameters, and the parameters of the features."""
     try:
         find_trainer(trainer)
     except BadParameter as error:

@@ -84,9 +84,9 @@ class Rate:
 
 
 def settings_as_json(settings: Settings) -> dict[str, Any]:
-    """Return settings for a process that we start, to be sent through a pipe: they have secrets.
+    """Return settings, with their secrets, to be sent to a started process through a pipe.
 
-    The admin's key is left out, as no such process needs it.
+    The admin's key is left out, because no such process needs it.
     """
     values = settings.model_dump(mode="json", exclude={"admin_key"})
     for name in values:

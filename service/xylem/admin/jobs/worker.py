@@ -215,11 +215,11 @@ class Worker:
             self._leases.fail(claim, outcome.error, outcome.code)
 
     def _clear(self, claim: Claim, outcome: Outcome) -> None:
-        """Remove what an ended job left in the store, and the files of forgotten jobs."""
+        """Remove files that an ended job does not need, and all files of forgotten jobs."""
         store = self.settings.store
         with contextlib.suppress(OSError):
             if outcome.end != "succeeded":
-                collect(FileSystem(), store)  # removes what a killed process had begun to publish
+                collect(FileSystem(), store)  # removes files of an unfinished publication
         if outcome.end in ("succeeded", "failed", "cancelled"):
             remove_leftovers(store, claim.job.id)
         with contextlib.suppress(DatabaseUnavailable):

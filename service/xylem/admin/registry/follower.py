@@ -21,8 +21,8 @@ from xylem_store import (
 class RemoteFollower:
     """Fetches the versions that remote aliases and their splits name, then changes local aliases.
 
-    Versions that no alias names are deleted. For the models of the object store, its aliases are
-    the truth; local models with other names stay.
+    Versions that no alias names are deleted, except the newest `keep` ones. For the models of the
+    object store, its aliases are the truth; local models with other names stay.
 
     `start` begins to follow. `stop(seconds)` waits for a version that is being fetched, at most
     that long.
@@ -48,7 +48,7 @@ class RemoteFollower:
     def look(self) -> bool:
         """Bring the store up to date now; return whether nothing failed. A fault is logged once.
 
-        If nothing has changed, it costs what `RemoteStore.index` costs.
+        If nothing has changed, it costs as much as `RemoteStore.index`.
         """
         try:
             index = self._remote.index()
@@ -84,7 +84,8 @@ class RemoteFollower:
     def _bring(self, model: str, remote_model: RemoteModel) -> None:
         """Bring one model up to date.
 
-        `latest` comes first: without it, the store would take another version for it.
+        `latest` comes first: if the store had another version, but no `latest`, it would take that
+        version for `latest`.
         """
         for name, alias in sorted(remote_model.aliases.items(), key=lambda item: item[0] != LATEST):
             for version in alias.versions:

@@ -51,7 +51,7 @@ INDEX_BYTES_MAX = 16 << 20  # of the index; nearly all of it may be names of den
 
 
 class RemoteVersion(NamedTuple):
-    """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
+    """A version's number, and the SHA-256 of its manifest, which has the digests of its arrays."""
 
     version: int
     digest: str
@@ -60,7 +60,7 @@ class RemoteVersion(NamedTuple):
 class RemoteInfo(NamedTuple):
     """A model's label info.
 
-    digest  the SHA-256 of its head, which has the digests of all that follows
+    digest  the SHA-256 of its head, which has the digests of the other parts
     bytes   its length
     """
 
@@ -186,7 +186,7 @@ class RemoteStore:
         return self.index().models.get(check_model(name), RemoteModel())
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
-        """Write a version of a store, verified first, unless it exists; return its name.
+        """Write a version of a store, verified first, unless it exists; return number and digest.
 
         Raises Conflict if the number belongs to another version, NotFound and Corrupt.
         """
@@ -253,7 +253,7 @@ class RemoteStore:
         pushed  a version that the aliases may name now, and that was pushed before
         info    the new label info of the model, which was pushed before; None: it stays
 
-        Raises what the changes raise, BadSplit, BadNames for more than an index may contain, and
+        Raises the errors of the changes, BadSplit, BadNames for more than an index may contain, and
         Conflict for a version that is not as it was pushed, or if others change the index all the
         time.
         """
@@ -310,7 +310,10 @@ class RemoteStore:
             store.import_label_info(model, _RemoteFile(self, model, file), info.bytes, info.digest)
 
     def _write(self, index: RemoteIndex) -> bool:
-        """Replace the index unless it has changed since it was read; return whether it was."""
+        """Replace the index unless it has changed since it was read.
+
+        Returns whether it was replaced.
+        """
         data = render_index(index)
         with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)
@@ -351,7 +354,7 @@ def _changed(
     pushed: RemoteVersion | None,
     serial: int,
 ) -> RemoteModel:
-    """Return a model with its aliases changed; these get this serial number."""
+    """Return a model with its aliases changed; the changed aliases get this serial number."""
     aliases = dict(model.aliases)
     digests = dict(model.digests)
     if pushed is not None:
@@ -370,9 +373,9 @@ def _changed(
 
 
 class _RemoteFile:
-    """An object that is being read; errors of its driver are raised as the object store's.
+    """An object that is being read; errors of its driver are raised as Unavailable.
 
-    Else the store that reads it would take them for errors of the disk.
+    Otherwise the store that reads it would take them for errors of the disk.
     """
 
     def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:

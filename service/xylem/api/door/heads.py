@@ -1,7 +1,7 @@
-"""Heads of requests: the few headers that differ between requests, and the rest, a template.
+"""Divide heads of requests into the few headers that differ between requests, and a template.
 
-The heads of one client are alike but for their lengths and ids. What the rest of a head means is
-remembered.
+The heads of one client differ only in their lengths and ids. So the meaning of the other headers is
+remembered as a HeadTemplate.
 """
 
 import re
@@ -78,10 +78,10 @@ OWN = "xylem.own"
 class OwnHeader(NamedTuple):
     """How one header that differs between requests is found in a head, and how its value is read.
 
-    name    a pattern of its name; it need not match names all in capitals: requests with such a
-            name are answered by the route
+    name    a pattern of its name; it need not match a name in capitals: a request with such a name
+            is answered by the route
     value   a pattern of its value, without groups
-    choose  returns the value to use, of all values that a request has; None: none has a valid form
+    choose  takes all values that a request has, and returns the one to use; None if none is valid
     """
 
     name: bytes
@@ -138,7 +138,7 @@ def inner_path(path: str, root_path: str) -> str:
 def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
     """Return the values of the headers that differ between requests.
 
-    headers  those of a request, their names in lower case
+    headers  the headers of a request, with names in lower case
     """
     values_of: dict[bytes, list[bytes]] = {}
     for name, value in headers:
@@ -158,7 +158,7 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
     parts  the parameters of the path
 
-    Raises VersionNotFound and AliasNotFound for what cannot be a number or an alias.
+    Raises VersionNotFound for a text that is no number, AliasNotFound for one that is no alias.
     """
     version = parts.get("version")
     alias = parts.get("alias", DEFAULT_ALIAS)
@@ -191,7 +191,10 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
 
 
 def header_or_query_of(dialect: Dialect[Any], scope: Scope) -> str | None:
-    """Return what the dialect's header, or the query string, says about the body; None: nothing."""
+    """Return the value of the dialect's header or, for a dialect without one, the query string.
+
+    None if the request does not have it.
+    """
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None
     name = dialect.header.encode()
@@ -225,7 +228,7 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
 def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
     """Return a head without the headers that differ between requests, and their values.
 
-    Of two headers with the same name, the second stays in the head.
+    If two headers have the same name, the second stays in the head.
     """
     values: list[bytes | None] = [None] * len(OWN_HEADERS)
 

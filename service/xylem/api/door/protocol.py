@@ -110,16 +110,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reader_timer: asyncio.TimerHandle | None = None
         self._current: RequestResponseCycle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self._in_head = True
-        self._is_between = True
-        self._n_begun = 0
+        self._in_head = True  # False from the end of a head to the beginning of the next one
+        self._is_between = True  # whether no part of a request has come since the last whole one
+        self._n_begun = 0  # the number of requests that have begun
         self._answered_at = 0.0
         self._default_headers: list[tuple[bytes, bytes]] = []
         self._headers_joined = b""
-        self._bare_bytes = 0
-        self._unwanted_bytes = 0
-        self._head_bytes = 0
-        self._is_refused = False
+        self._bare_bytes = 0  # bytes that came since the last end of a head or part of a body
+        self._unwanted_bytes = 0  # bytes that came after the answer, or after a refusal
+        self._head_bytes = 0  # the length of a head that is too long; else 0
+        self._is_refused = False  # whether the rest of the connection is dropped
         self._close_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -439,7 +439,7 @@ def bounded_protocol(
     whole_request: WholeRequests | None,
     on_abort: Callable[[], None],
 ) -> type[Any]:
-    """Return the protocol class with these limits, of which uvicorn makes the instances.
+    """Return the protocol class with these limits; uvicorn makes its instances.
 
     answers        clients that have not read their answers
     unparsed       makes the answers to requests that cannot be parsed

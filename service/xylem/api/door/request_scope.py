@@ -217,7 +217,7 @@ class RequestScope:
             )
 
 
-LINGER_SECONDS = 1.0
+LINGER_SECONDS = 1.0  # how long the rest of an unread body is read and dropped
 UNREAD_BYTES_MAX = 64 << 10
 """An unread body of up to this size does not close the connection: most likely it has come."""
 
@@ -295,7 +295,7 @@ class BodyGuard:
         return message
 
     async def _wait(self) -> Message:
-        """Return the next message of a body of which a part is still to come."""
+        """Return the next message of a body that is not complete yet."""
         waiting = self._admission.bodies.waiting
         seconds = self._admission.limits.body_seconds_max
         began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
@@ -374,7 +374,7 @@ class UnparsedRequests:
 
         Only Date and Connection are left out of the headers.
 
-        target        what has been read of the request's target
+        target        the part of the request's target that has been read
         n_head_bytes  the length of the head, if it is too long; else 0
         fault         the error of the parser
         """
@@ -392,7 +392,7 @@ class UnparsedRequests:
             )
             error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
         else:
-            fault_text = "found bytes that are none" if fault is None else f"found: {fault}"
+            fault_text = "found other bytes" if fault is None else f"found: {fault}"
             error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
         answer = error_response(scope, error)
         ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])

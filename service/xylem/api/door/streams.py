@@ -45,7 +45,7 @@ class LineReader:
         self._ended = False
         self._changed = asyncio.Condition()
         self.fault: BadInput | None = None
-        """Why the body ended early; None: it did not."""
+        """Why the body ended early; None if it did not end early."""
 
     async def read(self) -> None:
         """Read the body to its end.
@@ -144,7 +144,7 @@ class _Progress:
     """The state of a stream.
 
     blocks       blocks that are begun and not sent yet
-    sends_since  since when a block is being sent; infinity: none is
+    sends_since  since when a block is being sent; infinity: no block is being sent
     """
 
     blocks: int = 0

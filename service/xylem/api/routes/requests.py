@@ -1,6 +1,6 @@
 """The services that routes use (`services: Wired`), and steps that many routes have in common.
 
-These read a body, find the version, and answer in a dialect.
+The steps are to read a body, to find the version, and to answer in a dialect.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class Services(NamedTuple):
         return self.settings.limits
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:
-        """Change the store with `call`, and return what that returns.
+        """Change the store with `call`, and return its result.
 
         It returns once this replica serves the change, or after CATCH_UP_SECONDS. Other replicas
         serve it after they read the store again.
@@ -106,7 +106,10 @@ class Services(NamedTuple):
 
     @property
     def waits_for(self) -> str | None:
-        """Return what has to happen before all models are open; None: all that can be open are."""
+        """Return what has to happen before the models are open; None once the store was read.
+
+        Models that cannot be opened are not waited for.
+        """
         if self.live.looked:
             return None
         kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
@@ -185,7 +188,7 @@ async def choose_served(
 
     For an alias with a canary, the request's canary key or id decides which version answers.
 
-    Raises what `find_version` raises.
+    Raises the errors of `find_version`.
     """
     served = await find_version(request, live, model, ref)
     split = None if is_version(ref) else live.splits.get((model, ref))

@@ -67,7 +67,7 @@ async def thresholds(request: Request, services: Wired) -> Response:
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
-    """Restores the thresholds of an epoch; of `latest`, if no version is named."""
+    """Restores the thresholds of an epoch. Without a version, those of `latest` are restored."""
     database = ThresholdDatabase(services.learning.database)
     return await _change(model, body, services, database.restore, body.epoch)
 

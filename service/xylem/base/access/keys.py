@@ -23,9 +23,10 @@ from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from xylem_store import is_model
 
 KEYS_MAX = 1000
-"""The most keys of a database.
+"""The maximum number of keys in a database.
 
-One more replaces the oldest key that is not in force, but never the newest admin key.
+If it is reached, a new key replaces the oldest key that is not in force, but never the newest admin
+key.
 """
 
 NO_ROWS_MAX = 100  # most models in `no_rows` of a key
@@ -112,7 +113,7 @@ class AccessKeys:
         lifetime_seconds: float | None = None,
         no_rows: Iterable[str] = (),
     ) -> MadeKey:
-        """Make a key, in force from now on, for ever or for a time. Names need not be unique.
+        """Make a key, in force from now on, for ever or for a lifetime. Names need not be unique.
 
         no_rows  as in AccessKey
 
@@ -144,9 +145,9 @@ class AccessKeys:
     ) -> MadeKey:
         """Make a new key of the same name and scopes; the old one expires when the overlap is over.
 
-        An overlap never lengthens the life of the old key. Without a lifetime the new key has that
-        of the old one. Raises KeyNotFound for a key that is not in force, BadParameter and
-        LimitExceeded.
+        An overlap never lengthens the life of the old key. If no lifetime is given, the new key has
+        the lifetime of the old one. Raises KeyNotFound for a key that is not in force, BadParameter
+        and LimitExceeded.
         """
         if not 0 <= overlap_seconds <= LIFETIME_SECONDS_MAX:
             raise BadParameter(f"overlap: expected seconds from 0, found {overlap_seconds:g}")
@@ -224,7 +225,7 @@ def all_keys(connection: Connection) -> list[AccessKey]:
 
 
 def find_key(connection: Connection, key_id: str) -> AccessKey:
-    """Return a key, its row locked if the database can do that. Raises KeyNotFound."""
+    """Return a key, and lock its row if the database can lock rows. Raises KeyNotFound."""
     query = select(ACCESS_KEYS).where(ACCESS_KEYS.c.id == key_id).with_for_update()
     row = connection.execute(query).one_or_none() if is_id(key_id) else None
     if row is None:
@@ -282,7 +283,7 @@ def _the_key(key_id: str) -> Any:
 
 
 def _key_of(row: Row[Any]) -> AccessKey:
-    """Return the key in a row, without scopes of a newer release: they open nothing here."""
+    """Return the key in a row; scopes that only a newer release knows are left out."""
     scopes = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
     no_rows = tuple((row.no_rows or "").split())
     return AccessKey(

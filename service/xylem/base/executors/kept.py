@@ -79,8 +79,8 @@ class _Keeping(Crew):
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on the items whose results are not stored yet; call `done` for all items.
 
-        There is a file for each step and its fields, named by them and by the sources of Xylem.
-        Raises Unavailable if the results cannot be written.
+        The results of a step are in one file, named by a digest of the step, its fields and the
+        sources of Xylem that it uses. Raises Unavailable if the results cannot be written.
         """
         if step is not self._last[0]:
             self._last = step, _name_of(step)
@@ -95,7 +95,8 @@ class _Keeping(Crew):
                     if name in extents:
                         done(item, unpacked(kind, os.pread(file.fileno(), *extents[name])))
                     else:
-                        # by id, as items live until they are done, and steps may write to them
+                        # by id(item): items live until they are done, and a step may write to
+                        # them, which changes their digests
                         names[id(item)] = name
                         yield item
 

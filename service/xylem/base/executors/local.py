@@ -38,8 +38,8 @@ class _InFile(NamedTuple):
 class Crew:
     """Threads that run steps, and the flag that ends their work early.
 
-    stop  uint8[1]  1 when the work was given up: kernels may look at it, their results are
-          dropped
+    stop  uint8[1]  1 once the work is given up: kernels may look at it and end early, since their
+          results are dropped
     """
 
     def __init__(self, threads: int) -> None:
@@ -125,7 +125,10 @@ class Crew:
         return work
 
     def everywhere(self, call: Callable[[], None]) -> None:
-        """Call a function on each machine that runs steps: only here. Raises its errors."""
+        """Call a function on each machine that runs steps: here only on this one.
+
+        Raises the errors of the function.
+        """
         call()
 
     def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:

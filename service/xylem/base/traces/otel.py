@@ -41,7 +41,7 @@ _KEPT = 256
 
 
 def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
-    """Add the spans of the stages of a trace, and then the span of the whole.
+    """Add the spans of the stages of a trace, and then the span of the whole request or job.
 
     The id of each stage is that of the previous span plus one.
     """
@@ -132,8 +132,8 @@ class OtlpSender:
     """Sends spans from a thread. Thread-safe.
 
     For a sampled request, the caller only appends to a queue. The SDK's own queue, with the code
-    around it, took five times as long where one request in a hundred is sampled, and nothing of it
-    is in the processor's caches.
+    around it, took five times as long when one request in a hundred is sampled, because its code
+    and data are then no longer in the processor's caches.
 
     n_dropped  spans that found no room since the last log line about them
     """

@@ -196,10 +196,12 @@ _workspaces: dict[str, Any] = {}
 
 
 def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, list[R]]:
-    """Return the seconds that some items took, and their results.
+    """Run a step on a bundle of items; return the seconds that it took, and the results.
 
-    The arrays of the step are used where they are, without a copy. If a step fails, its error has a
-    note of what it wrote before.
+    number  the name of the step (`RayCrew._sent`), by which its workspace is found again
+
+    The arrays of the step are used where they are, without a copy. If a step fails, its error gets
+    a note with the output that it wrote before.
     """
     began = time.perf_counter()
     output = io.StringIO()
@@ -231,7 +233,10 @@ class _InStore(NamedTuple):
 
 
 def _split(step: Step[Held[T], list[R]], item: Held[T]) -> list[Any]:
-    """Return the result of a bundle without results, then each result of the item."""
+    """Run a step with n results on one item; return n + 1 values, each an object of Ray's store.
+
+    The first value is that of `_run_bundle`, without results; the others are the results.
+    """
     seconds, (results,) = _run_bundle(uuid.uuid4().hex, step, [item])
     return [(seconds, []), *results]
 
@@ -269,7 +274,7 @@ class RayCrew(Crew):
 
         A step whose process or node dies is begun again elsewhere. Raises the errors of the step,
         and Unavailable if it dies more than RETRIES times, or no node is left. An interrupt cancels
-        what runs.
+        the tasks that run.
         """
         todo = iter(items)
         size = 1
@@ -340,9 +345,9 @@ class RayCrew(Crew):
             self._ray.cancel(ref, force=True)
 
     def _sent(self, step: Any) -> Any:
-        """Return the name of a step and its reference in the object store.
+        """Return a name for a step, and its reference in the object store.
 
-        The last step is in the store already.
+        A step that is used several times in a row is put into the store once.
         """
         if step is not self._last:
             self._last = self._where = None  # first release the previous step
@@ -411,9 +416,10 @@ class RayCrew(Crew):
         )
 
     def _result(self, ref: Any) -> tuple[float, list[Any]]:
-        """Return what a task returned, copied into this process's memory.
+        """Return the result of a task, copied into this process's memory.
 
-        Values must not stay in the object store, which others need.
+        Without the copy, the values would keep their place in the object store, which other tasks
+        need.
         """
         errors = self._ray.exceptions
         try:
@@ -428,7 +434,7 @@ class RayCrew(Crew):
 
 
 def _raise_of(error: Any) -> NoReturn:
-    """Log what a failed step wrote, and raise its error."""
+    """Log the output of a failed step, and raise its error."""
     log(logging.ERROR, "step_failed", detail=_COLOURS.sub("", str(error))[-LOG_MAX:])
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):

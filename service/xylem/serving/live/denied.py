@@ -73,7 +73,7 @@ def _denying(
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
     """Return the labels that an alias denies; empty if `ref` is a version's number.
 
-    Raises what the store does.
+    Raises the errors of `Store.alias`.
     """
     return () if is_version(ref) else store.alias(model, ref).denied
 

@@ -27,7 +27,7 @@ class StrictModel(BaseModel):
 
 
 class RequestModel(StrictModel):
-    """The base of all models of requests but instances; their fields are counted by `kind_of`."""
+    """The base of all models of requests but instances, whose fields `kind_of` counts."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,11 +94,11 @@ _TAG_OF = {
     (False, True, True, False): SPARSE,
     (False, False, False, True): NAMED,
 }
-"""The tag of a kind, by which of KINDS are fields of the value."""
+"""The tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field."""
 
 
 def kind_of(value: Any) -> str | None:
-    """Return the tag of an instance, which its fields tell; None if they fit no kind."""
+    """Return the tag of an instance, by its fields; None if they fit no kind."""
     if type(value) is dict and len(value) <= FIELDS_MAX:
         fields_present = (
             "text" in value,

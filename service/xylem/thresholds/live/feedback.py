@@ -28,13 +28,8 @@ from xylem.thresholds.live.shadow import keep_shadow
 from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events, Result, join
 from xylem.thresholds.live.transaction import FeedbackTransaction
 from xylem.thresholds.store import state
-from xylem.thresholds.store.codec import DELTA_MAX
 from xylem.thresholds.store.feedback_rows import DAY_SECONDS, add_events, add_rows, forget_events
 from xylem_store import U8, Bools
-
-EVENTS_LOGGED_MAX = DELTA_MAX // 2
-"""The most events of one log entry: each adds up to 2 to a label's marks."""
-
 
 GROUP_EVENTS_MAX = 1024  # the most events of one transaction
 CHECKPOINT_EPOCHS = 4096
@@ -58,9 +53,10 @@ class _Block(NamedTuple):
 class FeedbackWriter:
     """Takes blocks of events, and counts each event once.
 
-    The results of a block's events, in order, are available when they are committed. Blocks of one
-    version that wait while a transaction runs share the next one. If a transaction fails, none of
-    its events is counted, in memory neither, and its blocks fail with DatabaseUnavailable.
+    The results of a block's events, in order, are available when the events are committed. Blocks
+    of one version that wait while a transaction runs share the next transaction. If a transaction
+    fails, none of its events is counted, neither in the database nor in memory, and its blocks fail
+    with DatabaseUnavailable.
 
     queue_max   the most events that wait
     days_max    days for which events are remembered
@@ -215,10 +211,11 @@ class FeedbackWriter:
             log(logging.ERROR, "checkpoint_failed", error=error)
 
     def _forget(self) -> None:
-        """Forget old events among the next ones in turn: visit twice as many as were added since.
+        """Delete old events from the database, if a search for them is due.
 
-        None is forgotten while the time is uncertain: an event that is forgotten too early would
-        count twice.
+        The search visits the next stored events in the order of their keys, twice as many as were
+        added since the previous search. Nothing is deleted while the time is uncertain: an event
+        that is forgotten too early could be counted twice.
         """
         if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
             return

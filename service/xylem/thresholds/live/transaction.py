@@ -8,9 +8,12 @@ from sqlalchemy import Connection
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.threshold_counters import ALL_COUNT, Events
 from xylem.thresholds.store import state
-from xylem.thresholds.store.codec import Scored, encode_deltas, encode_scored
+from xylem.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from xylem.thresholds.store.state import Head
 from xylem_store import I64, U8
+
+EVENTS_LOGGED_MAX = DELTA_MAX // 2
+"""The most events of one log entry: each adds up to 2 to a label's marks."""
 
 
 class FeedbackTransaction:
@@ -25,7 +28,7 @@ class FeedbackTransaction:
         self, connection: Connection, live: ServedThresholds, head: Head, halve_events: int | None
     ) -> None:
         self.head = head
-        """The version's head after what has been logged."""
+        """The version's head after the changes that have been logged."""
         self._connection = connection
         self._halve_events = halve_events
         self._served = live.served

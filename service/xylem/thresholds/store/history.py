@@ -13,6 +13,21 @@ from xylem.base import (
 from xylem.thresholds.store.codec import (
     decode_state,
 )
+from xylem.thresholds.store.state import FEEDBACK, SCORED, Change, Head, deltas_of
+
+POINTS_MAX = 200
+"""The most points of a label's history. Of more, the first, the last and evenly many between."""
+
+STATE_LABELS_MAX = 4_000_000
+"""The most labels of states that are read, from the newest state on; the newest is always read."""
+
+CHANGES_MAX = 4096
+"""The most changes of the log that are read, from the newest on."""
+
+PAYLOAD_BYTES_MAX = 32_000_000
+"""The most bytes of these changes."""
+
+_PAGE = 256
 
 
 class PastThreshold(NamedTuple):
@@ -70,15 +85,15 @@ def _log_points(
     connection: Connection, head: Head, label: int, n_labels: int
 ) -> Iterator[PastThreshold]:
     """Yield a label's threshold after each change of the log that moved it, the newest first."""
-    room = PAYLOAD_BYTES_MAX
+    bytes_left = PAYLOAD_BYTES_MAX
     table = LOG.c
     query = select(table.epoch, table.kind, table.payload, table.created_at).where(
         table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
     )
     query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
     for change in map(Change._make, connection.execute(query)):
-        room -= len(change.payload)
-        if room < 0:
+        bytes_left -= len(change.payload)
+        if bytes_left < 0:
             return
         deltas = deltas_of(change, n_labels)
         assert deltas is not None

@@ -93,7 +93,8 @@ class Head(NamedTuple):
     """A row of `threshold_versions`: the state of one version's thresholds.
 
     epoch       of the last change
-    base_epoch  of the last change that replaced the state: earlier predictions do not count
+    base_epoch  of the last change, other than STARTED, that replaced the state: predictions from
+                before it do not count
     n_events    events of feedback counted so far
     digest      of the version's manifest; None: not known yet
     """
@@ -284,12 +285,12 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
     regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == KEPT]
-    logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
-    logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
+    log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
     old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
     connection.execute(delete(CHECKPOINTS).where(*old))
-    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= log_start))
 
 
 def find_secret(connection: Connection, name: str) -> bytes | None:
@@ -330,7 +331,7 @@ class ThresholdDatabase:
         """Replace all that the database has of a version by start values and the version's digest.
 
         It is for a version with the name of an earlier one: predictions of the earlier version do
-        not count from here on, and none of its states can be restored. Returns the new epoch.
+        not count from now on, and none of its states can be restored. Returns the new epoch.
         Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
@@ -371,7 +372,8 @@ class ThresholdDatabase:
         """Remove all that the database has of a version; return whether it had anything.
 
         It is for a version that no longer exists: a process that still has it open starts its
-        thresholds again. Which events were counted stays known. Raises DatabaseUnavailable.
+        thresholds again. The keys of its events stay stored, so that no event counts again. Raises
+        DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = find_head(connection, model, version, lock=True)
@@ -398,18 +400,3 @@ def append(
         connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events
     )
     return new
-
-
-POINTS_MAX = 200
-"""The most points of a label's history. Of more, the first, the last and evenly many between."""
-
-STATE_LABELS_MAX = 4_000_000
-"""The most labels of states that are read, from the newest state on; the newest is always read."""
-
-CHANGES_MAX = 4096
-"""The most changes of the log that are read, from the newest on."""
-
-PAYLOAD_BYTES_MAX = 32_000_000
-"""The most bytes of these changes."""
-
-_PAGE = 256

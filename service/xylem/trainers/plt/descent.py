@@ -25,8 +25,8 @@ _SLOT_BYTES = 16
 _SLOTS_MIN = 8
 _SHUFFLE = 1  # word of derived seeds: for shuffling the rows of a window, for each tree
 PARTS = 10
-"""Number of parts of the rows in the first pass: the rows of a part are shown with the trees that
-have learnt from all parts before it.
+"""Number of parts of the rows in the first pass. `Tools.on_rows` is called with the rows of a part
+and with the trees that have learnt from all parts before it.
 """
 
 

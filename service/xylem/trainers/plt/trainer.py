@@ -212,7 +212,7 @@ def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
     p = parameters
     if p.solver == "sgd":
         raise BadParameter(
-            "solver: expected batch, found sgd, whose weights are means over its steps"
+            "solver: expected batch, found sgd, which cannot go on from its weights alone"
         )
 
     def divide(vectors: SparseRows, labels: NDArray[np.int32], tools: Tools) -> Shape:

@@ -105,8 +105,8 @@ def typical_value(rows: SparseRows) -> float:
     """Return the mean absolute value, weighted by the squares of the values; 1 if all are 0.
 
     An L1 penalty depends on the scale: for rows that are s times as long, the cost must be divided
-    by s to keep the same number of weights. The length of the rows does not measure this scale: in
-    rows of length 1, the values are the smaller, the more features are about equally large.
+    by s to keep the same number of weights. The length of the rows does not measure this scale: if
+    a row of length 1 has many values of about the same size, its values are small.
     """
     sizes = np.abs(rows.values.astype(np.float64))
     squares = float((sizes**2).sum())

@@ -91,7 +91,7 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
              frequent ones the first label
 
     A child at level h has at most arity^(levels - h) labels. Cost: levels * rounds * K' * arity *
-    d; memory 4 K' arity bytes. Depends on the arguments alone.
+    d; memory 4 K' arity bytes. The result depends on the arguments alone.
     """
     n, dim = vectors.shape
     n_levels = 1

@@ -1,8 +1,9 @@
 """Answer a request to a label tree in one call: read its body, search its rows, write its answer.
 
-A body is JSON of predict, or tensors as binary data. Reading, searching and writing are kernels of
-their own, which are called by their addresses. If the interpreter called them one after the other,
-it would run as long as they do, because a search evicts it from the caches.
+A body is the JSON of a predict request, or tensors as binary data. Reading, searching and writing
+are kernels of their own, which are called by their addresses. If the interpreter called them one
+after the other, its own work between the calls would take as long as the kernels: a search evicts
+the interpreter's code and data from the processor's caches.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -108,7 +109,7 @@ class FastModel(NamedTuple):
 
 @handle
 class FastPresent(NamedTuple):
-    """The thresholds and the seal of answers, for a while.
+    """The thresholds and the seal that answers use, until both are replaced by another struct.
 
     thresholds                      as `write_predictions` takes them
     log_threshold                   the tuned thresholds, as in a Search; [0] if requests for them
@@ -132,7 +133,8 @@ class FastCall(NamedTuple):
     call, search, answers    handles of the Call of the search, and of its Search and Answers
     ready_query              [6]   the BodyQuery of rows that are in the buffers already;
                              ready_query[0] = 0: the rows must be read
-    requested                [5]   its rows, values, top_r, nodes of a level and kind of threshold
+    requested                [5]   the request's rows, values, top_r, nodes of a level and kind of
+                             threshold
     room                     [3]   the values, nodes of a level and top_r that buffers suffice for
     indptr, indices, values  the rows that are read, whose size the arrays bound
     number                   [2]   a threshold for all labels, and its logarithm
@@ -207,7 +209,7 @@ _widest_level = inlined(widest_level)
 def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
     """Return the log-thresholds that `beam_rows` takes for a kind of threshold.
 
-    log_threshold  the tuned ones
+    log_threshold  the logarithms of the tuned thresholds
     """
     if threshold == TUNED:
         return log_threshold
@@ -330,8 +332,9 @@ def answer_fast(
 
     Return 0 if the request is left to Python: its body is not for kernels, it is not within the
     limits, there are no tuned thresholds for it, or its answer must be exact and a beam search of
-    its width does not prove that it is. Return GROW if there is no room for what `requested` says,
-    or for the text. Otherwise the answer is in `text`: predictions, or tensors as the form says.
+    its width does not prove that it is. Return GROW if the buffers have no room for the sizes in
+    `requested`, or for the text. Otherwise the answer is in `text`: predictions, or the tensors
+    that the form lists.
 
     data             the message, followed by the bytes that readers of bodies need
     start            where the body begins in it

@@ -180,7 +180,7 @@ def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -
 
 @inlined
 def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
-    """Score the children of a node, whose log-score is valid, unless their scores are valid."""
+    """Score the children of a node, whose own log-score is valid, unless they have been scored."""
     queue = parts.traversal_buffers
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
         call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)

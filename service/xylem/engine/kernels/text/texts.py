@@ -247,7 +247,8 @@ def _make_ready(code: int, texts: BodyTexts, position: int, n_characters: int) -
     """Write what a character becomes to utf8[position:]; return (where it ends, whether it is
     written).
 
-    It is not if there is no room for n_characters characters, or it is left to Python.
+    It is not written if there is no room for n_characters characters, or if the character is left
+    to Python.
     """
     ready = int(np.int64(texts.ready[code])) if 0 <= code < len(texts.ready) else _LEFT
     if n_characters > texts.characters_max:

@@ -275,7 +275,7 @@ AnyLine: TypeAlias = TextLine | SparseLine | NamedLine
 
 
 class _Named(RequestModel):
-    """The labels of an instance."""
+    """The field with the labels of an instance that are to be scored."""
 
     labels: LabelList = Field(description="names of labels; one may occur twice")
 

@@ -51,8 +51,8 @@ class TensorPart(NamedTuple):
 def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorPart]:
     """Return where the elements of each tensor are.
 
-    Raises BadRequest where a tensor has both or neither, or where the sizes do not add up to
-    the n_binary bytes of binary data.
+    Raises BadRequest if a tensor has both `data` and `binary_data_size`, or neither, and if the
+    sizes do not add up to the n_binary bytes of binary data.
     """
     parts: list[TensorPart] = []
     start = 0
@@ -99,7 +99,7 @@ def check_kind(tensor: InferTensor, place: str) -> None:
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
     """Return the elements of a tensor of numbers.
 
-    Raises BadRequest where they are not what it says.
+    Raises BadRequest if they do not fit the tensor's type and shape.
     """
     tensor = part.tensor
     place = part.place
@@ -146,10 +146,10 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
     """Return the data of a tensor from the JSON, flat. Raises BadRequest if they do not fit it."""
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
-        wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
-        if wrong is not None:
-            fault = f"expected an array of 1, found {what_is(data[wrong])}"
-            raise BadRequest(fault).at(f"{place}.data[{wrong}]")
+        wrong_row = next((i for i, row in enumerate(data) if len(row) != 1), None)
+        if wrong_row is not None:
+            fault = f"expected an array of 1, found {what_is(data[wrong_row])}"
+            raise BadRequest(fault).at(f"{place}.data[{wrong_row}]")
         data = list(chain.from_iterable(data))
     types, expected = _ELEMENTS[tensor.datatype]
     if not types.issuperset(map(type, data)):
@@ -162,7 +162,7 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
 
 
 def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
-    """Return n texts, each of which follows its length in `binary`.
+    """Return n texts from binary data; there the length of each text stands before it.
 
     Raises BadRequest, which names the place, if `binary` holds anything else.
     """

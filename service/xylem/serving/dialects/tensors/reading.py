@@ -55,14 +55,15 @@ Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
 
 
 class InferPlan(Struct, frozen=True):
-    """What the JSON of a request says.
+    """A plan for reading and answering a request, made from its JSON.
 
-    limits    those that it is within
+    limits    the limits that the request was checked against
     n_binary  bytes of binary data behind the JSON
-    parts     the tensors by their names
-    outputs   those to answer with; each: whether as binary data
-    identity  what the answer repeats
-    form      of the binary data, for kernels; None if a tensor is in the JSON, or none reads them
+    parts     the tensors, by their names
+    outputs   for the name of each output to answer with, whether it is sent as binary data
+    identity  the id of the request, which the answer repeats
+    form      the description of the binary data for kernels; None if a tensor is in the JSON, or if
+              no kernel can answer the request
     number    the threshold, if it is one for all labels, else 0
     """
 
@@ -88,7 +89,7 @@ _plans: dict[bytes, InferPlan] = {}
 
 
 def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
-    """Return what the JSON of a request says, before n_binary bytes of binary data.
+    """Return the plan of a request, from its JSON `head`, which n_binary bytes of data follow.
 
     Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
     """
@@ -146,7 +147,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 def _with_form(plan: InferPlan) -> InferPlan:
     """Return a plan with the form of its tensors, all of which are binary data.
 
-    Sizes that are not right are left to `read_rows`, which says so.
+    If a size is wrong, the plan is returned without a form: `read_rows` then raises the error.
     """
     starts = {name: part.start or 0 for name, part in plan.parts.items()}
     n_values = 0
@@ -164,7 +165,7 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
 
 def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
-    """Return a plan with the form of tensors of a layout, if kernels can do what is asked for."""
+    """Return a plan with the form of tensors of a layout, if kernels can answer the request."""
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
@@ -197,10 +198,10 @@ def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:
 
 
 def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
-    """Return the instances of a request, of which a plan says what it is.
+    """Return the instances of a request, from its plan and its binary data.
 
-    Raises BadRequest for elements that are not what their tensors say, and LimitExceeded for an
-    instance that is too long, naming the place.
+    Raises BadRequest for elements that do not fit their tensors, and LimitExceeded for an instance
+    that is too long; both name the place.
     """
     if "text" in plan.parts:
         return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
