@@ -50,6 +50,7 @@ from xylem.api.app import create_app
 from xylem.base.settings import read_settings
 async def main():
     app = create_app(read_settings(store=sys.argv[1], access_log=False))
+    app.state.services.live.look()
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app):
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
