@@ -374,7 +374,7 @@ def test_every_name_of_a_face_can_be_had() -> None:
             _ = face.nothing
 
 
-BORDER_MAX, PRIVATE_MAX = 983, 479
+BORDER_MAX, PRIVATE_MAX = 974, 470
 """How many names cross borders, and how many of them for one module alone: these
 bounds only fall.
 """
@@ -413,6 +413,9 @@ def test_few_names_cross_borders() -> None:
         ("xylem.admin.jobs.training", "xylem.api.routes.predict"),
         ("xylem.serving.dialects.search", "xylem.admin.jobs.job"),
         ("xylem.engine.predictor", "xylem.api.app"),
+        ("xylem.engine.predictor", "xylem.vocabulary.ranker"),
+        ("xylem.vocabulary.combine", "xylem.workflows.train"),
+        ("xylem.cli.tune", "xylem.extras.search.parameter_search"),
     ],
 )
 def test_the_rule_finds_a_forbidden_import(name: str, other: str) -> None:
@@ -473,7 +476,7 @@ def test_no_module_evaluates_code_or_allows_pickle() -> None:
 
 # --- what a command that begins must not import, and that benchmarks find what they import
 
-_TRAINING = {"xylem.trainers", "xylem.workflows", "xylem.extras.importers", "scipy.sparse"}
+_TRAINING = {"xylem.trainers", "xylem.workflows", "xylem.extras", "scipy.sparse"}
 _SERVER = {"fastapi", "uvicorn", "sqlalchemy", "httpx"}
 _FOR_PEOPLE = {"rich"}
 
