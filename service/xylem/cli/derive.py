@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path
+from xylem.base import file_path, load_extra
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
 from xylem.cli.options import (
@@ -155,8 +155,6 @@ def import_vectorizer(
     json: Json = False,
 ) -> None:
     """Publish a version again, now with the vocabulary of a scikit-learn vectorizer."""
-    from xylem.base import load_extra
-
     importers = load_extra("importers")
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem import-vectorizer")

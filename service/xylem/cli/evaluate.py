@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base import BadParameter, opened_database
+from xylem.base import BadParameter, load_extra, opened_database
 from xylem.cli.console import print_facts, print_json, print_line, print_table, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
@@ -75,7 +75,6 @@ def evaluate(
     at 0.5; a note says if they are not reliable. Bands are groups of labels by their number of
     training rows. With --trees, scores are means over the first trees.
     """
-    from xylem.base import load_extra
     from xylem.evaluation import empty_convention
     from xylem.workflows import (
         check_table_file,

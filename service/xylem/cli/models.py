@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.base import BadInput, BadParameter, unfinished
+from xylem.base import BadInput, BadParameter, load_extra, unfinished
 from xylem.cli.aliases import cause_of, describe_split, store_to_publish
 from xylem.cli.console import (
     as_option,
@@ -125,7 +125,6 @@ def draw(
     json: Json = False,
 ) -> None:
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
-    from xylem.base import load_extra
     from xylem_store import read_report
 
     charts = load_extra("report")
@@ -262,8 +261,6 @@ def import_model(
     """
     model_store = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
-        from xylem.base import load_extra
-
         weight_type = weights or "float32"
         import_foreign = load_extra("importers").import_model
         manifest = import_foreign(model_store, library, path, labels, model, features, weight_type)

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path
+from xylem.base import file_path, load_extra
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
 from xylem.cli.options import (
@@ -90,7 +90,6 @@ def tune(
     processor. The figures of the search are too good, because they are the best of many trials.
     Measure the published model on another file with xylem evaluate.
     """
-    from xylem.base import load_extra
     from xylem.workflows import train_and_publish
     from xylem_store import check_model
 
