@@ -43,9 +43,9 @@ LABEL_INFO = "label_info"
 URI = "uri"
 NOTATION = "notation"
 NAME = "name:"
-OTHERS = "others:"
+OTHER_NAME = "others:"
 DEPRECATED = "deprecated"
-"""The columns. NAME begins the column of the names in a language, OTHERS that of other names.
+"""The columns. NAME begins the column of the names in a language, OTHER_NAME that of other names.
 
 Deprecated subjects have the text DEPRECATED in the column of this name, which exists only if there
 are such subjects.
@@ -59,7 +59,7 @@ SUBJECTS_MAX = 1 << 27
 HEAD_BYTES = 8192
 
 _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
-_COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}"
+_COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHER_NAME}){_LANGUAGE}"
 _SCHEMA = 1
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 22
@@ -195,7 +195,7 @@ def build_label_info(
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
     with_others = {tag for subject in subjects for tag, _, _ in subject.other_names}
     columns = _columns(languages, key_column) + tuple(
-        f"{OTHERS}{tag}" for tag in languages if tag in with_others
+        f"{OTHER_NAME}{tag}" for tag in languages if tag in with_others
     )
     columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
     if language is not None and language not in languages:
@@ -260,11 +260,14 @@ def _text(subject: Subject, column: str) -> str:
         return subject.notation or ""
     if column == DEPRECATED:
         return DEPRECATED if subject.deprecated else ""
-    if column.startswith(OTHERS):
+    if column.startswith(OTHER_NAME):
         text = ""
         for tag, _, name in subject.other_names:
             longer = f"{text} | {name}" if text else name
-            if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
+            if (
+                column == OTHER_NAME + tag
+                and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX
+            ):
                 text = longer
         return text
     return subject.names.get(column.removeprefix(NAME), "")

@@ -81,7 +81,7 @@ member's scores and the candidates' votes.
 """
 
 CONTEXT = NEAR_FEATURES.index("score beside the next")
-"""The first feature of a row's context: rankers of older versions only have those before it."""
+"""The first feature of a row's context."""
 
 POSTINGS_MAX = 256
 """The most rows of a feature: those in which it weighs most.
@@ -296,10 +296,8 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
         if len(np.unique(mapped_labels)) < len(mapped_labels):
             raise Corrupt(element_name(map_name(number), 0), "each label once", "one twice")
     n_features = len(ranker.linear) - 1
-    without_near = candidate_features(len(manifest.members), proposing)
-    expected = without_near + near_features(arrays)
-    without_context = without_near + CONTEXT if has_near(arrays) else expected
-    if n_features not in (expected, without_context) or n_features > FEATURES_MAX:
+    expected = candidate_features(len(manifest.members), proposing) + near_features(arrays)
+    if n_features != expected or n_features > FEATURES_MAX:
         raise Corrupt(
             element_name(f"{RANKER}/linear", 0),
             f"{expected} features, {FEATURES_MAX} at most, and a constant",

@@ -20,14 +20,14 @@ REMOVED = "removed"
 REFUSED = "refused"
 SPLIT = "split"
 DENIED = "denied"
-FOUND = "found"
+ADOPTED = "found"
 """The actions of moves.
 
 REFUSED  a promotion that its rule refused: the alias stayed
 SPLIT    the alias names the same version, with another canary or shadow, or none
 DENIED   the alias names the same version, and denies other labels
-FOUND    the alias was taken over as it is in the object store that is followed, or in a store of
-         an earlier release; or `latest` had no document, and got one without being moved
+ADOPTED  the alias was written down as it is: in the object store that is followed, or here, where
+         `latest` had no document
 """
 
 MOVES_BYTES_MAX = 4 << 20

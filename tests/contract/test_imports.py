@@ -374,7 +374,7 @@ def test_every_name_of_a_face_can_be_had() -> None:
             _ = face.nothing
 
 
-BORDER_MAX, PRIVATE_MAX = 974, 470
+BORDER_MAX, PRIVATE_MAX = 971, 469
 """How many names cross borders, and how many of them for one module alone: these
 bounds only fall.
 """

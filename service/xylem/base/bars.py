@@ -20,7 +20,7 @@ from xylem.base.progress import OnProgress
 
 
 @contextmanager
-def shown_progress(is_enabled: bool) -> Iterator[OnProgress]:
+def progress_bar(is_enabled: bool) -> Iterator[OnProgress]:
     """Show progress bars while the block runs, if standard error is a terminal or a notebook.
 
     Yields the callback that reports progress; it does nothing if no bars are shown.

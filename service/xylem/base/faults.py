@@ -103,7 +103,7 @@ def _nearest(name: str, candidates: tuple[str, ...]) -> str | None:
     return next(iter(difflib.get_close_matches(name, candidates, n=1)), None)
 
 
-SHOWN = 60
+TEXT_CHARACTERS_MAX = 60
 """The most characters of a text that a message shows."""
 
 
@@ -124,5 +124,5 @@ def what_is(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text, cut off after SHOWN characters."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    """Return a text, cut off after TEXT_CHARACTERS_MAX characters."""
+    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"

@@ -48,7 +48,7 @@ class SparseRows(NamedTuple):
 
     def take(self, chosen: NDArray[Any]) -> SparseRows:
         """Return the rows at the positions `chosen`, in this order."""
-        indptr, entries = _taken(self.indptr, chosen)
+        indptr, entries = _select(self.indptr, chosen)
         return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
 
 
@@ -89,7 +89,7 @@ class LabelRows(NamedTuple):
 
     def take(self, chosen: NDArray[Any]) -> LabelRows:
         """Return the rows at the positions `chosen`, in this order."""
-        indptr, entries = _taken(self.indptr, chosen)
+        indptr, entries = _select(self.indptr, chosen)
         return LabelRows(indptr, self.indices[entries], self.n_labels)
 
 
@@ -213,7 +213,7 @@ def _cut(indptr: NDArray[np.int64], first: int, last: int) -> tuple[NDArray[np.i
     return part - part[0], slice(int(part[0]), int(part[-1]))
 
 
-def _taken(
+def _select(
     indptr: NDArray[np.int64], chosen: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the offsets of the chosen rows side by side, and the indices of their entries."""

@@ -26,11 +26,11 @@ commit    events of feedback wait until they are durable
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
-BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
+BEGAN, HAS_READ, HAS_ROWS, SEARCHED, WRITTEN = range(5)
 """The positions in a kernel's times: when it began, and when each of its stages ended.
 
 HAS_READ  the kernel has read the body
-MADE      it has made rows of texts
+HAS_ROWS  it has made rows of texts
 SEARCHED  it has searched
 WRITTEN   it has written the answer
 
@@ -79,23 +79,23 @@ class StageTimings:
     stretches  the stages that were counted; filled only if `is_traced`
     """
 
-    __slots__ = ("_at", "intervals", "is_traced", "stretches")
+    __slots__ = ("_stage_start", "intervals", "is_traced", "stretches")
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
         self.intervals: list[StageInterval] = []
         self.stretches: list[Stretch] = []
-        self._at = perf_counter_ns()
+        self._stage_start = perf_counter_ns()
 
     def begin(self) -> None:
         """Begin a stage now: the time before it belongs to no stage."""
-        self._at = perf_counter_ns()
+        self._stage_start = perf_counter_ns()
 
     def end(self, stage: int) -> None:
         """End a stage now; it began where the previous one ended, or with `begin`."""
         now = perf_counter_ns()
-        self.intervals.append((stage, self._at, now))
-        self._at = now
+        self.intervals.append((stage, self._stage_start, now))
+        self._stage_start = now
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
         """Add a kernel's times, [N_TIMES], to the trace.

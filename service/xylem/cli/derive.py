@@ -162,5 +162,5 @@ def import_vectorizer(
     vectorizer = importers.read_vectorizer(file)
     draft = importers.text_draft(model_store.open(name, version), vectorizer)
     manifest = model_store.publish(name, draft)
-    line = f"{name}@{version} with {file} -> {manifest.shown}"
+    line = f"{name}@{version} with {file} -> {manifest.full_name}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -270,13 +270,13 @@ class ResultFiles:
             raise BadParameter(
                 f"expected no results yet, found {existing[0]}: --force replaces them"
             )
-        self._rest = iter(files)
+        self._unwritten = iter(files)
         self.n_written = 0
 
     def write(self, lines: bytes) -> None:
         """Write the next answers, each to its file; a document with an error gets none."""
         for line in lines.splitlines():
-            file = next(self._rest)
+            file = next(self._unwritten)
             answer = loads(line)
             if "error" in answer:
                 complain(f"{file.with_suffix('.txt')}: {answer['error']['detail']}")

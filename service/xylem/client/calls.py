@@ -236,7 +236,7 @@ def predict(
     options: PredictOptions,
 ) -> Request:
     """Return a request for predictions."""
-    body = dumped({"instances": _several(instances), **_named(options)})
+    body = dumped({"instances": _several(instances), **_server_options(options)})
     return Request(
         "POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True
     )
@@ -268,7 +268,7 @@ def score(
     return Request("POST", path, dumped({"instances": instance_objects}), _JSON, repeatable=True)
 
 
-def _named(options: BatchOptions) -> JsonObject:
+def _server_options(options: BatchOptions) -> JsonObject:
     """Return options by the server's names for them. Raises ValueError."""
     if "top_k" not in options:
         return {**options}
@@ -287,7 +287,7 @@ def batch_request(
     model: str, version: int | None, alias: str | None, lines: bytes, options: BatchOptions
 ) -> Request:
     """Return a request of a batch. Raises ValueError."""
-    path = f"{model_path(model, version, alias)}/batch{query(**_named(options))}"
+    path = f"{model_path(model, version, alias)}/batch{query(**_server_options(options))}"
     return Request("POST", path, lines, _LINES, repeatable=True)
 
 

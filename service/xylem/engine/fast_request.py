@@ -151,7 +151,7 @@ class PackedOutputs(NamedTuple):
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 # stands for the handle of the buffers until the first request makes them
-_NOT_MADE = np.empty(0, np.int64)
+_NO_BUFFERS = np.empty(0, np.int64)
 _KIND = 4  # the place of the kind of threshold in `FastCall.requested`
 _FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
 _BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
@@ -192,7 +192,7 @@ class BeamRequests:
             n_trees=shape.n_trees,
             n_children=int(np.diff(ensemble.child_ptr).max()),
         )
-        self._handle = _NOT_MADE
+        self._handle = _NO_BUFFERS
 
     def prepare(self) -> None:
         """Make the first buffers and load the kernels, so that the first answer need not do it."""
@@ -211,7 +211,7 @@ class BeamRequests:
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Return the answer to rows that were read elsewhere, as `answer` does."""
-        if self._handle is _NOT_MADE:
+        if self._handle is _NO_BUFFERS:
             self.prepare()
         if not self._copy_rows(rows):
             return None
@@ -238,7 +238,7 @@ class BeamRequests:
 
     def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
         """Call the kernel; return how many rows it has answered, 0 if it answers none."""
-        if self._handle is _NOT_MADE:
+        if self._handle is _NO_BUFFERS:
             self.prepare()
         present, epoch, serial = signed
         while (

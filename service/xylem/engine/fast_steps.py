@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
+from xylem.base import BEGAN, FEATURES, HAS_READ, HAS_ROWS, N_TIMES, READ, StageTimes
 from xylem.engine.fast_request import (
     BeamRequests,
     FastAnswer,
@@ -70,7 +70,7 @@ class TwoSteps(ABC):
                     had no texts
         """
         times = self.times
-        rows_time = self.times.item(MADE)
+        rows_time = self.times.item(HAS_ROWS)
         times[BEGAN] = start_time
         times[HAS_READ] = rows_time if read_time is None else read_time
         self._stages.count_one(READ, times.item(HAS_READ) - start_time)

@@ -99,7 +99,7 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     UnsupportedOption for models whose labels have no weights of features.
     """
     manifest = model.manifest
-    where = manifest.shown
+    where = manifest.full_name
     if manifest.kind != "label-tree" or manifest.link == "softmax":
         description = "decision trees, whose leaves count labels"
         if manifest.link == "softmax":

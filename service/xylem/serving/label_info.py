@@ -14,7 +14,7 @@ from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
     NAME,
     NOTATION,
-    OTHERS,
+    OTHER_NAME,
     UNDETERMINED,
     URI,
     LabelInfo,
@@ -177,7 +177,7 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
     if facts is None:
         expected = "expected a model with label info, found none: call xylem models label-info"
         option = "label_info" if language is None else "language"
-        raise UnsupportedOption(f"{expected} {live.model} FILE").at(option)
+        raise UnsupportedOption(f"{expected} {live.model} FILE").with_path(option)
     if language is not None:
         check_language(facts, language, UnsupportedOption)
     return LabelInfoOptions(facts, language and language.lower(), query.label_info)
@@ -190,7 +190,7 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
         available = ", ".join(languages) or "none: its subjects have no names"
         raise error(
             f"expected a language of the label info ({available}), found {language[:40]!r}"
-        ).at("language")
+        ).with_path("language")
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
@@ -232,7 +232,7 @@ def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bo
     info = options.facts.info
     matches = np.zeros(info.head.n_subjects, np.bool_)
     for language in info.head.languages if options.in_full else (options.language,):
-        for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
+        for column in (f"{NAME}{language}", f"{OTHER_NAME}{language}"):
             if column in info.head.columns:
                 matches |= names_with(info.texts(column), info.utf8, part)
     # a label without a name in the language is described by its name without a language

@@ -121,7 +121,7 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
             ends.append(len(indices))
     except OverflowError:
         fault = f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
-        raise BadInstance(fault).at("indices") from None
+        raise BadInstance(fault).with_path("indices") from None
     return featurizer.transform_csr(
         np.frombuffer(ends, np.int64),
         np.frombuffer(indices, np.int64),
@@ -174,7 +174,7 @@ def present_thresholds(served: ServedVersion) -> NodeThresholds:
         f"{version}: expected tuned thresholds, found none: call xylem thresholds, send "
         "feedback, or ask for "
         "a number"
-    ).at("threshold")
+    ).with_path("threshold")
 
 
 def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:

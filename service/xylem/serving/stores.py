@@ -28,5 +28,5 @@ def check_served(model: Model) -> None:
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"[:200]
         raise Corrupt(
-            model.manifest.shown, "a version that this release can serve", fault
+            model.manifest.full_name, "a version that this release can serve", fault
         ) from error

@@ -387,7 +387,7 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     key = np.concatenate(keys)
     weight = np.concatenate(weights)
     order = np.argsort(key, kind="stable")  # fast here: a stable sort merges sorted runs
-    return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
+    return Chunk.from_weights(*np.divmod(key[order], n_children), weight[order], bias)
 
 
 def solved_of(

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from xylem.base import (
     BadData,
     Crew,
-    Held,
     LabelRows,
     OnProgress,
     R,
     SparseRows,
     Step,
     T,
+    ValueHandle,
     no_progress,
 )
 from xylem.trainers.state import EVERY_PASS, Passes
@@ -72,14 +72,14 @@ class TrainingSet(NamedTuple):
         return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))
 
 
-HeldRows = Held[TrainingSet]
+RowsHandle = ValueHandle[TrainingSet]
 """A handle of rows that are stored by a crew; `get` returns the rows."""
 
 
 class JoinedRows(NamedTuple):
     """A handle of rows that are stored in several parts."""
 
-    parts: tuple[HeldRows, ...]
+    parts: tuple[RowsHandle, ...]
 
     def get(self) -> TrainingSet:
         """Return the rows, first part first."""

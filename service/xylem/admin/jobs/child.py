@@ -58,7 +58,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     from xylem.base import Database
     from xylem.serving import store_of
 
-    database = Database.of(settings, creates=False)  # it exists, as it has the job
+    database = Database.from_settings(settings, creates=False)  # it exists, as it has the job
     job = patiently(lambda: Jobs(database, settings).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)
@@ -124,7 +124,7 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
     if code == "internal-error":
         fault = f"expected the job to run, found an error of the service, {type(error).__name__}"
         return f"{fault}: see its log", code
-    message = DataRoot(settings.data_dir, 1).shown(located(error))
+    message = DataRoot(settings.data_dir, 1).with_relative_paths(located(error))
     return message.replace(f"{settings.store}/", ""), code
 
 

@@ -124,7 +124,7 @@ class Jobs:
             )
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
-            raise BadFields([BadRequest(fault).at("executor")])
+            raise BadFields([BadRequest(fault).with_path("executor")])
         store = store_of(self._store)
         for name in feedback_models(request):
             versions = store.versions(name)
@@ -137,7 +137,7 @@ class Jobs:
                 )
             else:
                 continue
-            raise BadFields([BadRequest(fault).at("data")])
+            raise BadFields([BadRequest(fault).with_path("data")])
         return request, model
 
     def add(
@@ -220,9 +220,9 @@ class Jobs:
         """
         for name, value, choices in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
             if value is not None and value not in choices:
-                raise BadRequest(f"expected one of {', '.join(choices)}, found {value[:40]!r}").at(
-                    name
-                )
+                raise BadRequest(
+                    f"expected one of {', '.join(choices)}, found {value[:40]!r}"
+                ).with_path(name)
         if model is not None and "\0" in model:  # which PostgreSQL refuses
             return []
         filters = {"state": state, "model": model, "kind": kind}

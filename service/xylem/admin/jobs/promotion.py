@@ -105,7 +105,7 @@ def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
 
     labelled  the rows on which it was measured
     """
-    version_name = model.manifest.shown
+    version_name = model.manifest.full_name
     _, n_others = labelled.rows_learnt(model)
     if n_others:
         example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""

@@ -243,7 +243,7 @@ def run_workers(
         stopping.set()
 
     previous_handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
-    database = Database.of(settings)
+    database = Database.from_settings(settings)
     page = None
     if metrics_port is not None:
         # not imported by the workers of a server, which have no port
@@ -260,7 +260,9 @@ def run_workers(
     schedules.start()
     for thread in threads:
         thread.start()
-    log(logging.INFO, "job_worker_started", jobs=jobs, database=database.shown, pid=os.getpid())
+    log(
+        logging.INFO, "job_worker_started", jobs=jobs, database=database.public_url, pid=os.getpid()
+    )
     while any(thread.is_alive() for thread in threads):
         stopping.wait(PARENT_SECONDS)
         if parent not in (None, os.getppid()):

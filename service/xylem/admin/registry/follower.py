@@ -6,7 +6,7 @@ import logging
 from xylem.admin.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
 from xylem.base import Repeating, XylemError, log
 from xylem_store import (
-    FOUND,
+    ADOPTED,
     LATEST,
     Alias,
     Cause,
@@ -103,7 +103,7 @@ class RemoteFollower:
         changed = self._store.change_alias(
             model,
             name,
-            FOUND,
+            ADOPTED,
             lambda alias: remote_alias._replace(serial=alias.serial),
             self._cause,
             create=True,

@@ -98,7 +98,7 @@ def check_known(tables: Sequence[NameTable], names: Collection[str], owner: str)
     unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
     if unknown:
         name = min(unknown)
-        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").at("labels")
+        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").with_path("labels")
 
 
 def allow_again(names: Collection[str]) -> LabelChange:

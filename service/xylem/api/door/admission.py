@@ -27,7 +27,7 @@ NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"applicatio
 OCTETS = frozenset({b"application/octet-stream"})
 """Media type under which lines may be sent too: most generated clients do not support NDJSON."""
 
-BODY_IS_HERE = "xylem.body"
+BODY_IS_RECEIVED = "xylem.body"
 """The ASGI extension by which our server tells that it has received a request's whole body."""
 
 

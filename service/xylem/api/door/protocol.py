@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from xylem.api.door.admission import BODY_IS_HERE
+from xylem.api.door.admission import BODY_IS_RECEIVED
 from xylem.api.door.answering import WholeRequests
 from xylem.api.door.request_scope import UnparsedRequests
 from xylem.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
@@ -78,7 +78,7 @@ class JoinedWrites:
         return self._transport.is_closing()
 
 
-_WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
+_RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
 """The ASGI extensions of a request whose body has been received."""
 
 
@@ -256,7 +256,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_head()
         super().on_message_complete()
         self._is_between = True
-        self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
+        self.scope["extensions"] = _RECEIVED_EXTENSIONS  # type: ignore[typeddict-item]
 
     def pause_writing(self) -> None:
         """Wait for the client to read `batch_bytes_min` bytes in `body_seconds_max` seconds.

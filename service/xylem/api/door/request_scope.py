@@ -17,9 +17,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.admission import BODY_IS_RECEIVED, Admission
 from xylem.api.door.encodings import PackedAnswer, Unpacking, codings_of
-from xylem.api.door.heads import OWN, OWN_HEADERS, headers_of, inner_path
+from xylem.api.door.heads import HEADERS_KEY, VARYING_HEADERS, headers_of, inner_path
 from xylem.api.door.problems import (
     BadHead,
     BodyTimeout,
@@ -47,7 +47,7 @@ _REQUEST_HEADERS = [
     "Last-Event-ID",
     "Range",
     HEADER,
-    *(name.decode() for name in OWN_HEADERS),
+    *(name.decode() for name in VARYING_HEADERS),
 ]
 _ANSWER_HEADERS = [
     "Accept-Ranges",
@@ -139,7 +139,7 @@ class RequestScope:
             scope["root_path"] = root_path
         if method == "HEAD":  # answered as GET is; the server leaves out the body
             scope = {**scope, "method": "GET"}
-        scope[OWN] = request_headers = headers_of(scope["headers"])
+        scope[HEADERS_KEY] = request_headers = headers_of(scope["headers"])
         scope["request_id"], trace = self._requests.begin(request_headers, scope["path"])
         if trace is not None:
             scope[TRACE] = trace
@@ -279,7 +279,7 @@ class BodyGuard:
         it.
         """
         is_whole = self.bytes_max is not None
-        if is_whole and self._unread and BODY_IS_HERE not in self._scope.get("extensions", ()):
+        if is_whole and self._unread and BODY_IS_RECEIVED not in self._scope.get("extensions", ()):
             message = await self._wait()
         else:  # no timer: it would cost more than to receive a body that is here
             message = await self._receive()

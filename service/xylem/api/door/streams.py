@@ -38,7 +38,7 @@ class LineReader:
         self._rows_max = rows_max
         self._waiting: list[bytes | None] = []
         self._bytes = 0
-        self._taken = 0
+        self._n_lines = 0
         self._partial_line = bytearray()
         self._skipping = False
         self._begun = False
@@ -86,8 +86,8 @@ class LineReader:
             del self._waiting[: self._rows_max]
             self._bytes -= sum(map(_size, lines))
             self._changed.notify_all()
-        block = LineBlock(self._taken + 1, lines)
-        self._taken += len(lines)
+        block = LineBlock(self._n_lines + 1, lines)
+        self._n_lines += len(lines)
         return block
 
     def _has_room(self) -> bool:

@@ -62,7 +62,7 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
 
 def refuse_before_first_look(live: LiveServed) -> None:
     """Raise Unavailable if the store has not been read yet."""
-    if not live.looked:
+    if not live.has_completed_first_look:
         raise Unavailable("the models are being opened")
 
 

@@ -14,7 +14,7 @@ from fastapi import Depends, Request, Response
 from xylem.admin import Jobs, Registry, Schedules
 from xylem.api.door.admission import read_body
 from xylem.api.door.answering import Answering, headers_for
-from xylem.api.door.heads import OWN, header_or_query_of, reference_of
+from xylem.api.door.heads import HEADERS_KEY, header_or_query_of, reference_of
 from xylem.api.door.metrics import Metrics
 from xylem.api.door.neighbours import Neighbours
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
@@ -110,7 +110,7 @@ class Services(NamedTuple):
 
         Models that cannot be opened are not waited for.
         """
-        if self.live.looked:
+        if self.live.has_completed_first_look:
             return None
         kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
         return kernels or self.learning.follower.waits_for or "the models, which are being opened"
@@ -195,7 +195,7 @@ async def choose_served(
     if split is None:
         return ChosenVersion(served)
     chosen = split.choose(
-        served, request.scope[OWN].canary_key or request.scope["request_id"].encode()
+        served, request.scope[HEADERS_KEY].canary_key or request.scope["request_id"].encode()
     )
     _note(request, chosen.served, ref)
     return chosen

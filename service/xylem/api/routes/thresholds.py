@@ -131,7 +131,9 @@ def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
 
     if isinstance(body, dict):
         if "model" in body:
-            raise BadRequest("expected it in the path only, found it in the body too").at("model")
+            raise BadRequest("expected it in the path only, found it in the body too").with_path(
+                "model"
+            )
         body = {**body, "model": model}
     return check_request(_TUNING, body, services.jobs.data, services.limits)[0]
 

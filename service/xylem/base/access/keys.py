@@ -78,7 +78,7 @@ class AccessKey(NamedTuple):
         }
 
 
-class MadeKey(NamedTuple):
+class KeyWithText(NamedTuple):
     """A new key and its text, which cannot be recovered later."""
 
     key: AccessKey
@@ -86,7 +86,7 @@ class MadeKey(NamedTuple):
 
     def __repr__(self) -> str:
         """Return the id of the key, without its secret."""
-        return f"MadeKey({self.key.id})"
+        return f"KeyWithText({self.key.id})"
 
     def facts(self) -> dict[str, Any]:
         """Return the key as a JSON object with its text as `key`.
@@ -112,7 +112,7 @@ class AccessKeys:
         scopes: Iterable[AccessScope],
         lifetime_seconds: float | None = None,
         no_rows: Iterable[str] = (),
-    ) -> MadeKey:
+    ) -> KeyWithText:
         """Make a key, in force from now on, for ever or for a lifetime. Names need not be unique.
 
         no_rows  as in AccessKey
@@ -142,7 +142,7 @@ class AccessKeys:
 
     def rotate(
         self, key_id: str, overlap_seconds: float = 0.0, lifetime_seconds: float | None = None
-    ) -> MadeKey:
+    ) -> KeyWithText:
         """Make a new key of the same name and scopes; the old one expires when the overlap is over.
 
         An overlap never lengthens the life of the old key. If no lifetime is given, the new key has
@@ -170,7 +170,7 @@ def add_key(
     scopes: frozenset[AccessScope],
     lifetime_seconds: float | None,
     no_rows: tuple[str, ...] = (),
-) -> MadeKey:
+) -> KeyWithText:
     """Make a key in the caller's transaction; see `AccessKeys.create`."""
     if not _NAME.fullmatch(name):
         raise BadParameter(
@@ -215,7 +215,7 @@ def add_key(
         "no_rows": " ".join(no_rows) or None,
     }
     connection.execute(insert(ACCESS_KEYS).values(values))
-    return MadeKey(key, text)
+    return KeyWithText(key, text)
 
 
 def all_keys(connection: Connection) -> list[AccessKey]:

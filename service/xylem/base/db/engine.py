@@ -105,14 +105,14 @@ class Database:
                          that
         """
         self._engine = _engine(url, connections_max)
-        self.shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
+        self.public_url = self._engine.url.set(query={}).render_as_string(hide_password=True)
         """The URL of the database without secrets, for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
         # PostgreSQL's pool tries each connection first
         is_sqlite = self._engine.dialect.name == "sqlite"
         self._path = Path(self._engine.url.database or "").absolute() if is_sqlite else None
         # the connection of the last writer, while it is unused, by the file it was opened for
-        self._kept: dict[FileIdentity, Connection] = {}
+        self._idle: dict[FileIdentity, Connection] = {}
         self._creates = creates
         self._migrating = threading.Lock()
         self._migrated = False
@@ -122,7 +122,7 @@ class Database:
         self.failing_until = -math.inf
 
     @classmethod
-    def of(cls, settings: Settings, *, creates: bool = True) -> Self:
+    def from_settings(cls, settings: Settings, *, creates: bool = True) -> Self:
         """Return the database of the settings, or the one beside the store. Raises BadParameter."""
         return cls(
             settings.database_url or default_url(settings.store),
@@ -171,14 +171,14 @@ class Database:
 
         A connection that was kept open costs a third of a new one.
         """
-        connection = self._kept.pop(file, None) or self._writing.connect()
+        connection = self._idle.pop(file, None) or self._writing.connect()
         try:
             with connection.begin():
                 yield connection
         except BaseException:
             connection.close()
             raise
-        if self._path is None or self._kept.setdefault(file, connection) is not connection:
+        if self._path is None or self._idle.setdefault(file, connection) is not connection:
             connection.close()
 
     def _migrate(self) -> FileIdentity:
@@ -218,7 +218,7 @@ class Database:
         """Close all connections; a later use opens new ones."""
         with contextlib.suppress(KeyError):  # when none is left; other threads take some too
             while True:
-                self._kept.popitem()[1].close()
+                self._idle.popitem()[1].close()
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -238,7 +238,7 @@ class Database:
     def _unavailable(self, reason: str) -> DatabaseUnavailable:
         """Return an error whose reason only the log shows."""
         return DatabaseUnavailable.confidential(
-            f"expected a database that answers, {self.shown}, found: {reason}"
+            f"expected a database that answers, {self.public_url}, found: {reason}"
         )
 
 

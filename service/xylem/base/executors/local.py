@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from xylem.base.errors import Unavailable
-from xylem.base.executors.values import Held, R, Step, T, packed, unpacked
+from xylem.base.executors.values import R, Step, T, ValueHandle, packed, unpacked
 from xylem.base.extras import load_extra
 
 AHEAD = 2
@@ -53,7 +53,7 @@ class Crew:
         weakref.finalize(self, file.close)
         return file
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value where steps can get it, out of this process's memory.
 
         Raises Unavailable if there is no space.
@@ -71,15 +71,15 @@ class Crew:
         return _InFile(self._scratch, type(value), start, end - start)
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step with n results on every item; return handles of the results of each item.
 
         The results stay where they were made.
         """
-        handles: dict[Held[T], list[Held[R]]] = {}
+        handles: dict[ValueHandle[T], list[ValueHandle[R]]] = {}
 
-        def done(item: Held[T], results: list[R]) -> None:
+        def done(item: ValueHandle[T], results: list[R]) -> None:
             handles[item] = [self.hold(result) for result in results]
 
         self.steps(step, items, done)

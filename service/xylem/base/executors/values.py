@@ -28,7 +28,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Held(Protocol[R_co]):
+class ValueHandle(Protocol[R_co]):
     """A handle of a value that stays where it was made until a step gets it.
 
     Handles are hashable, and small in messages.
@@ -85,7 +85,7 @@ def function_of(step: Step[Any, Any]) -> Callable[..., Any]:
 Array = NDArray[Any]
 
 
-class Named(NamedTuple):
+class NamedHandle(NamedTuple):
     """A handle with a name that represents the value in digests."""
 
     handle: Any
@@ -177,7 +177,7 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Named):
+    if isinstance(value, NamedHandle):
         return value.name
     if inspect.isfunction(value):
         return value.__qualname__

@@ -26,11 +26,11 @@ from xylem.base import (
     BadInput,
     BadParameter,
     Crew,
-    Held,
     R,
     Step,
     T,
     Unavailable,
+    ValueHandle,
     XylemError,
     log,
     mapped,
@@ -232,7 +232,7 @@ class _InStore(NamedTuple):
         return mapped(ray.get(self.ref), shared)
 
 
-def _split(step: Step[Held[T], list[R]], item: Held[T]) -> list[Any]:
+def _split(step: Step[ValueHandle[T], list[R]], item: ValueHandle[T]) -> list[Any]:
     """Run a step with n results on one item; return n + 1 values, each an object of Ray's store.
 
     The first value is that of `_run_bundle`, without results; the others are the results.
@@ -263,7 +263,7 @@ class RayCrew(Crew):
         super().__init__(threads)
         self._ray = ray
         self._ahead = ahead
-        self._found = 1
+        self._n_processors = 1
         self._looked_at = -math.inf
         self._made_by: list[Any] = []
         self._last: Any = None
@@ -355,20 +355,20 @@ class RayCrew(Crew):
             self._last = step
         return self._where
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value into the object store."""
         return _InStore(self._ray.put(value))
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step on every item, as `Crew.split`; results stay in the store of their node.
 
         If a node is lost, its results are made again by the step, which is kept for that.
         """
         self._made_by.append(self._ray.put(step))
         task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
-        handles: list[list[Held[R]]] = []
+        handles: list[list[ValueHandle[R]]] = []
 
         def begin_tasks() -> Iterator[Any]:
             for item in items:
@@ -395,9 +395,9 @@ class RayCrew(Crew):
     def _processors(self) -> int:
         """Return the number of processors of all nodes, at most a second old: nodes come and go."""
         if time.monotonic() > self._looked_at + 1.0:
-            self._found = int(self._ray.cluster_resources().get("CPU", 0)) or 1
+            self._n_processors = int(self._ray.cluster_resources().get("CPU", 0)) or 1
             self._looked_at = time.monotonic()
-        return self._found
+        return self._n_processors
 
     def _next(self, running: Iterable[Any]) -> Any:
         """Return a task that has ended.

@@ -34,7 +34,7 @@ from xylem.thresholds import ALL_COUNT, PAGE_ROWS, Events, FeedbackRows, event_k
 from xylem_store import Store, VersionNotFound
 
 
-class KeptRows(NamedTuple):
+class StoredRows(NamedTuple):
     """Exports and deletes the stored feedback rows of a store's database, as `xylem.Client` does.
 
     All methods raise DatabaseUnavailable, and ModelNotFound for a model that does not exist and has

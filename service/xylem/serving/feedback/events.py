@@ -208,7 +208,7 @@ def to_events(
             unknown = UnknownLabel(
                 f"expected labels of the model, found {feedback.labels[i][:80]!r}"
             )
-            verdicts[place] = refused(feedback.event_id, unknown.at(f"labels[{i}]"))
+            verdicts[place] = refused(feedback.event_id, unknown.with_path(f"labels[{i}]"))
         elif fault is not None:
             verdicts[place] = refused(feedback.event_id, fault.within("instance"))
         elif token is not None and not _is_of(token, served):

@@ -91,4 +91,4 @@ def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> N
             fault = UnknownLabel(
                 f"expected a label that is neither denied nor deprecated, found {name}"
             )
-            raise fault.at(f"{place}[{i}]")
+            raise fault.with_path(f"{place}[{i}]")

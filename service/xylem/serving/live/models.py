@@ -107,7 +107,7 @@ class LiveModels(Generic[T]):
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
 
     @property
-    def looked(self) -> bool:
+    def has_completed_first_look(self) -> bool:
         """Return whether the first look is complete: all aliases of the store were tried."""
         return self._state.generation is not EARLY
 
@@ -117,7 +117,9 @@ class LiveModels(Generic[T]):
 
         A store that does not exist or cannot be read is not ready; an empty directory is.
         """
-        return self.looked and (not self._state.models or bool(self._state.resident))
+        return self.has_completed_first_look and (
+            not self._state.models or bool(self._state.resident)
+        )
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
@@ -310,7 +312,7 @@ class LiveModels(Generic[T]):
             aliases |= {
                 key: self._settle(key, alias, resident) for key, alias in stored_aliases.items()
             }
-            if n_models <= _EARLY_MAX and not self.looked:
+            if n_models <= _EARLY_MAX and not self.has_completed_first_look:
                 unsplit_aliases = {
                     key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
                 }

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from xylem.base import log
-from xylem_store import PARTS, Alias, Beside, ModelInfo
+from xylem_store import PARTS, Alias, ModelInfo, TrafficShare
 
 T = TypeVar("T")
 
@@ -50,8 +50,8 @@ class LiveSplit(Generic[T]):
         """Take the objects that serve the canary and the shadow of an alias, or None."""
         self.canary = canary
         self.shadow = shadow
-        self._canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
-        self._shadow_of = Chooser("shadow", model, *(alias.shadow or Beside(0, 0)))
+        self._canary_of = Chooser("canary", model, *(alias.canary or TrafficShare(0, 0)))
+        self._shadow_of = Chooser("shadow", model, *(alias.shadow or TrafficShare(0, 0)))
 
     def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
         """Return the versions for requests with a key; `stable` serves the alias's own version."""

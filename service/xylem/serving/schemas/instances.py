@@ -81,18 +81,18 @@ HIDDEN = "\0"
 
 TEXT = f"{HIDDEN}text"
 SPARSE = f"{HIDDEN}sparse"
-NAMED = f"{HIDDEN}named"
+NAMED_FEATURES = f"{HIDDEN}named"
 TAGS: dict[str, type[StrictModel]] = {
     TEXT: TextInstance,
     SPARSE: SparseInstance,
-    NAMED: NamedInstance,
+    NAMED_FEATURES: NamedInstance,
 }
 """The model of each kind of instance, by its tag."""
 
 _TAG_OF = {
     (True, False, False, False): TEXT,
     (False, True, True, False): SPARSE,
-    (False, False, False, True): NAMED,
+    (False, False, False, True): NAMED_FEATURES,
 }
 """The tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field."""
 
@@ -115,7 +115,7 @@ def kind_of(value: Any) -> str | None:
 Instance: TypeAlias = Annotated[
     Annotated[TextInstance, Tag(TEXT)]
     | Annotated[SparseInstance, Tag(SPARSE)]
-    | Annotated[NamedInstance, Tag(NAMED)],
+    | Annotated[NamedInstance, Tag(NAMED_FEATURES)],
     Discriminator(kind_of),
 ]
 AnyInstance: TypeAlias = TextInstance | SparseInstance | NamedInstance

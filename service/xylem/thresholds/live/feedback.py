@@ -242,7 +242,7 @@ class FeedbackWriter:
             if head.epoch - last >= CHECKPOINT_EPOCHS:
                 if live.shadow is not None:
                     keep_shadow(connection, head, live.shadow.snapshot())
-                state.keep_state(connection, head, state.KEPT, live.snapshot())
+                state.keep_state(connection, head, state.REGULAR, live.snapshot())
         self._checkpoints[key] = live.epoch
 
 

@@ -38,7 +38,7 @@ TUNED = "tuned"
 STARTED = "started"
 RESTORED = "restored"
 SWITCHED = "switched"
-KEPT = "kept"
+REGULAR = "kept"
 RESET = "reset"
 """Kinds of changes that replace the state; the new one is stored as a checkpoint.
 
@@ -47,7 +47,7 @@ STARTED   start values, at the first feedback
 RESTORED  the state of an earlier epoch
 SWITCHED  a candidate
 RESET     start values, in place of the thresholds of another version
-KEPT      not a change: a checkpoint of the state as it is
+REGULAR      not a change: a checkpoint of the state as it is
 """
 
 FEEDBACK = "feedback"
@@ -70,7 +70,7 @@ CHECKPOINTS_MAX = 32
 """The most checkpoints of a version; the oldest are removed first."""
 
 LOGGED_CHECKPOINTS = 3
-"""How many regular checkpoints (KEPT) the log reaches back.
+"""How many regular checkpoints (REGULAR) the log reaches back.
 
 If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
 restored.
@@ -284,7 +284,7 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     )
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
-    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == KEPT]
+    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == REGULAR]
     log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
     log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)

@@ -262,7 +262,7 @@ class OnlineLomtree:
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         report = report_of(self._tree, child_ptr, counts, rows)
         sizes = n_labels, n_features
-        return Trained.of([tree], *sizes, "argmax", self._parameters, report=report)
+        return Trained.from_trees([tree], *sizes, "argmax", self._parameters, report=report)
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
@@ -281,7 +281,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         leaves = previous_state.facts.get("leaves", 0)
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
-    passes = tools.passes.of(parameters.passes)
+    passes = tools.passes.pass_numbers(parameters.passes)
     n_rows = 0
     total = 0
     if not is_once:
@@ -323,7 +323,7 @@ def _ordered_rows(
     source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
     """Yield (rows, the order in which they are learnt) of all passes; None: in their order."""
-    passes = tools.passes.of(parameters.passes)
+    passes = tools.passes.pass_numbers(parameters.passes)
     if source.reads == "once" or parameters.order == "given":
         for _ in range(1) if source.reads == "once" else passes:
             for part in source.parts():
@@ -365,7 +365,7 @@ def estimate_lomtree(
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.of(bound, n_used, len(np.unique(data.labels.indices)))
+    return SizeEstimate.from_counts(bound, n_used, len(np.unique(data.labels.indices)))
 
 
 LOMTREE = TrainerSpec(

@@ -215,7 +215,7 @@ def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -
     trees = [tree_of(grown, label_weights / label_weights.max()) for grown in forest]
     extra = parameters.extra(data)
     sizes = (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
+    return Trained.from_trees(trees, *sizes, "argmax", parameters, extra=extra)
 
 
 def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:
@@ -233,7 +233,7 @@ def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Too
     n_labels = len(np.unique(data.labels.indices))
     bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
     sums, n_nodes = shares_by_depth(first.child_ptr, first.n_used, np.ones(len(first.n_used))).T
-    return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
+    return SizeEstimate.from_counts(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
 
 
 FASTXML: TrainerSpec[Any] = TrainerSpec(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
-from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
+from xylem.base import BEGAN, FEATURES, HAS_READ, HAS_ROWS, READ, SEARCH, SEARCHED, WRITE, WRITTEN
 from xylem.engine.kernels.search.calibrated import log_reaching
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
 from xylem.engine.kernels.search.workspace import widest_level
@@ -305,9 +305,9 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
     times[WRITTEN] = clock_ns()
     if is_read:
         _count_stage(READ, times[HAS_READ] - times[BEGAN], call)
-    if times[MADE] > times[HAS_READ]:
-        _count_stage(FEATURES, times[MADE] - times[HAS_READ], call)
-    _count_stage(SEARCH, times[SEARCHED] - times[MADE], call)
+    if times[HAS_ROWS] > times[HAS_READ]:
+        _count_stage(FEATURES, times[HAS_ROWS] - times[HAS_READ], call)
+    _count_stage(SEARCH, times[SEARCHED] - times[HAS_ROWS], call)
     _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
 
 
@@ -358,10 +358,10 @@ def answer_fast(
         ready_query[4],
         ready_query[5],
     )
-    call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
+    call.times[BEGAN] = call.times[HAS_READ] = call.times[HAS_ROWS] = clock_ns()
     if is_read:
         query = _read_body(data, start, kind, model, call)
-        call.times[HAS_READ] = call.times[MADE] = clock_ns()
+        call.times[HAS_READ] = call.times[HAS_ROWS] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = query
     call.requested[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
@@ -373,7 +373,7 @@ def answer_fast(
         return 0
     if n_values == TEXTS:
         n_values = write_rows(call.texts, n_rows, (call.indptr, call.indices, call.values))
-        call.times[MADE] = clock_ns()
+        call.times[HAS_ROWS] = clock_ns()
         if n_values == 0:
             return 0
     log_threshold = _log_threshold_for(threshold, present.log_threshold, call)

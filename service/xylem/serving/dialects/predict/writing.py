@@ -205,7 +205,7 @@ def _combined(
     for number, (manifest, member) in enumerate(
         zip(served.opened.manifest.members, explanation.members, strict=True)
     ):
-        description: ExplainedMember = {"member": manifest.shown}
+        description: ExplainedMember = {"member": manifest.full_name}
         if member.score is not None and member.rank is not None:
             description |= {"score": member.score, "rank": member.rank}
         if member.why is not None:

@@ -67,7 +67,7 @@ class InferQuery(Query):
                 rows = featurizer.transform_csr(*csr)
         except BadInput as error:
             within = (error.path or "").replace("instances", "rows", 1)
-            raise error.at(within or ("inputs[0]" if csr is None else "inputs")) from None
+            raise error.with_path(within or ("inputs[0]" if csr is None else "inputs")) from None
         return ChunkedRows(rows, None, [])
 
     def reply(

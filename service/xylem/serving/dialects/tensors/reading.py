@@ -34,7 +34,7 @@ from xylem_store import I64
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
 
-NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
+UNSUPPORTED_OPTIONS = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
@@ -110,10 +110,10 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     request = validated(parse_json(head, limits, _ITEMS_MAX), InferRequest, limits)
     options = request.parameters
-    for name in options.model_fields_set.intersection(NOT_TAKEN):
+    for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
         if getattr(options, name):
             fault = "expected an option of infer, found one that only predict has"
-            raise UnsupportedOption(fault).at(f"parameters.{name}")
+            raise UnsupportedOption(fault).with_path(f"parameters.{name}")
     for i, tensor in enumerate(request.inputs):
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
@@ -121,7 +121,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     outputs = _outputs(request)
     if places.keys() not in (_TEXT, _CSR):
         names = ", ".join(places)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").at(
+        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
             "inputs"
         )
     if "text" in places:
@@ -129,7 +129,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
-        raise BadRequest("expected at least one instance, found none").at("inputs")
+        raise BadRequest("expected at least one instance, found none").with_path("inputs")
     refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
     n_labels = n_rows * options.top_r
     refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
@@ -221,9 +221,9 @@ def json_length(header: str, n_bytes: int) -> int:
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
         value = f"{header[:40]!r}"
-        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {value}").at(
-            HEADER
-        )
+        raise BadRequest(
+            f"expected at most the {n_bytes} bytes of the body, found {value}"
+        ).with_path(HEADER)
     return int(header)
 
 
@@ -238,7 +238,7 @@ def _by_name(
     for i, tensor in enumerate(tensors):
         if places.setdefault(tensor.name, i) != i:
             fault = f"expected {kind} of different names, found {tensor.name} twice"
-            raise BadRequest(fault).at(f"{place}[{i}].name")
+            raise BadRequest(fault).with_path(f"{place}[{i}].name")
     return places
 
 
@@ -264,12 +264,12 @@ def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) ->
     n = len(indices)
     if len(values) != n:
         fault = f"expected as many values as indices, {n}, found {len(values)}"
-        raise BadRequest(fault).at(f"{parts['values'].place}.shape")
+        raise BadRequest(fault).with_path(f"{parts['values'].place}.shape")
     ends = indptr.tolist()
     if ends[0] != 0 or ends[-1] != n or sorted(ends) != ends:
-        raise BadRequest(f"expected indptr to ascend from 0 to the {n} indices, found another").at(
-            parts["indptr"].place
-        )
+        raise BadRequest(
+            f"expected indptr to ascend from 0 to the {n} indices, found another"
+        ).with_path(parts["indptr"].place)
     sizes = [end - start for start, end in pairwise(ends)]
     longest = max(sizes)
     place = f"rows[{sizes.index(longest)}]"

@@ -295,7 +295,7 @@ class PredictingModel:
                 model_name = (
                     "a model that was trained here"
                     if self._home is None
-                    else self._opened.manifest.shown
+                    else self._opened.manifest.full_name
                 )
                 raise NotTuned(
                     f"threshold: expected tuned thresholds, found none of {model_name}: call "

@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, get_type_hints
 from xylem.base.errors import Unavailable
 from xylem.base.executors.local import Crew
 from xylem.base.executors.values import (
-    Held,
-    Named,
+    NamedHandle,
     R,
     Step,
     T,
+    ValueHandle,
     digest_of,
     function_of,
     packed,
@@ -31,7 +31,7 @@ _LOCK = "lock"
 
 
 @contextmanager
-def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
+def stored_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
     """Yield a crew that stores the results of `crew` in a directory.
 
     The directory is removed when the block ends without an error.
@@ -57,7 +57,7 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
                     file.unlink()
         has_ended = False
         try:
-            yield _Keeping(crew, directory)
+            yield _StoringCrew(crew, directory)
             has_ended = True
         finally:  # after an error results stay, for another run
             if has_ended or all(file.name == _LOCK for file in directory.iterdir()):
@@ -66,7 +66,7 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
         os.close(lock)
 
 
-class _Keeping(Crew):
+class _StoringCrew(Crew):
     """A crew that stores the results of another crew, and skips those that are stored."""
 
     def __init__(self, crew: Crew, directory: Path) -> None:
@@ -119,13 +119,13 @@ class _Keeping(Crew):
         """Yield the results of `step`, as `Crew.mapped`; nothing is stored."""
         return self._crew.mapped(step, items)
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value where steps can get it, named by the digest of its content."""
-        return Named(self._crew.hold(value), digest_of(value).hex())
+        return NamedHandle(self._crew.hold(value), digest_of(value).hex())
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step on every item, as `Crew.split`.
 
         Results are not stored; each is named by its step, its item and its number.
@@ -133,7 +133,10 @@ class _Keeping(Crew):
         name = _name_of(step)
         handles = self._crew.split(step, items, n)
         return [
-            [Named(part, digest_of(name, item, number).hex()) for number, part in enumerate(parts)]
+            [
+                NamedHandle(part, digest_of(name, item, number).hex())
+                for number, part in enumerate(parts)
+            ]
             for item, parts in zip(items, handles, strict=True)
         ]
 
