@@ -26,9 +26,9 @@ from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.options import PredictOptions
 from xylem.engine.searcher import Searcher
 from xylem.evaluation.ranking import PredictedRows
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.vocabulary.featurizers import featurizer_of
-from xylem.workflows.combine import CombineRequest, combine_and_publish
-from xylem.workflows.ranker import FOLDS, ranking_figures
+from xylem.vocabulary.ranker import FOLDS, ranking_figures
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 

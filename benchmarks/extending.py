@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xylem.base import no_progress
 from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, offsets
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions
+from xylem.evaluation import Labelled
 from xylem.evaluation.ranking import PredictedRows, mark_true, rows_of
 from xylem.trainers.registry import train, trainer
 from xylem.trainers.source import Tools, TrainingSet
 from xylem.trainers.spec import Trained
 from xylem.workflows.choose_features import trial_model
-from xylem.workflows.labelled import Labelled, no_progress, read_labelled_with
+from xylem.workflows.labelled import read_labelled_with
 from xylem.workflows.prepared import prepare_in_memory
 from xylem.workflows.request import TrainRequest
 

@@ -20,9 +20,9 @@ from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions, Predictor, predict_all
 from xylem.engine.searcher import Searcher
-from xylem.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
+from xylem.evaluation import EmptyConvention, FMeasures, Labelled, PredictedRows, Truth, f_measures
 from xylem.thresholds.store.codec import METHODS
-from xylem.workflows.labelled import Labelled, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import TuneRequest, tune
 from xylem_store.store import Store

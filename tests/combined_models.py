@@ -11,10 +11,10 @@ from tests.golden.make_golden import DRAFTS, SET_IN_LINES
 from xylem.base.rows import LabelRows
 from xylem.engine.features.combined import members_of
 from xylem.engine.features.registry import load_featurizer
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.vocabulary.concepts import concepts_of
 from xylem.vocabulary.names import NameParameters, build_names, count_words
-from xylem.workflows.combine import CombineRequest, combine_and_publish
-from xylem.workflows.near_rows import draw_near_rows
+from xylem.vocabulary.near_rows import draw_near_rows
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.arrays import group_of
 from xylem_store.label_info import Subject

@@ -23,11 +23,11 @@ from xylem.engine.features.chars import fit_chars
 from xylem.engine.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from xylem.engine.features.tfidf import fit_tfidf
 from xylem.engine.predictor import PredictOptions
+from xylem.vocabulary.combined import NamesToMatch, combined_parts, no_ranker
 from xylem.vocabulary.concepts import concepts_of
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.vocabulary.names import NameParameters, count_words
-from xylem.workflows.combined import NamesToMatch, combined_parts, no_ranker
-from xylem.workflows.near_rows import draw_near_rows
+from xylem.vocabulary.near_rows import draw_near_rows
 from xylem_store.arrays import group_of
 from xylem_store.label_info import Subject
 from xylem_store.manifest import SCHEMA_VERSION

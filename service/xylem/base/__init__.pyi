@@ -9,7 +9,6 @@ from .access.key_text import without_secrets as without_secrets
 from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
 from .access.ring import Principal as Principal
-from .bars import OnProgress as OnProgress
 from .bars import progress_bar as progress_bar
 from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS
@@ -68,7 +67,7 @@ from .errors import XylemError as XylemError
 from .errors import located as located
 from .errors import public_message_of as public_message_of
 from .executors.local import Crew as Crew
-from .executors.ray import crew_of as crew_of
+from .executors.local import crew_of as crew_of
 from .executors.step_results import stored_steps as stored_steps
 from .executors.values import Calls as Calls
 from .executors.values import NamedHandle as NamedHandle
@@ -76,7 +75,10 @@ from .executors.values import R as R
 from .executors.values import Step as Step
 from .executors.values import T as T
 from .executors.values import ValueHandle as ValueHandle
+from .executors.values import mapped as mapped
 from .executors.values import n_bytes as n_bytes
+from .executors.values import shared as shared
+from .extras import load_extra as load_extra
 from .faults import FAULT as FAULT
 from .faults import did_you_mean as did_you_mean
 from .faults import fault as fault
@@ -120,6 +122,8 @@ from .process import raise_limit as raise_limit
 from .process import settle as settle
 from .process import succeeded_at as succeeded_at
 from .processors import n_processors as n_processors
+from .progress import OnProgress as OnProgress
+from .progress import no_progress as no_progress
 from .rows import NO_ROWS as NO_ROWS
 from .rows import Dataset as Dataset
 from .rows import Growing as Growing

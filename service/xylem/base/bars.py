@@ -1,6 +1,6 @@
 """Progress bars, on a terminal or in a notebook."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,8 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-OnProgress = Callable[[str, int, int], None]
-"""A callback with the name of a phase, the amount done, and the total (0: unknown)."""
+from xylem.base.progress import OnProgress
 
 
 @contextmanager

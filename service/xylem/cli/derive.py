@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path
+from xylem.base import file_path, load_extra
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
 from xylem.cli.options import (
@@ -155,12 +155,12 @@ def import_vectorizer(
     json: Json = False,
 ) -> None:
     """Publish a version again, now with the vocabulary of a scikit-learn vectorizer."""
-    from xylem.extras import read_vectorizer, text_draft
-
+    importers = load_extra("importers")
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem import-vectorizer")
     version = model_store.resolve(name, reference)
-    vectorizer = read_vectorizer(file)
-    manifest = model_store.publish(name, text_draft(model_store.open(name, version), vectorizer))
+    vectorizer = importers.read_vectorizer(file)
+    draft = importers.text_draft(model_store.open(name, version), vectorizer)
+    manifest = model_store.publish(name, draft)
     line = f"{name}@{version} with {file} -> {manifest.full_name}"
     print_result(json, line, model=manifest.model, version=manifest.version)

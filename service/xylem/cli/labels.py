@@ -58,7 +58,8 @@ def label_info(
 
     Label info belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from xylem.workflows import attach_label_info, attached_info, read_label_info
+    from xylem.vocabulary import read_label_info
+    from xylem.workflows import attach_label_info, attached_info
 
     model_store = store_at(store)
     if remove:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.base import BadInput, BadParameter, unfinished
+from xylem.base import BadInput, BadParameter, load_extra, unfinished
 from xylem.cli.aliases import describe_split, store_to_publish
 from xylem.cli.console import (
     as_option,
@@ -125,14 +125,14 @@ def draw(
     json: Json = False,
 ) -> None:
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
-    from xylem.workflows import draw_report
     from xylem_store import read_report
 
+    charts = load_extra("report")
     model_store = store_at(store)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
     report = read_report(model_store.open(name, version, verify=False).arrays)
-    files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
+    files = [str(file) for file in charts.draw_report(report, f"{name}@{version}", out)]
     if not files:
         raise BadInput(
             f"{name}@{version}: expected a report to draw, found none: was it trained here?"
@@ -251,9 +251,8 @@ def import_model(
     """
     model_store = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
-        from xylem.extras import import_model as import_foreign
-
         weight_type = weights or "float32"
+        import_foreign = load_extra("importers").import_model
         manifest = import_foreign(model_store, library, path, labels, model, features, weight_type)
     elif (
         file is not None

@@ -199,13 +199,8 @@ def train(
     """
     from xylem.datasets import STDIN
     from xylem.trainers import trainer as find_trainer
-    from xylem.workflows import (
-        TrainRequest,
-        read_label_info,
-        train_and_publish,
-        weight_type,
-        with_label_info,
-    )
+    from xylem.vocabulary import read_label_info
+    from xylem.workflows import TrainRequest, train_and_publish, weight_type, with_label_info
 
     request = TrainRequest(
         trainer=trainer,

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path
+from xylem.base import file_path, load_extra
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
 from xylem.cli.options import (
@@ -90,13 +90,14 @@ def tune(
     processor. The figures of the search are too good, because they are the best of many trials.
     Measure the published model on another file with xylem evaluate.
     """
-    from xylem.workflows import DEFAULT_TRAINERS, SearchRequest, search, train_and_publish
+    from xylem.workflows import train_and_publish
     from xylem_store import check_model
 
+    parameter_search = load_extra("search")
     columns = table.columns(data, validation.valid)
     check_model(model)
     store_to_publish(store, "xylem tune").prepare()
-    request = SearchRequest(
+    request = parameter_search.SearchRequest(
         data=data,
         valid=validation.valid,
         folds=validation.folds or 1,
@@ -107,11 +108,11 @@ def tune(
         threads=n_threads(work.threads),
         **{
             **search_options._asdict(),
-            "trainers": tuple(search_options.trainers or DEFAULT_TRAINERS),
+            "trainers": tuple(search_options.trainers or parameter_search.DEFAULT_TRAINERS),
         },
     )
     with progress(json) as show:
-        trials = search(request, show)
+        trials = parameter_search.search(request, show)
         best = trials[0]
         model_store = store_to_publish(store, f"xylem tune {best.trainer}")
         report = train_and_publish(model_store, model, request.training(best), show)

@@ -7,6 +7,9 @@ from .bootstrap import DecisionPair as DecisionPair
 from .bootstrap import compare_rows as compare_rows
 from .bootstrap import ones_at as ones_at
 from .bootstrap import row_figures as row_figures
+from .labelled import Labelled as Labelled
+from .labelled import labelled_dataset as labelled_dataset
+from .labelled import learnt_labels as learnt_labels
 from .model_reports import Reached as Reached
 from .model_reports import forest_report as forest_report
 from .model_reports import size_report as size_report

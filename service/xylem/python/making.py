@@ -6,20 +6,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from xylem.base import BadParameter, n_processors, progress_bar, unknown
+from xylem.base import BadParameter, load_extra, n_processors, progress_bar, unknown
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
-from xylem.vocabulary import read_concepts
-from xylem.workflows import (
-    CombineRequest,
-    SearchRequest,
-    TrainRequest,
-    check_members,
-    combine_dataset,
-    search,
-    train_dataset,
-)
+from xylem.vocabulary import CombineRequest, check_members, combine_dataset, read_concepts
+from xylem.workflows import TrainRequest, train_dataset
 from xylem_store import build_names, model_of
 
 COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
@@ -99,6 +91,7 @@ def tune(
     best first. Their figures are too optimistic, because they are the best of many trials. Needs
     the extra tune. Raises `xylem.errors.BadInput`.
     """
+    parameter_search = load_extra("search")
     search_options = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
     for name, kind in (("trainers", tuple), ("study", Path)):
         if name in search_options:
@@ -108,7 +101,9 @@ def tune(
         f"{name}={value if isinstance(value, str) else dumps(value)}"
         for name, value in fixed_parameters
     ]
-    request = SearchRequest(Path(), **search_options, fixed=fixed, threads=_cores(threads))
+    request = parameter_search.SearchRequest(
+        Path(), **search_options, fixed=fixed, threads=_cores(threads)
+    )
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
@@ -118,7 +113,7 @@ def tune(
         rows = columns_from_memory(*valid, text_column, label_column)
         validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
     with progress_bar(progress) as show:
-        trials = search(request, show, (dataset, validation))
+        trials = parameter_search.search(request, show, (dataset, validation))
         draft = train_dataset(dataset, request.training(trials[0]), show)
     return Model(
         model_of(draft),

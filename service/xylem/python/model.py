@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_processors, progress_bar, ready_database
-from xylem.evaluation import LEAST_THRESHOLD, empty_convention
+from xylem.evaluation import LEAST_THRESHOLD, Labelled, empty_convention, labelled_dataset
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.predicting import PredictingModel, threads_for
 from xylem.serving import store_of
@@ -16,7 +16,6 @@ from xylem.thresholds import ThresholdDatabase
 from xylem.workflows import (
     CompareRequest,
     Contender,
-    Labelled,
     best_threshold,
     calibrated_draft,
     compare,
@@ -24,7 +23,6 @@ from xylem.workflows import (
     facts_of,
     fit_to_rows,
     keep,
-    labelled_dataset,
     refuse_link,
     request_of,
     tune,

@@ -18,12 +18,10 @@ from .representations import matrix_of as matrix_of
 from .softmax.parameters import SoftmaxParameters as SoftmaxParameters
 from .source import Census as Census
 from .source import MemorySource as MemorySource
-from .source import Progress as Progress
 from .source import Reads as Reads
 from .source import RowSource as RowSource
 from .source import Tools as Tools
 from .source import TrainingSet as TrainingSet
-from .source import no_progress as no_progress
 from .spec import Trained as Trained
 from .spec import TrainerSpec as TrainerSpec
 from .state import LearnerState as LearnerState

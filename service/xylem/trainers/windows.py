@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from xylem.base import BadParameter, LabelRows, SparseRows
+from xylem.base import BadParameter, LabelRows, OnProgress, SparseRows
 from xylem.trainers.source import (
     Census,
     JoinedRows,
-    Progress,
     RowsHandle,
     RowSource,
     Tools,
@@ -109,7 +108,7 @@ def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
         yield TrainingSet.join(waiting)
 
 
-def load_rows(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
+def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, bool]:
     """Return all rows of a source, and whether they are in a memory-mapped temporary file.
 
     They are in a file if they come from one and do not fit in one window; the operating system then

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, TableColumns
+from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, OnProgress, TableColumns, no_progress
 from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
+    Labelled,
     PredictedRows,
     ReliabilityBin,
     apply_calibration,
@@ -21,9 +22,8 @@ from xylem.evaluation import (
     reliability,
     rows_of,
 )
-from xylem.trainers import no_progress
 from xylem.workflows.evaluate import F_MEASURES, TOP_R
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem_store import (
     CALIBRATION,
     FEEDBACK,

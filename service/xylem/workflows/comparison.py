@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, TableColumns
+from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, OnProgress, TableColumns, no_progress
 from xylem.engine import ContextParameters, PredictOptions, make_predictor, predict_all
 from xylem.evaluation import (
     RESAMPLES,
@@ -14,6 +14,7 @@ from xylem.evaluation import (
     USUAL_EMPTY,
     DecisionPair,
     EmptyConvention,
+    Labelled,
     PredictedRows,
     compare_rows,
     mark_true,
@@ -21,9 +22,8 @@ from xylem.evaluation import (
     row_figures,
     rows_of,
 )
-from xylem.trainers import no_progress
 from xylem.workflows.evaluate import TOP_R
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem_store import F32, I64, Model, find_names
 
 

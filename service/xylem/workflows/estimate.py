@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from xylem.base import Crew, NamedHandle, R, Step, T, ValueHandle, n_bytes
+from xylem.base import Crew, NamedHandle, OnProgress, R, Step, T, ValueHandle, n_bytes, no_progress
 from xylem.trainers import (
     ClassifierParameters,
     Tools,
@@ -11,10 +11,8 @@ from xylem.trainers import (
     block_bytes,
     estimate,
     estimate_blocks,
-    no_progress,
 )
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows.labelled import OnProgress
 from xylem.workflows.prepared import prepare, prepare_in_memory
 from xylem.workflows.request import TrainRequest
 from xylem.workflows.train import peak_memory_bytes

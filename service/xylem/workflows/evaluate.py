@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import SparseRows
+from xylem.base import OnProgress, SparseRows, no_progress
 from xylem.engine import (
     Predictions,
     PredictOptions,
@@ -22,6 +22,7 @@ from xylem.evaluation import (
     Band,
     EmptyConvention,
     LabelCounts,
+    Labelled,
     PredictedRows,
     ReliabilityBin,
     Report,
@@ -37,8 +38,6 @@ from xylem.evaluation import (
     reliability,
 )
 from xylem.evaluation import empty_convention as empty_convention
-from xylem.trainers import no_progress
-from xylem.workflows.labelled import Labelled, OnProgress
 from xylem_store import F32, Model, has_calibration, has_rerank
 
 TOP_R = 5

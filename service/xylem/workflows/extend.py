@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from xylem.base import OnProgress, no_progress
+from xylem.evaluation import learnt_labels
 from xylem.thresholds import ThresholdDatabase, Tuned, lower_bounds, no_counts, thresholds_of
-from xylem.trainers import no_progress
 from xylem.workflows.going_on import check_base
-from xylem.workflows.labelled import OnProgress, learnt_labels
 from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
 from xylem_store import LABEL_COUNTS, Store, has_calibration, read_origin, tree_digest
 

@@ -16,12 +16,14 @@ from xylem.base import (
     Crew,
     Dataset,
     LabelRows,
+    OnProgress,
     SparseRows,
     offsets,
     split_items,
 )
 from xylem.datasets import STDIN, DataStream
 from xylem.engine import Featurizer
+from xylem.evaluation import learnt_labels
 from xylem.trainers import (
     LearnerState,
     PassPlan,
@@ -37,7 +39,6 @@ from xylem.trainers import (
 )
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.file_source import FileSource
-from xylem.workflows.labelled import OnProgress, learnt_labels
 from xylem.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import (

@@ -14,6 +14,7 @@ from xylem.base import (
     BadParameter,
     Crew,
     Dataset,
+    OnProgress,
     ParameterFault,
     Parameters,
     TableColumns,
@@ -24,15 +25,8 @@ from xylem.base import (
     stored_steps,
 )
 from xylem.datasets import STDIN, read_dataset
-from xylem.engine import (
-    FILE_SUFFIX,
-    PREFIX,
-    WORD_FORMS,
-    WordParameters,
-    check_features,
-    fit_forms,
-)
-from xylem.trainers import TRAINERS, ClassifierParameters, Progress, check_spreads, trainer
+from xylem.engine import FILE_SUFFIX, PREFIX, WORD_FORMS, WordParameters, check_features, fit_forms
+from xylem.trainers import TRAINERS, ClassifierParameters, check_spreads, trainer
 from xylem_store import Weights
 
 
@@ -51,7 +45,7 @@ class TrainRequest:
                 is the version that `latest` named before, unless it is given here
     latest      whether `latest` moves to the published version; to a first version it always does
     calibrate   whether scores are fitted to the validation rows (`xylem.workflows.calibrate`)
-    rerank      whether candidates are re-ranked, if that gains (`xylem.workflows.rerank`)
+    rerank      whether candidates are re-ranked, if that gains (`xylem.vocabulary.reranking`)
     keep_rows   whether the rows are stored with the version, so that labels can be added (`xylem
                 extend`)
     keep_state  whether the state of a learner is stored, so that the training can be continued
@@ -64,7 +58,7 @@ class TrainRequest:
     made_for    an id for which only one version is published: if it exists already, no other is
                 made
     ray         the address of a Ray cluster whose nodes run the steps
-                (`xylem.base.executors.ray.connect`)
+                (`xylem.extras.ray.crew.connect`)
     steps       a directory in which finished steps are kept until the version is published; not for
                 a stream
     resume      whether finished steps that are in `steps` already are used
@@ -95,7 +89,7 @@ class TrainRequest:
     steps: Path | None = None
     resume: bool = False
 
-    def read(self, on_progress: Progress, file: Path | None = None) -> Dataset:
+    def read(self, on_progress: OnProgress, file: Path | None = None) -> Dataset:
         """Return the rows of the data, or of another file of the same form. Raises BadInput."""
         return read_dataset(
             self.data if file is None else file,

@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Crew, Dataset
+from xylem.base import Crew, Dataset, OnProgress, no_progress
 from xylem.datasets import check_readable
 from xylem.engine import ForestPredictor, libraries_of
-from xylem.evaluation import Reached, forest_report, size_report
+from xylem.evaluation import Labelled, Reached, forest_report, size_report
 from xylem.thresholds import ThresholdDatabase
-from xylem.trainers import Passes, Tools, Trained, TrainingSet, fit, no_progress
+from xylem.trainers import Passes, Tools, Trained, TrainingSet, fit
+from xylem.vocabulary import check_installed, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.evaluate import note_on, valid_figures
 from xylem.workflows.going_on import GoingOn, go_on, going_on, kept_rows, origin_of, prepare_on
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled, read_labelled_with
+from xylem.workflows.labelled import read_labelled, read_labelled_with
 from xylem.workflows.prepared import (
     PreparedRows,
     PreparedSource,
@@ -26,10 +27,8 @@ from xylem.workflows.prepared import (
     warnings_of,
 )
 from xylem.workflows.progressive import ProgressiveThresholds
-from xylem.workflows.ranker import check_installed
 from xylem.workflows.request import Chosen
 from xylem.workflows.request import TrainRequest as TrainRequest
-from xylem.workflows.rerank import rerank
 from xylem.workflows.weights import round_weights
 from xylem_store import (
     MADE_FOR,

@@ -14,6 +14,7 @@ from xylem.base import (
     BadParameter,
     Database,
     LabelRows,
+    OnProgress,
     SparseRows,
     TableColumns,
     writeable,
@@ -23,6 +24,7 @@ from xylem.evaluation import (
     USUAL_EMPTY,
     EmptyConvention,
     FMeasures,
+    Labelled,
     PredictedRows,
     empty_convention,
     f_measures,
@@ -58,7 +60,7 @@ from xylem.thresholds import (
     sto,
     thresholds_of,
 )
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem_store import F32, I64, Model
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import BadParameter
+from xylem.base import BadParameter, OnProgress
+from xylem.evaluation import Labelled
 from xylem.trainers import TrainingSet
 from xylem.workflows.evaluate import valid_figures
-from xylem.workflows.labelled import Labelled, OnProgress
 from xylem_store import (
     EMBEDDING,
     WEIGHTS,

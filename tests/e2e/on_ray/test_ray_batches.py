@@ -21,8 +21,8 @@ from tests.servers import wait_for
 
 from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadParameter
-from xylem.base.executors.ray import RayCrew, connect
 from xylem.base.settings import Limits
+from xylem.extras.ray.crew import RayCrew, connect
 from xylem.serving.batches import parts
 from xylem.serving.batches.parts import AnswerParts, parts_of
 from xylem.workflows.train import TrainRequest, train_and_publish

@@ -9,7 +9,7 @@ from tests.combined_models import NAMES, documents
 from tests.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
-from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 

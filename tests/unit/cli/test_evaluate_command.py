@@ -14,7 +14,7 @@ import pytest
 from tests.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
-from xylem.workflows.charts import plain_cell, write_label_table
+from xylem.workflows.label_table import plain_cell, write_label_table
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 

@@ -25,11 +25,11 @@ from tests.jobs_helpers import write_data
 
 import xylem
 import xylem.errors
+from xylem.base import no_progress
 from xylem.base.errors import BadInput
 from xylem.client import calls
 from xylem.evaluation.probabilities import ThresholdSweep
 from xylem.workflows.comparison import CompareRequest, Contender, compare
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import TuneRequest, tune
 from xylem_store.names import name_of

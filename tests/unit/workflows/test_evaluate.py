@@ -17,16 +17,17 @@ from tests.jobs_helpers import write_data
 from tests.measured import evaluate
 
 import xylem
+from xylem.base import no_progress
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions, predict_all
 from xylem.evaluation import stored_figures
 from xylem.evaluation.ranking import EmptyConvention
 from xylem.workflows.calibrate import calibrate_and_publish
-from xylem.workflows.charts import label_lines
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
-from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.label_table import label_lines
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.manifest import has_calibration
 from xylem_store.names import all_names, name_of

@@ -12,6 +12,7 @@ from tests.conftest import Command
 from tests.datasets_helpers import refused
 
 import xylem
+from xylem.base import no_progress
 from xylem.base.db.of_store import ready_database
 from xylem.base.errors import BadData
 from xylem.engine.combined_predictor import make_predictor
@@ -22,7 +23,7 @@ from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import evaluate_rows
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
-from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import request_of, tune
 from xylem_store.names import all_names

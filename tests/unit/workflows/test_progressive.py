@@ -15,6 +15,7 @@ from tests.contract.test_every_trainer import bits_of, learnable, write_file
 from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_rows, to_labels, to_rows
 
+from xylem.base import no_progress
 from xylem.base.db.engine import Database, default_url
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.executors.local import Crew
@@ -27,7 +28,7 @@ from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.trainers import TrainingSet, fit, parse_parameters, windows
 from xylem.trainers.source import MemorySource, Tools, derived_seed
 from xylem.trainers.windows import STAGE
-from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import TuneRequest, keep, learn, tune

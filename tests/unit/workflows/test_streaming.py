@@ -14,6 +14,7 @@ import pytest
 from tests.datasets_helpers import refused
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
+from xylem.base import no_progress
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.executors.local import Crew
 from xylem.datasets import read_dataset, stream
@@ -21,7 +22,6 @@ from xylem.datasets.reader import DataStream
 from xylem.trainers import TrainingSet, windows
 from xylem.trainers.source import count
 from xylem.workflows.file_source import FileSource
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.origin import ORIGIN, REPORT, read_report
 from xylem_store.store import Store

@@ -23,9 +23,9 @@ from xylem.thresholds.methods.ofo import Start, no_counts
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.trainers import TrainingSet
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.calibrate import calibrate_and_publish
-from xylem.workflows.combine import CombineRequest, combine_and_publish
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
 from xylem.workflows.going_on import join_rows
 from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish

@@ -3,7 +3,6 @@ say, and the warm-up that runs all.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from xylem.server.warm import kernels as warm
 from xylem.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
 from xylem.trainers.source import Tools
 from xylem.workflows import evaluate as measuring
-from xylem.workflows.charts import _points_of, draw_report
 from xylem.workflows.choose_features import trial_model
 from xylem.workflows.estimate import estimate_size
 from xylem.workflows.request import from_json, parse
@@ -370,42 +368,3 @@ def test_the_size_of_a_label_tree_is_that_of_its_arrays() -> None:
     model = trial_model(trained, y.shape[1], x.shape[1])
     assert version_report(model, {}, None, None) == {"size": report}
     assert (WEIGHT_BYTES, FLAT_WEIGHT_BYTES) == (size.WEIGHT_BYTES, size.FLAT_WEIGHT_BYTES)
-
-
-def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> None:
-    _, model, rows, carried = forest
-    sample = TrainingSet(rows, to_labels(carried))
-    drawn = draw_report(version_report(model, {}, sample, sample), "m@1", tmp_path / "forest")
-    assert [file.name for file in drawn] == ["criteria.png", "error.png", "objective.png"]
-    depths = [
-        {"depth": 0, "nodes": 1, "children": 2, "features_mean": 9.0},
-        {"depth": 1, "nodes": 2, "children": 4, "features_mean": 5.0, "alpha": 0.5},
-    ]
-    drawn += draw_report({"size": {"depths": depths}}, "m@1", tmp_path / "size")
-    assert [file.name for file in drawn[3:]] == ["features.png", "alpha.png"]
-    updates = [
-        {"rows": 10, "labels_moved": 3, "share_moved": 0.3, "levels": [{"level": 0, "share": 0.1}]},
-        {
-            "rows": 20,
-            "labels_moved": 1,
-            "share_moved": 0.1,
-            "levels": [{"share": 0.4}, {"share": 0.2}],
-        },
-    ]
-    curve = draw_report({"training": {"updates": updates}}, "m@1", tmp_path / "learned")
-    assert [file.name for file in curve] == ["updates.png"]
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in [*drawn, *curve])
-    points, names = _points_of(updates)
-    assert names == ["J, level 0", "J, level 1", "labels moved"]
-    assert [point["J, level 0"] for point in points] == [0.1, 0.4]
-    assert np.isnan(points[0]["J, level 1"])
-    assert [point["labels moved"] for point in points] == [0.3, 0.1]
-    assert draw_report({}, "m@1", tmp_path / "none") == []
-
-
-def test_without_matplotlib_the_error_says_what_to_install(
-    hide_module: Callable[[str], None], tmp_path: Path
-) -> None:
-    hide_module("matplotlib")
-    with pytest.raises(BadInput, match=r"drawing needs matplotlib.*xylem-serve\[report\]"):
-        draw_report({"size": {"depths": [{"depth": 0, "features_mean": 9.0}]}}, "m@1", tmp_path)

@@ -9,8 +9,7 @@ from xylem.admin.jobs.data import DataRoot, Fingerprint, fingerprint
 from xylem.admin.jobs.files import WORK
 from xylem.admin.jobs.job import Job
 from xylem.admin.jobs.leases import Claim, Leases
-from xylem.base import BadData, Database, DatabaseUnavailable, Settings
-from xylem.workflows import OnProgress
+from xylem.base import BadData, Database, DatabaseUnavailable, OnProgress, Settings
 from xylem_store import LATEST, Store
 
 PATIENCE_SECONDS = 60.0

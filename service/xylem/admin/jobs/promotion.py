@@ -12,8 +12,9 @@ from xylem.admin.jobs.job import PromotionVerdict
 from xylem.admin.jobs.requests import PromotionCondition, PromotionRule
 from xylem.admin.registry.registry import Registry
 from xylem.base import DEFAULT_COLUMNS, TableColumns
+from xylem.evaluation import Labelled
 from xylem.thresholds import ThresholdDatabase
-from xylem.workflows import Labelled, read_labelled, valid_figures
+from xylem.workflows import read_labelled, valid_figures
 from xylem_store import Cause, Model, NotFound, StoreError
 
 ROUNDS_MAX = 3

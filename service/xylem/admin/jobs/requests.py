@@ -242,7 +242,7 @@ class ExtendJob(FittingJob):
 
 
 class ConceptFields(RequestModel):
-    """How concepts are read; `xylem.workflows.combine.CombineRequest` describes the fields."""
+    """How concepts are read; `xylem.vocabulary.combine.CombineRequest` describes the fields."""
 
     language: Language | None = None
     by: Language | None = None

@@ -26,22 +26,23 @@ from xylem.admin.jobs.requests import (
     VocabularyJob,
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
-from xylem.base import BadParameter, TableColumns
+from xylem.base import BadParameter, OnProgress, TableColumns
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase
-from xylem.workflows import (
+from xylem.vocabulary import (
     CombineRequest,
-    OnKeep,
-    OnProgress,
-    TrainRequest,
     VocabularyRequest,
-    carry_thresholds,
     combine_and_publish,
+    read_label_info,
+    set_vocabulary,
+)
+from xylem.workflows import (
+    OnKeep,
+    TrainRequest,
+    carry_thresholds,
     extend_and_publish,
     keep,
-    read_label_info,
     request_of,
-    set_vocabulary,
     train_and_publish,
 )
 from xylem.workflows import tune as tune_version

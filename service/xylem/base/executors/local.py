@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -15,6 +16,10 @@ import numpy as np
 
 from xylem.base.errors import Unavailable
 from xylem.base.executors.values import R, Step, T, ValueHandle, packed, unpacked
+from xylem.base.extras import load_extra
+
+AHEAD = 2
+"""The tasks that are sent ahead for each processor of a cluster, so that none waits for one."""
 
 
 class _InFile(NamedTuple):
@@ -149,3 +154,19 @@ class Crew:
                 for future in running:
                     future.cancel()
                 raise
+
+
+@contextmanager
+def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
+    """Yield a crew: the nodes of a Ray cluster, or without an address threads of this process.
+
+    ahead  the number of tasks that are sent ahead for each processor of a cluster
+
+    Raises BadParameter if Ray is missing or the address is invalid, and Unavailable if no cluster
+    answers there.
+    """
+    if address is None:
+        yield Crew(threads)
+        return
+    with load_extra("ray").ray_crew(threads, address, ahead) as crew:
+        yield crew

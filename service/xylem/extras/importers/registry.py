@@ -32,6 +32,7 @@ from xylem.extras.importers.napkinxc import read_napkinxc
 from xylem.extras.importers.omikuji import read_omikuji
 from xylem.extras.importers.pecos import read_pecos
 from xylem.extras.importers.vectorizer import SavedVectorizer
+from xylem.extras.importers.vectorizer import read_vectorizer as read_vectorizer
 from xylem.workflows import store_as, weight_type
 from xylem_store import (
     EMBEDDING,

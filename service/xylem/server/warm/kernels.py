@@ -22,8 +22,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from xylem.base import Limits, collect_seldom, n_processors
-from xylem.datasets import read_dataset
+from xylem.base import Limits, collect_seldom, n_processors, no_progress
+from xylem.datasets import read_dataset, renumbered
 from xylem.serving import (
     LabelInfos,
     LineBlock,
@@ -35,19 +35,22 @@ from xylem.serving import (
     to_options,
 )
 from xylem.thresholds import METHODS
-from xylem.trainers import TRAINERS, no_progress
-from xylem.vocabulary import NameParameters, concepts_of, count_words
-from xylem.workflows import (
+from xylem.trainers import TRAINERS
+from xylem.vocabulary import (
+    NameParameters,
     NamesToMatch,
-    TrainRequest,
-    TuneRequest,
     combined_parts,
-    estimate_size,
-    evaluate_rows,
+    concepts_of,
+    count_words,
     near_of,
     no_ranker,
+)
+from xylem.workflows import (
+    TrainRequest,
+    TuneRequest,
+    estimate_size,
+    evaluate_rows,
     read_labelled,
-    renumbered,
     train_and_publish,
     tune,
 )

@@ -6,8 +6,6 @@ And what is said where no cluster can be reached: at once, in a sentence.
 
 import os
 import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,8 +21,7 @@ from tests.oracles.problems import random_labels, random_rows, to_labels, to_row
 from tests.servers import wait_for
 from tests.steps import Parts, RowOutput, Scaled, Sleeping, scaled, shifted
 
-from xylem.base.errors import BadData, BadParameter, Unavailable
-from xylem.base.executors import ray as executor
+from xylem.base.errors import BadData, Unavailable
 from xylem.base.executors.local import Crew
 from xylem.base.executors.step_results import stored_steps
 from xylem.base.executors.values import Calls, Step, digest_of, mapped, packed, shared, unpacked
@@ -258,37 +255,6 @@ def test_values_come_back_from_bytes_and_through_views_as_they_were() -> None:
     seen = mapped(step, shared)
     assert seen.matrix.flags.writeable and np.shares_memory(seen.matrix, step.matrix)
     assert seen.factor == step.factor
-
-
-def refusal(address: str) -> str:
-    """What is said at an address of no cluster."""
-    with pytest.raises((BadParameter, Unavailable)) as refused, executor.connect(address):
-        pass
-    return str(refused.value)
-
-
-def test_addresses_at_which_there_is_no_cluster(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    for address in ("here", "host:", ":1", "host:99999", "ray://host"):
-        assert f"expected auto, HOST:PORT or ray://HOST:PORT, found {address!r}" in refusal(address)
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{bound.getsockname()[1]}"  # where nobody listens
-    for address in (place, f"ray://{place}"):
-        assert f"expected a cluster at {place}, found none: Connection refused" in refusal(address)
-    current = tmp_path / "current"
-    monkeypatch.setattr(executor, "_CURRENT", current)
-    assert "expected a cluster that runs on this machine, found none: ray start --head" in refusal(
-        "auto"
-    )
-    current.write_text(place)  # of a cluster that is gone
-    assert f"expected a cluster at {place}, found none" in refusal("auto")
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert refusal("auto").endswith(
-        "a Ray cluster needs the package ray: pip install 'xylem-serve[ray]'"
-    )
 
 
 def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) -> None:

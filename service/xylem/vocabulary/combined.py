@@ -1,14 +1,13 @@
 """The parts of a combined version but for its ranker: members, labels, names of concepts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, BadParameter, Dataset
-from xylem.datasets import renumber_labels
+from xylem.base import BadData, BadParameter
 from xylem.engine import (
     FILE_SUFFIX,
     WORD_FORMS,
@@ -18,8 +17,11 @@ from xylem.engine import (
     RawParameters,
     as_config,
 )
-from xylem.vocabulary import NAME_FEATURES, Concepts, NameMatcher, NameParameters, WordFrequencies
-from xylem.vocabulary import build_names as build_name_arrays
+from xylem.vocabulary.candidates import NAME_FEATURES
+from xylem.vocabulary.concepts import Concepts
+from xylem.vocabulary.matching import NameMatcher
+from xylem.vocabulary.names import NameParameters, WordFrequencies
+from xylem.vocabulary.names import build_names as build_name_arrays
 from xylem_store import (
     AT_REST,
     BEAM_MAX,
@@ -43,7 +45,6 @@ from xylem_store import (
     all_names,
     build_names,
     candidate_features,
-    find_all,
     member_prefix,
     near_features,
     no_trees,
@@ -248,24 +249,6 @@ def no_ranker(parts: CombinedParts) -> Ranker:
         threshold=numbers,
         child=ids,
         value=numbers,
-    )
-
-
-def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
-    """Return labelled rows whose labels have the ids of a table.
-
-    Labels that the table lacks become unknown ones.
-    """
-    names = dataset.names
-    ids = find_all(table, names)
-    labels, unknown = renumber_labels(dataset.labels, ids, table.n_names)
-    unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
-    return replace(
-        dataset,
-        labels=labels,
-        unknown_labels=unknown,
-        unknown_names=unknown_names,
-        label_names=None,
     )
 
 

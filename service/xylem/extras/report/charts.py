@@ -1,12 +1,10 @@
 """Draw reports of versions and evaluations as pictures, and write them as a page of HTML.
 
-matplotlib, an extra, is imported only when something is drawn.
+matplotlib is imported only when something is drawn.
 """
 
 from __future__ import annotations
 
-import codecs
-import csv
 import io
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -14,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import orjson
 
-from xylem.base import BadInput, BadParameter, unfinished
+from xylem.base import BadInput
 from xylem.evaluation import KS, Band, ReliabilityBin, ThresholdPoint
-from xylem.workflows.evaluate import Evaluation, list_unknown
-from xylem_store import NameTable, name_of
+from xylem.workflows import TABLE_COLUMNS, Evaluation, label_lines, list_unknown
+from xylem_store import NameTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +30,7 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     balance and purity by depth). Learned trees: updates.png (at each update, J of the first levels
     as a share of J*, and the share of labels that the update moved: Jernite et al. 2017, section
     5). Label trees: features.png and alpha.png (features used by depth, and the ratio to the depth
-    above). Raises BadInput without matplotlib, and if the directory cannot be made.
+    above). Raises BadInput if the directory cannot be made.
     """
     _make_directory(out)
     charts: list[tuple[str, list[dict[str, float]], str, list[str], str]] = []
@@ -94,19 +91,15 @@ def _points_of(updates: list[dict[str, Any]]) -> tuple[list[dict[str, float]], l
 
 
 def new_chart() -> tuple[Figure, Axes]:
-    """Return an empty figure and its axes. Raises BadInput without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BadInput(
-            f"drawing needs matplotlib: pip install 'xylem-serve[report]' ({error})"
-        ) from error
+    """Return an empty figure and its axes."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7.0, 4.5), dpi=120, layout="constrained")  # inches
     return figure, figure.subplots()
 
 
 def draw_bands(bands: Sequence[Band]) -> str:
-    """Return P@k of each band as an SVG element. Raises BadInput without matplotlib."""
+    """Return P@k of each band as an SVG element."""
     figure, axes = new_chart()
     width = 0.8 / len(KS)
     for i, k in enumerate(KS):
@@ -122,7 +115,7 @@ def draw_bands(bands: Sequence[Band]) -> str:
 
 
 def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
-    """Return the reliability diagram as an SVG element. Raises BadInput without matplotlib."""
+    """Return the reliability diagram as an SVG element."""
     figure, axes = new_chart()
     low = [reliability_bin.low for reliability_bin in bins]
     width = [reliability_bin.high - reliability_bin.low for reliability_bin in bins]
@@ -145,10 +138,7 @@ def draw_reliability(bins: Sequence[ReliabilityBin]) -> str:
 
 
 def draw_sweep(points: Sequence[ThresholdPoint]) -> str:
-    """Return a curve of precision against recall, with some thresholds named, as an SVG element.
-
-    Raises BadInput without matplotlib.
-    """
+    """Return a curve of precision against recall, with some thresholds named, as an SVG element."""
     figure, axes = new_chart()
     measured = [(point, point.precision) for point in points if point.precision is not None]
     axes.plot(
@@ -215,43 +205,16 @@ class PageSubject(NamedTuple):
     names: NameTable
 
 
-def prepare_files(table: Path | None, page: Path | None) -> None:
-    """Check the file of a table, and make the directory of a page, before anything is measured.
-
-    Raises BadParameter for a file that cannot be written, and BadInput for a directory that cannot
-    be made or without matplotlib.
-    """
-    if table is not None:
-        if table.suffix not in SUFFIXES:
-            raise BadParameter(
-                f"--per-label: expected a file {' or '.join(SUFFIXES)}, found {table.name!r}"
-            )
-        if table.is_dir() or not table.parent.is_dir():
-            fault = "a directory" if table.is_dir() else "no such directory"
-            raise BadParameter(
-                f"--per-label: expected a file in a directory that is there, found {fault}: {table}"
-            )
-    if page is not None:
-        new_chart()
-        _make_directory(page)
+def prepare_page(directory: Path) -> None:
+    """Make the directory of a page, before anything is measured. Raises BadInput if it cannot."""
+    _make_directory(directory)
 
 
-def write_files(
-    table: Path | None, page: Path | None, subject: PageSubject, evaluation: Evaluation
-) -> dict[str, str]:
-    """Write the requested files; return their names, under "per_label" and "report".
-
-    Raises BadInput without matplotlib, and OSError.
-    """
-    written: dict[str, str] = {}
-    if table is not None:
-        write_label_table(table, label_lines(subject.names, evaluation))
-        written["per_label"] = str(table)
-    if page is not None:
-        file = page / FILE_NAME
-        file.write_text(page_of(subject, evaluation), encoding="utf-8")
-        written["report"] = str(file)
-    return written
+def write_page(directory: Path, subject: PageSubject, evaluation: Evaluation) -> Path:
+    """Write the page into a directory; return its file. Raises OSError."""
+    file = directory / FILE_NAME
+    file.write_text(page_of(subject, evaluation), encoding="utf-8")
+    return file
 
 
 def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
@@ -318,7 +281,7 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
         "<h2>Precision against recall, one threshold for all labels</h2>",
         draw_sweep(evaluation.sweep),
         "<h2>Labels by which the most decisions went wrong</h2>",
-        _table(COLUMNS, label_lines(subject.names, evaluation, worst)),
+        _table(TABLE_COLUMNS, label_lines(subject.names, evaluation, worst)),
         "</body>\n</html>\n",
     ]
     return "\n".join(parts)
@@ -336,66 +299,3 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return escape(f"{value:,.2f}" if isinstance(value, float) else str(value))
-
-
-COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
-"""The columns of a table of labels; shares are in percent.
-
-Precision and recall of nothing are empty (null in .jsonl), and so is F of a label that is never
-true nor predicted.
-"""
-
-SUFFIXES = (".csv", ".tsv", ".jsonl")
-
-LabelLine = tuple[str, int, int, float | None, float | None, float | None, float]
-"""The values of COLUMNS for a label."""
-
-
-def label_lines(
-    names: NameTable, evaluation: Evaluation, labels: Iterable[int] | None = None
-) -> Iterable[LabelLine]:
-    """Yield the values of COLUMNS for each label by its id, or only for `labels`."""
-    counts = evaluation.counts
-    thresholds = evaluation.thresholds
-    for i in range(names.n_names) if labels is None else labels:
-        support, hits, predicted = (int(column[i]) for column in counts)
-        yield (
-            name_of(names, i),
-            support,
-            hits,
-            _percent(hits, predicted),
-            _percent(hits, support),
-            _percent(2 * hits, support + predicted),
-            float(str(thresholds[i])),  # the fewest digits that identify the float32
-        )
-
-
-def write_label_table(file: Path, lines: Iterable[LabelLine]) -> None:
-    """Write lines in the format of the file's suffix. Raises OSError.
-
-    The file is written whole or not at all.
-    """
-    with unfinished(file) as out:
-        if file.suffix == ".jsonl":
-            out.writelines(
-                orjson.dumps(dict(zip(COLUMNS, line, strict=True))) + b"\n" for line in lines
-            )
-        else:
-            delimiter = "," if file.suffix == ".csv" else "\t"
-            writer = csv.writer(
-                codecs.getwriter("utf-8")(out), delimiter=delimiter, lineterminator="\n"
-            )
-            writer.writerow(COLUMNS)
-            writer.writerows((plain_cell(name), *figures) for name, *figures in lines)
-
-
-def plain_cell(text: str) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula.
-
-    A ' is put before it, as OWASP advises.
-    """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-def _percent(part: int, total: int) -> float | None:
-    return round(100.0 * part / total, 4) if total else None

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,15 +16,15 @@ from tests.conftest import Run
 from tests.datasets_helpers import refused, write_lines
 from tests.oracles.problems import dense_labels, dense_rows, flat
 
-from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import Dataset, LabelRows, SparseRows
 from xylem.datasets import read_dataset
+from xylem.evaluation import labelled_dataset
+from xylem.extras.search.parameter_search import SearchRequest, folds_of, search
+from xylem.extras.search.search_space import SPACES, Choice, Range, dimensions_of
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.evaluate import evaluate_rows
-from xylem.workflows.labelled import labelled_dataset
-from xylem.workflows.parameter_search import SearchRequest, folds_of, search
 from xylem.workflows.request import from_json
-from xylem.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from xylem.workflows.train import TrainRequest, train_dataset
 from xylem_store.store import Store
 from xylem_store.version import model_of
@@ -195,14 +194,6 @@ def test_what_cannot_be_searched_is_refused(request_of: SearchRequest) -> None:
             search(replace(request_of, **changes))
     with pytest.raises(BadData, match="rows: expected 5 rows or more, found 4"):
         list(folds_of(dataset(4, texts=True), 1, 0))
-
-
-def test_without_optuna_the_error_says_what_to_install(
-    file: Path, hide_module: Callable[[str], None]
-) -> None:
-    hide_module("optuna")
-    with pytest.raises(BadInput, match=r"searching parameters needs optuna.*xylem-serve\[tune\]"):
-        search(SearchRequest(file))
 
 
 def test_the_command_publishes_the_best_trained_on_all_rows(

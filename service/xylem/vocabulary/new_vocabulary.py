@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, BadParameter
+from xylem.base import BadData, BadParameter, OnProgress, no_progress
 from xylem.engine import members_of
-from xylem.trainers import no_progress
-from xylem.vocabulary import Concepts, kept_frequencies, matcher_of, read_concepts
-from xylem.vocabulary import build_names as build_name_arrays
-from xylem.workflows.combined import CombinedParts
-from xylem.workflows.label_info import read_label_info
-from xylem.workflows.labelled import OnProgress
-from xylem.workflows.near_rows import place_near
+from xylem.vocabulary.combined import CombinedParts
+from xylem.vocabulary.concepts import Concepts, read_concepts
+from xylem.vocabulary.featurizers import matcher_of
+from xylem.vocabulary.label_info import read_label_info
+from xylem.vocabulary.names import build_names as build_name_arrays
+from xylem.vocabulary.names import kept_frequencies
+from xylem.vocabulary.near_rows import place_near
 from xylem_store import (
     CALIBRATION,
     COMBINED,

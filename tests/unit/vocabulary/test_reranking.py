@@ -21,9 +21,9 @@ from xylem.base.rows import LabelRows, SparseRows, offsets
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.kernels.search.near_rows import LISTED_ROWS
 from xylem.engine.predictor import PredictOptions
-from xylem.workflows import rerank as reranking
-from xylem.workflows.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
-from xylem.workflows.near_rows import (
+from xylem.vocabulary import reranking
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
+from xylem.vocabulary.near_rows import (
     ALIKE,
     FEATURES_MAX,
     draw_near_rows,
@@ -31,7 +31,7 @@ from xylem.workflows.near_rows import (
     near_of,
     place_near,
 )
-from xylem.workflows.ranker import Candidates, precisions
+from xylem.vocabulary.ranker import Candidates, precisions
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.arrays import group_of
 from xylem_store.checks import check_version
@@ -219,7 +219,7 @@ def test_few_rows_are_kept_beside_those_of_labels(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
-    monkeypatch.setattr("xylem.workflows.near_rows.KEPT_ROWS", 0)
+    monkeypatch.setattr("xylem.vocabulary.near_rows.KEPT_ROWS", 0)
     near = draw_near_rows(rows, labels, seed)
     assert len(near.scale) == len(np.unique(near.label_row)) < 300
     whole, kept = dense(rows), dense_near(near)

@@ -15,25 +15,33 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, Dataset, TableColumns, offsets
-from xylem.datasets import read_dataset
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadParameter,
+    Dataset,
+    OnProgress,
+    TableColumns,
+    no_progress,
+    offsets,
+)
+from xylem.datasets import read_dataset, renumbered
 from xylem.engine import CombinedPredictor, make_predictor
-from xylem.evaluation import PredictedRows, rows_of
-from xylem.trainers import no_progress
-from xylem.vocabulary import Concepts, count_words, featurizer_of, read_concepts
-from xylem.workflows.combined import (
+from xylem.evaluation import Labelled, PredictedRows, labelled_dataset, rows_of
+from xylem.vocabulary.combined import (
     CombinedParts,
     NamesToMatch,
     check_members,
     combined_parts,
     name_parameters_for,
     no_ranker,
-    renumbered,
 )
-from xylem.workflows.label_info import read_label_info
-from xylem.workflows.labelled import Labelled, OnProgress, labelled_dataset
-from xylem.workflows.near_rows import near_of, near_or_not
-from xylem.workflows.ranker import (
+from xylem.vocabulary.concepts import Concepts, read_concepts
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.label_info import read_label_info
+from xylem.vocabulary.names import count_words
+from xylem.vocabulary.near_rows import near_of, near_or_not
+from xylem.vocabulary.ranker import (
     BOOSTED_ROWS,
     ROWS_MIN,
     Candidates,

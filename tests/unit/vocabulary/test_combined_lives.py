@@ -16,13 +16,13 @@ from xylem.admin.registry.remote import RemoteStore
 from xylem.base.errors import BadData, BadParameter
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.options import PredictOptions
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
+from xylem.vocabulary.combined import NamesToMatch, combined_parts, no_ranker
 from xylem.vocabulary.concepts import concepts_of
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.vocabulary.names import NameParameters, count_words
+from xylem.vocabulary.new_vocabulary import VocabularyRequest, set_vocabulary
 from xylem.workflows.calibrate import calibrate_and_publish
-from xylem.workflows.combine import CombineRequest, combine_and_publish
-from xylem.workflows.combined import NamesToMatch, combined_parts, no_ranker
-from xylem.workflows.new_vocabulary import VocabularyRequest, set_vocabulary
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.identifiers import parse_named
 from xylem_store.label_info import Subject

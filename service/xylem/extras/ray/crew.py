@@ -1,6 +1,6 @@
 """Steps on the nodes of a Ray cluster, and the connection of a command to one: `xylem train --ray`.
 
-Ray is imported only when it is used: `pip install 'xylem-serve[ray]'`.
+Ray is imported when a connection begins; the nodes import this module, too.
 """
 
 import io
@@ -22,14 +22,22 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from xylem.base.errors import BadInput, BadParameter, Unavailable, XylemError
-from xylem.base.executors.local import Crew
-from xylem.base.executors.values import R, Step, T, ValueHandle, mapped, shared
-from xylem.base.logs import log
-from xylem.base.rows import writeable
+from xylem.base import (
+    BadInput,
+    BadParameter,
+    Crew,
+    R,
+    Step,
+    T,
+    Unavailable,
+    ValueHandle,
+    XylemError,
+    log,
+    mapped,
+    shared,
+    writeable,
+)
 from xylem_store import package_folders, source_digest
-
-EXTRA = "pip install 'xylem-serve[ray]'"
 
 CONNECT_SECONDS = 10.0
 """The longest wait for an address to accept a connection."""
@@ -45,7 +53,6 @@ BUNDLE_SECONDS = 0.5
 
 BUNDLE_MAX = 256
 
-AHEAD = 2  # tasks sent ahead for each processor, so that none waits for its next one
 LOG_MAX = 4000  # most characters of a failed step's output and stack frames that are logged
 LOOK_SECONDS = 30.0
 """The pause between two looks at the number of processors, if no step ends."""
@@ -65,14 +72,12 @@ def connect(address: str) -> Iterator[Any]:
     address  "auto", HOST:PORT of a cluster that this machine is a node of, or ray://HOST:PORT
 
     If the process is connected already, that connection is used and stays; else it ends with the
-    block. Raises BadParameter if Ray is not installed, the address is invalid, or versions differ
-    between nodes; Unavailable if nothing answers there within CONNECT_SECONDS, or a node does not
-    within NODE_SECONDS.
+    block. Raises BadParameter if the address is invalid or versions differ between nodes, and
+    Unavailable if nothing answers there within CONNECT_SECONDS, or a node does not within
+    NODE_SECONDS.
     """
-    try:
-        import ray
-    except ImportError:
-        raise BadParameter(f"a Ray cluster needs the package ray: {EXTRA}") from None
+    import ray
+
     is_ours = not ray.is_initialized()
     if is_ours:
         _reach(address)
@@ -237,11 +242,11 @@ def _split(step: Step[ValueHandle[T], list[R]], item: ValueHandle[T]) -> list[An
 
 
 @contextmanager
-def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
-    """Yield a crew: the nodes of a cluster (`connect`), or without an address threads here."""
-    if address is None:
-        yield Crew(threads)
-        return
+def ray_crew(threads: int, address: str, ahead: int) -> Iterator[Crew]:
+    """Yield a crew whose steps run on the nodes of a cluster (`connect`).
+
+    ahead  the number of tasks that are sent ahead for each processor
+    """
     with connect(address) as ray:
         yield RayCrew(threads, ray, ahead)
 
@@ -253,7 +258,7 @@ class RayCrew(Crew):
     takes a processor. Results do not depend on the nodes, nor on how items are bundled.
     """
 
-    def __init__(self, threads: int, ray: Any, ahead: int = AHEAD) -> None:
+    def __init__(self, threads: int, ray: Any, ahead: int) -> None:
         """Take the module `ray`, and how many tasks for each processor are sent ahead."""
         super().__init__(threads)
         self._ray = ray

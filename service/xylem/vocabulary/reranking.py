@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import BadParameter, Dataset, SparseRows, offsets
+from xylem.base import BadParameter, Dataset, OnProgress, SparseRows, offsets
 from xylem.engine import CombinedPredictor, make_predictor
-from xylem.vocabulary import featurizer_of
-from xylem.workflows.combined import combined_parts, no_ranker
-from xylem.workflows.labelled import OnProgress, labelled_dataset
-from xylem.workflows.near_rows import GROUP_ROWS, check_rerank, group_alike, near_of
-from xylem.workflows.ranker import (
+from xylem.evaluation import labelled_dataset
+from xylem.vocabulary.combined import combined_parts, no_ranker
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.near_rows import GROUP_ROWS, check_rerank, group_alike, near_of
+from xylem.vocabulary.ranker import (
     BOOSTED_ROWS,
     Candidates,
     candidates_of,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xylem.base import BadParameter, Dataset, LabelRows, SparseRows, offsets, ranges
-from xylem.vocabulary import featurizer_of
-from xylem.workflows.ranker import Candidates, gain_of, precisions, rank_by_folds
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.ranker import Candidates, gain_of, precisions, rank_by_folds
 from xylem_store import (
     CONTEXT,
     F32,

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, BadParameter, LabelRows, offsets
+from xylem.base import BadData, BadParameter, LabelRows, OnProgress, offsets
 from xylem.engine import CombinedPredictor
-from xylem.evaluation import PredictedRows, mark_true, ranks_of, row_sums, rows_of
-from xylem.workflows.labelled import Labelled, OnProgress
+from xylem.evaluation import Labelled, PredictedRows, mark_true, ranks_of, row_sums, rows_of
 from xylem_store import F32, F64, I32, I64, Bools, Ranker
 
 FOLDS = 5

@@ -1,7 +1,7 @@
 """Search for the trainer and parameters that are best on held-out rows: what `xylem tune` does.
 
-Optuna, an extra that is imported when a search begins, proposes the parameters. A study that is
-stored in a file can be continued.
+Optuna proposes the parameters. It is imported when a search begins: nodes of a cluster, which run
+trials, need this module without it. A study that is stored in a file can be continued.
 """
 
 from __future__ import annotations
@@ -18,24 +18,20 @@ import numpy as np
 from xylem.base import (
     DEFAULT_COLUMNS,
     BadData,
-    BadInput,
     BadParameter,
     Calls,
     Dataset,
+    OnProgress,
     Scalar,
     TableColumns,
     crew_of,
+    no_progress,
     scalar_of,
     split_items,
 )
 from xylem.datasets import read_dataset
-from xylem.trainers import no_progress
-from xylem.vocabulary import featurizer_of
-from xylem.workflows.choose_features import HELD_OUT_PARTS
-from xylem.workflows.evaluate import valid_figures
-from xylem.workflows.labelled import OnProgress, labelled_dataset
-from xylem.workflows.request import from_json
-from xylem.workflows.search_space import (
+from xylem.evaluation import labelled_dataset
+from xylem.extras.search.search_space import (
     DEFAULT_TRAINERS,
     TRAINER,
     ask,
@@ -45,7 +41,8 @@ from xylem.workflows.search_space import (
     fixed_of,
     start_of,
 )
-from xylem.workflows.train import TrainRequest, train_dataset
+from xylem.vocabulary import featurizer_of
+from xylem.workflows import HELD_OUT_PARTS, TrainRequest, from_json, train_dataset, valid_figures
 from xylem_store import build_names, model_of
 
 if TYPE_CHECKING:
@@ -187,10 +184,7 @@ def search(
 
 
 def _check(request: SearchRequest) -> dict[str, Scalar]:
-    """Return the values that are fixed.
-
-    Raises BadParameter for a request that is not valid, and BadInput without Optuna.
-    """
+    """Return the values that are fixed. Raises BadParameter for a request that is not valid."""
     if request.metric not in METRICS:
         raise BadParameter(
             f"--metric: expected one of {', '.join(METRICS)}, found {request.metric!r}"
@@ -203,13 +197,6 @@ def _check(request: SearchRequest) -> dict[str, Scalar]:
     check_space(request.trainers, fixed)
     for name in request.trainers:
         from_json(name, fixed_of(name, fixed))
-    try:
-        import optuna
-    except ImportError as error:
-        raise BadInput(
-            f"searching parameters needs optuna: pip install 'xylem-serve[tune]' ({error})"
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     return fixed
 
 
@@ -233,6 +220,7 @@ def _study(request: SearchRequest, dataset: Dataset, valid: Dataset | None) -> S
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     description = json.dumps(
         {
             "data": dataset.sha256,
