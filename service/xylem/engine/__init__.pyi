@@ -15,7 +15,6 @@ from .explain import RoutedExplanation as RoutedExplanation
 from .explain import RoutedStep as RoutedStep
 from .fast_request import FastAnswer as FastAnswer
 from .fast_request import FastForms as FastForms
-from .fast_request import PackedOutputs as PackedOutputs
 from .fast_request import Present as Present
 from .fast_request import RowsRead as RowsRead
 from .fast_request import Signed as Signed

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 
-from xylem.admin.schemas.jobs import UploadedFile
+from pydantic import BaseModel
+
 from xylem.base import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
 from xylem_store import FileSystem
 
@@ -235,3 +236,11 @@ def _writing(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(f"{name}: expected to write it, found {error.strerror}") from error
+
+
+class UploadedFile(BaseModel):
+    """A file of the data directory; `modified` is in seconds since 1970."""
+
+    name: str
+    bytes: int
+    modified: float
