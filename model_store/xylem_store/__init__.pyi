@@ -1,4 +1,4 @@
-"""The names that other packages may use, each with its module."""
+"""The names that other packages may import from this one, and the module of each."""
 
 from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS

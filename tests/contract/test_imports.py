@@ -61,7 +61,9 @@ TABLE = {
     "xylem.api.descriptions": f"{_COMMON}; xylem: serving api.schemas",
     "xylem.serving": f"{_COMMON}; xylem: evaluation.ranking",
     # a table that is predicted is read as lines of JSON
-    "xylem.serving.batches.line_files": "xylem: serving.lines datasets.tables datasets.stream",
+    "xylem.serving.batches.line_files": (
+        "xylem: serving.batches.lines datasets.tables datasets.stream"
+    ),
     # a step of answering: who runs it reads files, and may be a cluster
     "xylem.serving.batches.parts": f"{_COMMON}; xylem: serving datasets base.executors",
     "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
@@ -173,7 +175,7 @@ def faces() -> dict[str, dict[str, str]]:
         for stub in package.rglob("__init__.pyi"):
             name = ".".join(stub.parent.relative_to(package.parent).parts)
             modules_of = modules_of_names(stub.read_text())
-            assert len(modules_of) == stub.read_text().count("import "), (
+            assert len(modules_of) == stub.read_text().count("\nfrom "), (
                 f"{stub}: a line that face_of cannot read"
             )
             named_in[name] = {

@@ -43,7 +43,11 @@ NO_INDEX = {"near/value", "names/node_concepts", "names/kinds", "names/is_qualif
 
 
 def shown(name: str, bound: Bound) -> tuple[str, str, str]:
-    more = f" {'+' if bound.more > 0 else '-'} {abs(bound.more)}" if bound.more else ""
+    more = (
+        f" {'+' if bound.size_offset > 0 else '-'} {abs(bound.size_offset)}"
+        if bound.size_offset
+        else ""
+    )
     return (
         f"`{name}`",
         "offsets" if bound.ascends else str(bound.least),
@@ -140,7 +144,7 @@ def test_a_number_out_of_bounds_is_refused(draft: Draft, prefix: str, name: str)
             key.removeprefix(prefix): each for key, each in arrays.items() if key.startswith(prefix)
         }
         rows = {"n_features", "n_columns"}
-        size = bound.more + (
+        size = bound.size_offset + (
             manifest.n_features if bound.sized_by in rows else len(inside[bound.sized_by])
         )
         beyond += [size + bound.ascends, bound.least - 1]

@@ -146,9 +146,7 @@ def create_app(
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(parts.live.wake):
             if opens_first:
-                await parts.live.has_looked.wait()
-                if opened is not None:
-                    await _end_of(opened)
+                await _until_open(parts.live, opened)
             yield
         following.cancel()
         if parts.neighbours is not None:
@@ -265,6 +263,13 @@ def _settle() -> None:
     """Exclude what exists now from garbage collection, and log that the store was read."""
     settle()
     log(logging.INFO, "models_opened")
+
+
+async def _until_open(live: LiveModels[Any], opened: Connection | None) -> None:
+    """Wait until the store has been read, and the other end of a connection is closed."""
+    await live.has_looked.wait()
+    if opened is not None:
+        await _end_of(opened)
 
 
 async def _end_of(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What others may use of this package, and the module that each name is in."""
+"""The names that other packages may import from this one, and the module of each."""
 
 from .answering import Predictions as Predictions
 from .chunks import CHUNK_CHARACTERS_MIN as CHUNK_CHARACTERS_MIN

@@ -1,4 +1,4 @@
-"""What others may use of this package, and the module that each name is in."""
+"""The names that other packages may import from this one, and the module of each."""
 
 from .bootstrap import RESAMPLES as RESAMPLES
 from .bootstrap import RESAMPLES_MAX as RESAMPLES_MAX

@@ -1,4 +1,4 @@
-"""What others may use of this package, and the module that each name is in."""
+"""The names that other packages may import from this one, and the module of each."""
 
 from .batches.blocks import answer_block as answer_block
 from .batches.blocks import answers_of as answers_of

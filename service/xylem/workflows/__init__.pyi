@@ -1,4 +1,4 @@
-"""What others may use of this package, and the module that each name is in."""
+"""The names that other packages may import from this one, and the module of each."""
 
 from .calibrate import calibrate_and_publish as calibrate_and_publish
 from .calibrate import calibrated_draft as calibrated_draft

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from xylem.base.logs import JsonHandler, log
-from xylem.base.process import OWN, Repeating, succeeded_at
+from xylem.base.process import RESERVED_DESCRIPTORS, Repeating, succeeded_at
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:
@@ -23,7 +23,10 @@ def said(code: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.parametrize(("connections", "is_told"), [(200 - OWN, False), (200 - OWN + 1, True)])
+@pytest.mark.parametrize(
+    ("connections", "is_told"),
+    [(200 - RESERVED_DESCRIPTORS, False), (200 - RESERVED_DESCRIPTORS + 1, True)],
+)
 def test_a_limit_is_told_from_the_first_descriptor_that_lacks(
     connections: int, is_told: bool
 ) -> None:

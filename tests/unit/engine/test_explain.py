@@ -15,12 +15,12 @@ from tests.unit.engine.answers import each_row, empty_rows, row_with
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor
-from xylem.engine.explain import FEATURES_MAX, most_shares, told_shares, top_features
+from xylem.engine.explain import FEATURES_MAX, empty_shares, feature_shares, top_features
 from xylem.engine.kernels.search.call import Search
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.scores import make_queue
 from xylem.engine.kernels.search.workspace import make_workspace
-from xylem.engine.label_weights import _named, leaf_weights, mean_weights
+from xylem.engine.label_weights import _strongest, leaf_weights, mean_weights
 from xylem.engine.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem_store.ensemble import LINK_CODES
@@ -80,10 +80,10 @@ def test_a_path_equals_the_oracle(
         depth = depth_of(ensemble.parent, leaf)
         assert depth == len(nodes)
         path, probability = np.empty(depth, np.int32), np.empty(depth, np.float32)
-        score, (features, shares) = np.empty(depth, np.float32), most_shares(depth)
+        score, (features, shares) = np.empty(depth, np.float32), empty_shares(depth)
         explain_leaf(call.handle, leaf, path, probability, score, features, shares)
         assert path.tolist() == nodes
-        for of_node, told in zip(expected, told_shares(features, shares), strict=True):
+        for of_node, told in zip(expected, feature_shares(features, shares), strict=True):
             products = {
                 feature: row[feature] * of_node.weights.get(feature, 0.0) for feature in row
             }
@@ -217,6 +217,6 @@ def test_means_count_a_tree_without_the_feature_as_zero() -> None:
 
 def test_the_strongest_are_the_largest_in_size_and_of_equals_the_first() -> None:
     weights = np.array([1, -3, 2, 3, 0.5], np.float32)
-    told = _named(np.arange(5, dtype=np.int32), weights, None, 3)
+    told = _strongest(np.arange(5, dtype=np.int32), weights, None, 3)
     assert [int(each["feature"]) for each in told] == [1, 3, 2]
-    assert _named(np.empty(0, np.int32), weights[:0], None, 3) == []
+    assert _strongest(np.empty(0, np.int32), weights[:0], None, 3) == []

@@ -122,7 +122,7 @@ def served_with(folder: Path, features: dict[str, Any]) -> ServedVersion:
 
 def asked_of_the_library(served: ServedVersion) -> int:
     """How many words were not remembered so far."""
-    return served.featurizer.forms._known.cache_info().misses
+    return served.featurizer.forms._cached_form.cache_info().misses
 
 
 def is_answered_at_once(served: ServedVersion, text: str, way: str) -> bool:

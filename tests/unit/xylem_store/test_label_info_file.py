@@ -133,10 +133,10 @@ def test_bad_texts_name_their_subject(
         ([], {}, "1 to"),
         (
             SUBJECTS,
-            {"by": "name:sv"},
+            {"key_column": "name:sv"},
             "one of uri, notation, fi, en to look for labels by, found 'sv'",
         ),
-        (SUBJECTS[1:], {"by": "notation"}, "found none"),
+        (SUBJECTS[1:], {"key_column": "notation"}, "found none"),
         (SUBJECTS, {"language": "sv"}, "expected one of the languages fi, en"),
         ([Subject("a", None, {f"x{i}": "n" for i in range(65)})], {}, "at most 64"),
     ],

@@ -175,9 +175,9 @@ def test_an_alias_has_one_schedule(desks: Any, monkeypatch: Any) -> None:
     create = desks.schedules.create_schedule
     first = create("training", TRAINING, cron="0 3 * * *")
     for job in (TRAINING, {**TRAINING, "promotion": {"if": [{"metric": "P@1"}]}}):
-        with pytest.raises(Conflict, match=f"latest, found that {first['id']} is another"):
+        with pytest.raises(Conflict, match=f"latest, found schedule {first['id']}"):
             create("training", job, cron="0 4 * * *")
-    with pytest.raises(Conflict, match="another"):
+    with pytest.raises(Conflict, match="expected one schedule"):
         create("extend", {"model": "m", "data": "train.jsonl"}, cron="0 4 * * *")
     for job in (stable, kept, kept, {**TRAINING, "model": "other"}):
         create("training", job, cron="0 4 * * *")

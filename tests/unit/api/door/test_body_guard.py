@@ -121,7 +121,7 @@ async def test_bodies_are_held_up_to_a_budget_until_their_requests_end(n_others:
     last = guard(b"012345678", is_here=True)
     await last.receive()
     for task in waiting:
-        with pytest.raises(Overloaded, match="faster"):
+        with pytest.raises(Overloaded, match="slowest"):
             await task
     assert (admission.bodies.n_bytes, len(admission.bodies.waiting)) == (9, 0)
     with pytest.raises(Overloaded, match=r"at most 10 bytes \(limit bodies_bytes_max\)"):

@@ -16,11 +16,11 @@ from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED
 from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
+from xylem.serving.dialects.tensors.elements import binary_texts
 from xylem.serving.dialects.tensors.reading import (
     HEADER,
     InferPlan,
     InferRows,
-    binary_texts,
     json_length,
     pack_rows,
     read_plan,

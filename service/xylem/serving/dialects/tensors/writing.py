@@ -7,7 +7,8 @@ import numpy as np
 import orjson
 
 from xylem.engine import Predictions
-from xylem.serving.dialects.tensors.reading import DTYPES, InferPlan
+from xylem.serving.dialects.tensors.elements import DTYPES
+from xylem.serving.dialects.tensors.reading import InferPlan
 from xylem.serving.dialects.tensors.schema import OUTPUTS
 from xylem_store import NameTable
 
