@@ -79,10 +79,7 @@ TABLE = {
     "xylem.engine": "xylem_store",
     "xylem.vocabulary": "xylem: engine datasets; xylem_store",
     "xylem.base.executors": "xylem_store: compiled.cache",
-    "xylem.trainers": (
-        "xylem: base.executors engine.kernels evaluation.tree_criteria evaluation.ranking; "
-        "xylem_store"
-    ),
+    "xylem.trainers": ("xylem: base.executors engine.kernels evaluation.ranking; xylem_store"),
     "xylem.thresholds.live": (
         "xylem: thresholds.methods thresholds.store evaluation.ranking engine.kernels "
         "base.db; xylem_store"

@@ -17,8 +17,9 @@ import numpy as np
 import orjson
 
 from xylem.base import BadInput, BadParameter, unfinished
-from xylem.evaluation import KS, Band, ReliabilityBin, ThresholdPoint
+from xylem.evaluation import KS, ReliabilityBin, ThresholdPoint
 from xylem.workflows.evaluate import Evaluation, list_unknown
+from xylem.workflows.stored_figures import Band
 from xylem_store import NameTable, name_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,18 @@ import numpy as np
 from xylem.base import Crew, Dataset
 from xylem.datasets import check_readable
 from xylem.engine import ForestPredictor, libraries_of
-from xylem.evaluation import Reached, forest_report, size_report
 from xylem.thresholds import ThresholdDatabase
-from xylem.trainers import Passes, Tools, Trained, TrainingSet, fit, no_progress
+from xylem.trainers import (
+    Passes,
+    Reached,
+    Tools,
+    Trained,
+    TrainingSet,
+    fit,
+    forest_report,
+    no_progress,
+    size_report,
+)
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.evaluate import note_on, valid_figures
 from xylem.workflows.going_on import GoingOn, go_on, going_on, kept_rows, origin_of, prepare_on

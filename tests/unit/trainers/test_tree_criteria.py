@@ -12,7 +12,7 @@ from tests.oracles.trees import random_tree
 from tests.small_models import small_draft
 
 from xylem.evaluation import tree_criteria
-from xylem.evaluation.tree_criteria import (
+from xylem.trainers.tree_criteria import (
     NodeCounts,
     counts_of,
     criteria_of,
