@@ -1,0 +1,191 @@
+"""Elements of a request's tensors: in the JSON, or binary data behind it.
+
+Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
+"""
+
+from array import array
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base import BadRequest, Limits, what_is
+from xylem.serving.dialects.tensors.schema import INPUTS, InferTensor
+from xylem.serving.schemas.limits import refuse_beyond, utf8_length
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "INT64": np.dtype("<i8"),
+    "INT32": np.dtype("<i4"),
+    "FP32": np.dtype("<f4"),
+    "BOOL": np.dtype("?"),
+}
+"""What elements of tensors of numbers are as binary data."""
+
+_ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
+    "BYTES": (frozenset({str}), "a string"),
+    "INT64": (frozenset({int}), "an integer"),
+    "INT32": (frozenset({int}), "an integer"),
+    "FP32": (frozenset({int, float}), "a number"),
+}
+
+
+class TensorPart(NamedTuple):
+    """A tensor of a request, and where its elements are.
+
+    place       its path in the request, for errors
+    start, end  of its binary data, after the JSON; both None if its elements are in the JSON
+    """
+
+    tensor: InferTensor
+    place: str
+    start: int | None
+    end: int | None
+
+    def binary(self, data: memoryview) -> memoryview | None:
+        """Return its binary data; None if its elements are in the JSON."""
+        return None if self.start is None else data[self.start : self.end]
+
+
+def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorPart]:
+    """Return where the elements of each tensor are.
+
+    Raises BadRequest where a tensor has both or neither, or where the sizes do not add up to
+    the n_binary bytes of binary data.
+    """
+    parts: list[TensorPart] = []
+    start = 0
+    for i, tensor in enumerate(tensors):
+        size = tensor.parameters.binary_data_size
+        if (size is None) == (tensor.data is None):
+            fields_present = "neither" if size is None else "both"
+            raise BadRequest(f"expected data or binary_data_size, found {fields_present}").at(
+                f"inputs[{i}]"
+            )
+        if size is None:
+            parts.append(TensorPart(tensor, f"inputs[{i}]", None, None))
+            continue
+        if start + size > n_binary:
+            raise BadRequest(
+                f"expected the {size} bytes of binary_data_size, found {n_binary - start}"
+            ).at(f"inputs[{i}].parameters.binary_data_size")
+        parts.append(TensorPart(tensor, f"inputs[{i}]", start, start + size))
+        start += size
+    if start != n_binary:
+        raise BadRequest(f"expected {start} bytes of binary data in all, found {n_binary}").at(
+            "inputs"
+        )
+    return parts
+
+
+def check_kind(tensor: InferTensor, place: str) -> None:
+    """Raise BadRequest unless a tensor is one of INPUTS, with the right type and shape."""
+    datatype = INPUTS.get(tensor.name)
+    if datatype is None:
+        raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
+            f"{place}.name"
+        )
+    if tensor.datatype != datatype:
+        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").at(
+            f"{place}.datatype"
+        )
+    shape = tensor.shape
+    if len(shape) == 2 and (tensor.name != "text" or shape[1] != 1):
+        expected = "[n] or [n, 1]" if tensor.name == "text" else "[n]"
+        raise BadRequest(f"expected a shape {expected}, found {shape}").at(f"{place}.shape")
+
+
+def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
+    """Return the elements of a tensor of numbers.
+
+    Raises BadRequest where they are not what it says.
+    """
+    tensor = part.tensor
+    place = part.place
+    binary = part.binary(data)
+    dtype = DTYPES[tensor.datatype]
+    n = tensor.shape[0]
+    if binary is not None:
+        if len(binary) != n * dtype.itemsize:
+            expected = (
+                f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
+            )
+            raise BadRequest(f"{expected}, found {len(binary)}").at(
+                f"{place}.parameters.binary_data_size"
+            )
+        return np.frombuffer(binary, dtype)
+    elements = _elements(tensor, place)
+    try:
+        # numbers beyond 32 bits become infinite, and are refused as such
+        return np.frombuffer(array(dtype.char, elements), dtype)
+    except OverflowError:
+        fault = f"expected numbers of {tensor.datatype}, found one beyond them"
+        raise BadRequest(fault).at(f"{place}.data") from None
+
+
+def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
+    """Return the elements of a tensor of texts.
+
+    Raises BadRequest if they do not fit the tensor, and LimitExceeded for a text that is too long.
+    """
+    place = part.place
+    binary = part.binary(data)
+    if binary is None:
+        texts = _elements(part.tensor, place)
+    else:
+        texts = binary_texts(bytes(binary), part.tensor.shape[0], place)
+    for i, text in enumerate(texts):
+        refuse_beyond(
+            utf8_length(text), "bytes of text", "text_bytes_max", limits, f"{place}.data[{i}]"
+        )
+    return texts
+
+
+def _elements(tensor: InferTensor, place: str) -> list[Any]:
+    """Return the data of a tensor from the JSON, flat. Raises BadRequest if they do not fit it."""
+    data = tensor.data or []
+    if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
+        wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
+        if wrong is not None:
+            fault = f"expected an array of 1, found {what_is(data[wrong])}"
+            raise BadRequest(fault).at(f"{place}.data[{wrong}]")
+        data = list(chain.from_iterable(data))
+    types, expected = _ELEMENTS[tensor.datatype]
+    if not types.issuperset(map(type, data)):
+        i = next(i for i, value in enumerate(data) if type(value) not in types)
+        raise BadRequest(f"expected {expected}, found {what_is(data[i])}").at(f"{place}.data[{i}]")
+    if len(data) != tensor.shape[0]:
+        expected = f"expected {tensor.shape[0]} elements, as the shape says"
+        raise BadRequest(f"{expected}, found {len(data)}").at(f"{place}.data")
+    return data
+
+
+def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
+    """Return n texts, each of which follows its length in `binary`.
+
+    Raises BadRequest, which names the place, if `binary` holds anything else.
+    """
+    texts: list[str] = []
+    start = 0
+    place = f"{place}.data"
+    while start < len(binary) and len(texts) < n:
+        begin = start + 4  # after its length
+        start = begin + int.from_bytes(binary[start:begin], "little")
+        if start > len(binary) or begin > len(binary):
+            fault = (
+                f"expected {start - begin} bytes of element {len(texts)}, found "
+                f"{len(binary) - begin}"
+            )
+            raise BadRequest(fault).at(place)
+        try:
+            texts.append(binary[begin:start].decode())
+        except UnicodeDecodeError as error:
+            fault = (
+                f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
+            )
+            raise BadRequest(fault).at(f"{place}[{len(texts)}]") from None
+    if len(texts) != n or start != len(binary):
+        elements = f"{len(texts)}, and {len(binary) - start} bytes behind them"
+        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").at(place)
+    return texts
