@@ -2,7 +2,6 @@
 settings, errors, and the OpenAPI document.
 """
 
-import inspect
 import json
 import re
 from pathlib import Path
@@ -187,13 +186,16 @@ def test_every_code_is_documented_with_its_status_and_title() -> None:
     assert documented == {code: [str(p.status), p.title] for code, p in problems.PROBLEMS.items()}
 
 
-ERRORS: list[Any] = [
-    value
-    for module in (xylem.base.errors, xylem_store.errors, problems)
-    for value in vars(module).values()
-    if inspect.isclass(value)
-    and issubclass(value, Exception)
-    and value.__module__ == module.__name__
+def errors_from(base: type[Exception]) -> list[Any]:
+    """Return a class of errors and all that derive from it."""
+    return [base, *(each for derived in base.__subclasses__() for each in errors_from(derived))]
+
+
+ERRORS = [
+    each
+    for base in (xylem.base.errors.XylemError, xylem_store.errors.StoreError)
+    for each in errors_from(base)
+    if each.__module__.split(".")[0] in ("xylem", "xylem_store")
 ]
 FAULTS_OF_THE_INPUT = (BadInput, NotFound, Conflict, InvalidName, BadNames, BadSplit)
 

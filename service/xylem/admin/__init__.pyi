@@ -1,6 +1,7 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .jobs.data import UploadedFile as UploadedFile
+from .jobs.errors import JobConflict as JobConflict
 from .jobs.figures import JobFigures as JobFigures
 from .jobs.job import Job as Job
 from .jobs.jobs import Jobs as Jobs

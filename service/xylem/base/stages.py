@@ -26,18 +26,10 @@ commit    events of feedback wait until they are durable
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
-BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
-"""The positions in a kernel's times: when it began, and when each of its stages ended.
+_OF_KERNELS = (READ, FEATURES, SEARCH, WRITE)
+"""The stages that kernels measure, in their order."""
+_NAMES_OF_KERNELS = tuple(STAGES[stage] for stage in _OF_KERNELS)
 
-HAS_READ  it has read the body
-MADE      it has made rows of texts
-SEARCHED  it has searched
-WRITTEN   it has written the answer
-
-If nothing was read, or no rows were made, two times are equal.
-"""
-
-N_TIMES = 5
 
 STAGE_SECONDS = (
     1e-6,
@@ -98,11 +90,11 @@ class StageTimings:
         self._at = now
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
-        """Add a kernel's times, [N_TIMES], to the trace.
+        """Add a kernel's times to the trace: when it began, and when each of its stages ended.
 
         The kernel itself has counted its stages.
         """
-        self.stretches.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
+        self.stretches.append((_NAMES_OF_KERNELS, array("q", times.tobytes())))
 
     def drain_stages(self) -> list[Stretch]:
         """Return the stages for the trace, and remove them here."""
@@ -161,11 +153,9 @@ class StageTimes:
         self._total_ns[stage] += nanoseconds
 
     def count_times(self, times: NDArray[np.int64]) -> None:
-        """Count the stages of one call of a kernel, from its times [N_TIMES]."""
+        """Count the stages of one call of a kernel, from its times, as above."""
         instants = times.tolist()
-        for stage, began, ended in zip(
-            (READ, FEATURES, SEARCH, WRITE), instants, instants[1:], strict=False
-        ):
+        for stage, began, ended in zip(_OF_KERNELS, instants, instants[1:], strict=False):
             if ended > began or stage >= SEARCH:
                 self.count_one(stage, ended - began)
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from xylem.base import BadRequest, LimitExceeded, Limits, MalformedJson, UnsupportedOption, what_is
+from xylem.base import BadInput, BadRequest, LimitExceeded, Limits, UnsupportedOption, what_is
 from xylem.engine import JsonSize, load_in_pieces, size_of
 from xylem.serving.dialects.predict.schema import (
     AnyLine,
@@ -220,3 +220,7 @@ def _query_value(text: str) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
+
+
+class MalformedJson(BadInput, code="malformed-json"):
+    """Bytes that are not JSON."""

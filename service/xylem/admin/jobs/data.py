@@ -17,7 +17,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from xylem.base import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+from xylem.admin.jobs.errors import DataNotFound
+from xylem.base import BadData, BadRequest, LimitExceeded, Unavailable
 from xylem_store import FileSystem
 
 NAME_MAX = 512

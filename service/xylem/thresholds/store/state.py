@@ -23,7 +23,6 @@ from xylem.base import (
     Compiled,
     Database,
     DatabaseUnavailable,
-    ForeignThresholds,
     NotTuned,
     insert_new,
 )
@@ -487,3 +486,7 @@ def _log_points(
         place = int(np.searchsorted(deltas.labels, label))
         if place < len(deltas.labels) and deltas.labels[place] == label:
             yield PastThreshold(change.epoch, change.created_at, FEEDBACK, deltas.thresholds[place])
+
+
+class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
+    """Thresholds in the database that belong to another version of the same name."""
