@@ -82,9 +82,7 @@ from .compiled.handles import word_of as word_of
 from .compiled.handles import write_struct as write_struct
 from .compiled.handles import zeros as zeros
 from .compiled.processors import CONFIG as CONFIG
-from .compiled.processors import PORTABLE as PORTABLE
-from .compiled.processors import VARIABLE as VARIABLE
-from .compiled.processors import levels_here as levels_here
+from .compiled.processors import environments_by_level as environments_by_level
 from .compiled.progress import PROGRESS as PROGRESS
 from .compiled.vectors import EIGHT as EIGHT
 from .compiled.vectors import add_scaled8 as add_scaled8

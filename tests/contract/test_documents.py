@@ -17,6 +17,7 @@ import xylem.api.door.problems as problems
 import xylem.base.errors
 import xylem_store.errors
 from xylem.admin.jobs.kinds import KINDS
+from xylem.admin.jobs.leases import ClaimLost
 from xylem.api.app import create_app
 from xylem.base.errors import BadInput
 from xylem.base.parameters import Parameters, expected_of
@@ -195,8 +196,9 @@ ERRORS = [
     each
     for base in (xylem.base.errors.XylemError, xylem_store.errors.StoreError)
     for each in errors_from(base)
-    if each.__module__.split(".")[0] in ("xylem", "xylem_store")
+    if each.__module__.split(".")[0] in ("xylem", "xylem_store") and each is not ClaimLost
 ]
+"""The errors that an answer may tell; ClaimLost never leaves a worker."""
 FAULTS_OF_THE_INPUT = (BadInput, NotFound, Conflict, InvalidName, BadNames, BadSplit)
 
 

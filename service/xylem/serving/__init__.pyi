@@ -18,6 +18,9 @@ from .batches.lines import value_of as value_of
 from .batches.parts import AnswerParts as AnswerParts
 from .batches.parts import Format as Format
 from .batches.parts import answer_files as answer_files
+from .chunks import check_chunk_characters as check_chunk_characters
+from .chunks import divide as divide
+from .chunks import search_chunks as search_chunks
 from .dialects.annif.dialect import BATCH_SUGGESTIONS as BATCH_SUGGESTIONS
 from .dialects.annif.dialect import SUGGESTIONS as SUGGESTIONS
 from .dialects.annif.dialect import events_of as events_of

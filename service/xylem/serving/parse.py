@@ -13,7 +13,6 @@ import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from xylem.base import BadInput, BadRequest, LimitExceeded, Limits, UnsupportedOption, what_is
-from xylem.engine import JsonSize, load_in_pieces, size_of
 from xylem.serving.dialects.predict.schema import (
     AnyLine,
     BatchLine,
@@ -25,6 +24,7 @@ from xylem.serving.dialects.predict.schema import (
     TextLine,
 )
 from xylem.serving.feedback.schema import FeedbackEvents
+from xylem.serving.long_json import JsonSize, load_in_pieces, size_of
 from xylem.serving.schemas.faults import faults_of
 from xylem.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
 from xylem_store import DENIED_MAX

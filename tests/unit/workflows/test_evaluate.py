@@ -20,8 +20,8 @@ import xylem
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions, predict_all
-from xylem.evaluation import stored_figures
 from xylem.evaluation.ranking import EmptyConvention
+from xylem.workflows import stored_figures
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem.workflows.charts import label_lines
 from xylem.workflows.comparison import CompareRequest, Contender, compare
