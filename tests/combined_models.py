@@ -85,7 +85,7 @@ def full_draft() -> Draft:
 
     It has names with brackets, names with neighbours, and near rows.
     """
-    draft = DRAFTS[6]["combined-clean"]
+    draft = DRAFTS["combined-clean"]
     concept_names = [*LONG_NAMES, "red (colour)", "red wine", "wine red", "wine"]
     subjects = [
         Subject(f"l{i}", None, {"en": name}, broader=(f"l{i // 2}",), related=(f"l{8 - i}",))

@@ -94,9 +94,9 @@ DRAFTS = [
     softmax_draft(9, dim=17, weights="int8", n_places=3, n_turned=1),
     softmax_draft(10, dim=5, weights="bfloat16", n_places=2, n_turned=5, is_half=True),
     with_rows(small_draft(13, n_labels=6, n_features=40, n_trees=1)),
-    GOLDEN[4]["text-stop-words"],
-    GOLDEN[6]["text-clean-chars"],
-    *[GOLDEN[5]["combined"], full_draft(), full_draft()],
+    GOLDEN["text-stop-words"],
+    GOLDEN["text-clean-chars"],
+    *[GOLDEN["combined"], full_draft(), full_draft()],
 ]
 LEARNERS = {
     "plt": ("solver=sgd", "epochs=2", "leaf_size=2"),

@@ -3,9 +3,9 @@
 from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS
 from .alias import Alias as Alias
-from .alias import Beside as Beside
 from .alias import Change as Change
 from .alias import LabelChange as LabelChange
+from .alias import TrafficShare as TrafficShare
 from .alias import canary_promoted as canary_promoted
 from .alias import denying as denying
 from .alias import promoted as promoted
@@ -162,7 +162,7 @@ from .identifiers import parse_ref as parse_ref
 from .label_info import LABEL_INFO as LABEL_INFO
 from .label_info import NAME as NAME
 from .label_info import NOTATION as NOTATION
-from .label_info import OTHERS as OTHERS
+from .label_info import OTHER_NAME as OTHER_NAME
 from .label_info import UNDETERMINED as UNDETERMINED
 from .label_info import URI as URI
 from .label_info import LabelInfo as LabelInfo
@@ -171,16 +171,12 @@ from .label_info import build_label_info as build_label_info
 from .label_info import is_language as is_language
 from .manifest import AT_REST as AT_REST
 from .manifest import CALIBRATION as CALIBRATION
-from .manifest import CLEAN as CLEAN
 from .manifest import COMBINED as COMBINED
 from .manifest import IDS_MAX as IDS_MAX
 from .manifest import MEMBERS_MAX as MEMBERS_MAX
-from .manifest import NEWER_FEATURE_KINDS as NEWER_FEATURE_KINDS
 from .manifest import ROWS as ROWS
 from .manifest import STATE as STATE
-from .manifest import UNICODE as UNICODE
 from .manifest import WEIGHTS as WEIGHTS
-from .manifest import WORD_FORMS as WORD_FORMS
 from .manifest import DataInfo as DataInfo
 from .manifest import Manifest as Manifest
 from .manifest import Parameter as Parameter
@@ -212,9 +208,8 @@ from .members import map_name as map_name
 from .members import near_features as near_features
 from .members import proposing_of as proposing_of
 from .members import ranker_arrays as ranker_arrays
-from .migrating import OldStore as OldStore
+from .moves import ADOPTED as ADOPTED
 from .moves import DENIED as DENIED
-from .moves import FOUND as FOUND
 from .moves import NOBODY as NOBODY
 from .moves import PROMOTED as PROMOTED
 from .moves import SPLIT as SPLIT
@@ -266,6 +261,8 @@ from .remote_index import INDEX_BYTES_MAX as INDEX_BYTES_MAX
 from .remote_index import RemoteIndex as RemoteIndex
 from .remote_index import RemoteInfo as RemoteInfo
 from .remote_index import RemoteModel as RemoteModel
+from .staging import collect as collect
+from .staging import locked as locked
 from .store import Store as Store
 from .version import Draft as Draft
 from .version import Model as Model
@@ -277,5 +274,3 @@ from .version import first_trees as first_trees
 from .version import model_of as model_of
 from .version import pack as pack
 from .version import unpack as unpack
-from .writing import collect as collect
-from .writing import locked as locked

@@ -26,7 +26,7 @@ INDEX_BYTES_MAX = 16 << 20  # of the index; nearly all of it may be names of den
 class RemoteInfo(NamedTuple):
     """A model's label info.
 
-    digest  the SHA-256 of its head, which has the digests of all that follows
+    digest  the SHA-256 of its head, which has the digests of the other parts
     bytes   its length
     """
 
@@ -49,10 +49,10 @@ class RemoteModel(NamedTuple):
     def changed(
         self, changes: Mapping[str, Change], digests: Mapping[int, str], serial: int, place: str
     ) -> "RemoteModel":
-        """Return the model with its aliases changed; these get this serial number.
+        """Return the model with its aliases changed; the changed aliases get this serial number.
 
         changes  the change of each alias
-        digests  those of versions that the aliases may name now
+        digests  the digests of versions that the aliases may name now
         place    the object store and the model, for error messages
 
         Raises what `xylem_store.alias.apply` raises.
@@ -103,7 +103,7 @@ class RemoteIndex(NamedTuple):
 
     @staticmethod
     def parse(data: bytes, where: str) -> "RemoteIndex":
-        """Return the index in these bytes; raise Corrupt, which names `where`, for others."""
+        """Return the index in these bytes; raise Corrupt, which names `where`, for other bytes."""
         if len(data) > INDEX_BYTES_MAX:
             raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
         index: RemoteIndex = _INDEX(parse_sealed(data, where), where)

@@ -10,7 +10,7 @@ from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
 from .access.ring import Principal as Principal
 from .bars import OnProgress as OnProgress
-from .bars import shown_progress as shown_progress
+from .bars import progress_bar as progress_bar
 from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS
 from .columns import TABLES as TABLES
@@ -58,15 +58,15 @@ from .errors import UnsupportedOption as UnsupportedOption
 from .errors import XylemError as XylemError
 from .errors import located as located
 from .errors import public_message_of as public_message_of
-from .executors.kept import kept_steps as kept_steps
 from .executors.local import Crew as Crew
 from .executors.ray import crew_of as crew_of
+from .executors.step_results import stored_steps as stored_steps
 from .executors.values import Calls as Calls
-from .executors.values import Held as Held
-from .executors.values import Named as Named
+from .executors.values import NamedHandle as NamedHandle
 from .executors.values import R as R
 from .executors.values import Step as Step
 from .executors.values import T as T
+from .executors.values import ValueHandle as ValueHandle
 from .executors.values import n_bytes as n_bytes
 from .faults import FAULT as FAULT
 from .faults import did_you_mean as did_you_mean

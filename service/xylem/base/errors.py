@@ -30,7 +30,7 @@ class BadInput(XylemError, code="bad-input"):
 
     path: str | None = None
 
-    def at(self, path: str) -> Self:
+    def with_path(self, path: str) -> Self:
         """Set the place in the request to `path`, and return this error."""
         self.path = path
         return self
@@ -46,11 +46,11 @@ class BadInput(XylemError, code="bad-input"):
 
     def within(self, outer: str) -> Self:
         """Put `outer` in front of the place in the request, and return this error."""
-        return self.at(f"{outer}.{self.path}" if self.path else outer)
+        return self.with_path(f"{outer}.{self.path}" if self.path else outer)
 
     def without(self, outer: str) -> Self:
         """Remove `outer` from the front of the place in the request, and return this error."""
-        return self.at((self.path or "").removeprefix(outer).removeprefix("."))
+        return self.with_path((self.path or "").removeprefix(outer).removeprefix("."))
 
 
 class BadData(BadInput, code="bad-data"):
@@ -80,7 +80,7 @@ class BadParameter(BadInput, code="bad-parameter"):
     faults: tuple[ParameterFault, ...] = ()
 
     @classmethod
-    def of(cls, faults: Iterable[ParameterFault]) -> Self:
+    def from_faults(cls, faults: Iterable[ParameterFault]) -> Self:
         """Return one error that has all these faults."""
         all_faults = tuple(faults)
         error = cls(
@@ -114,7 +114,7 @@ class UnsupportedOption(BadInput, code="unsupported-option"):
 
 
 class NotTuned(BadInput, code="thresholds-not-tuned"):
-    """Tuned thresholds of a model that has none; the message says how to tune them."""
+    """Tuned thresholds were requested, but the model has none; the message says how to tune."""
 
 
 class UnknownLabel(BadInput, code="unknown-label"):

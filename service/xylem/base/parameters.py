@@ -56,7 +56,7 @@ class Parameters(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise BadParameter.of(_faults(type(self), error)) from None
+            raise BadParameter.from_faults(_faults(type(self), error)) from None
 
     @classmethod
     def parse(cls, items: Iterable[str]) -> Self:
@@ -99,7 +99,7 @@ def split_items(items: Iterable[str]) -> dict[str, str]:
             faults.append(ParameterFault(shortened(key), "expected once, found twice"))
         texts[key] = text
     if faults:
-        raise BadParameter.of(faults)
+        raise BadParameter.from_faults(faults)
     return texts
 
 
@@ -121,7 +121,9 @@ def scalar_of(text: str) -> Scalar:
 def json_object(values: object) -> dict[str, Any]:
     """Return a value, checked to be a JSON object. Raises BadParameter."""
     if not isinstance(values, dict):
-        raise BadParameter.of([ParameterFault("", f"expected an object, found {what_is(values)}")])
+        raise BadParameter.from_faults(
+            [ParameterFault("", f"expected an object, found {what_is(values)}")]
+        )
     return values
 
 

@@ -88,7 +88,8 @@ _USUAL = gc.get_threshold()
 def collect_seldom() -> None:
     """Let the garbage collector run only after many new objects.
 
-    What a process imports or compiles at its start stays in memory, and need not be looked at.
+    Objects that a process imports or compiles at its start stay in memory anyway, and need not be
+    examined.
     """
     gc.set_threshold(20_000, 10, 10)
 

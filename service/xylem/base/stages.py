@@ -71,23 +71,23 @@ class StageTimings:
     stretches  the stages that were counted; filled only if `is_traced`
     """
 
-    __slots__ = ("_at", "intervals", "is_traced", "stretches")
+    __slots__ = ("_stage_start", "intervals", "is_traced", "stretches")
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
         self.intervals: list[StageInterval] = []
         self.stretches: list[Stretch] = []
-        self._at = perf_counter_ns()
+        self._stage_start = perf_counter_ns()
 
     def begin(self) -> None:
         """Begin a stage now: the time before it belongs to no stage."""
-        self._at = perf_counter_ns()
+        self._stage_start = perf_counter_ns()
 
     def end(self, stage: int) -> None:
         """End a stage now; it began where the previous one ended, or with `begin`."""
         now = perf_counter_ns()
-        self.intervals.append((stage, self._at, now))
-        self._at = now
+        self.intervals.append((stage, self._stage_start, now))
+        self._stage_start = now
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
         """Add a kernel's times to the trace: when it began, and when each of its stages ended.
@@ -121,7 +121,8 @@ class StageTimes:
     For the event loop only; kernels that run there count in its arrays.
 
     bounds_ns  [buckets]              the upper bounds of the buckets
-    counts     [stages, buckets + 1]  counted by kernels: the number of times above the bound below
+    counts     [stages, buckets + 1]  the number of times in each bucket, above the bound of the
+                                      previous one, as counted by kernels; the last has no bound
     total_ns   [stages]               the sum of these times
     """
 
@@ -134,7 +135,7 @@ class StageTimes:
         self._total_ns = self.total_ns.tolist()
 
     def count(self, timings: StageTimings) -> None:
-        """Count the stages of a request; they stay only for its trace, if it has one."""
+        """Count the stages of a request; if it is traced, move them to its `stretches`."""
         self.count_all(timings.intervals)
         if timings.is_traced:
             timings.stretches += (
@@ -162,7 +163,7 @@ class StageTimes:
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return the name, the counts by bucket, and the total nanoseconds of each stage.
 
-        They include what kernels counted.
+        They include the stages that kernels counted.
         """
         counts = (self.counts + np.array(self._counts)).tolist()
         totals = (self.total_ns + np.array(self._total_ns)).tolist()

@@ -15,7 +15,7 @@ from xylem.cli.console import (
     print_table,
     progress,
 )
-from xylem.cli.labels import BY_URI, By
+from xylem.cli.labels import BY_URI, KeyKind
 from xylem.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
         None
     )
     language: Language = None
-    by: By = BY_URI
+    by: KeyKind = BY_URI
 
 
 @in_panel("Ranking")
@@ -149,7 +149,7 @@ def vocabulary(
     model: Model,
     file: Annotated[Path, Option("--set", metavar="FILE", help=_VOCABULARY)],
     language: Language = None,
-    by: By = "",
+    by: KeyKind = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:

@@ -162,5 +162,5 @@ def import_vectorizer(
     version = model_store.resolve(name, reference)
     vectorizer = read_vectorizer(file)
     manifest = model_store.publish(name, text_draft(model_store.open(name, version), vectorizer))
-    line = f"{name}@{version} with {file} -> {manifest.shown}"
+    line = f"{name}@{version} with {file} -> {manifest.full_name}"
     print_result(json, line, model=manifest.model, version=manifest.version)

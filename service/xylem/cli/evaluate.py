@@ -88,7 +88,7 @@ def evaluate(
     per_label, report = files
     empty = empty_convention(empty_labels, "--empty-labels")
     opened_model = open_model(store, model)
-    version = opened_model.manifest.shown
+    version = opened_model.manifest.full_name
     if trees is not None:
         version += f", the first {trees} of {opened_model.manifest.n_trees} trees"
         opened_model = _first_trees(opened_model, trees)
@@ -121,7 +121,7 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
-        subject = f"{model.manifest.shown}, a combined one"
+        subject = f"{model.manifest.full_name}, a combined one"
         raise BadParameter(f"--trees: expected a version of trees, found {subject}")
     n_trees_max = model.manifest.n_trees
     if not 1 <= n_trees <= n_trees_max:

@@ -22,7 +22,7 @@ app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 BY_URI = "uri"
 
-By = Annotated[
+KeyKind = Annotated[
     str,
     Option(
         "--by",
@@ -43,7 +43,7 @@ def label_info(
             "was there.",
         ),
     ] = None,
-    by: By = BY_URI,
+    by: KeyKind = BY_URI,
     language: Annotated[
         str | None,
         Option(
@@ -89,7 +89,7 @@ def _print(info: Attached, json: bool) -> None:
     print_facts(f"Label info of {info.model}", summary)
 
 
-_TREES_SHOWN = 5  # most trees with a column in the table; --json has all
+_LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
 
 
 @app.command()
@@ -113,14 +113,16 @@ def explain(
         print_json(explanation)
         return
     trees: list[dict[str, Any]] = (
-        explanation["trees"][:_TREES_SHOWN] if len(explanation["trees"]) > 1 else []
+        explanation["trees"][:_LISTED_TREES_MAX] if len(explanation["trees"]) > 1 else []
     )
-    of_trees = [{entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees]
+    tree_weights = [
+        {entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees
+    ]
     rows = [
         (
             entry["feature"],
             entry["weight"],
-            *(weights.get(entry["feature"], "") for weights in of_trees),
+            *(weights.get(entry["feature"], "") for weights in tree_weights),
         )
         for entry in explanation["features"]
     ]
@@ -133,7 +135,7 @@ def explain(
     facts = {
         f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
         f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
-        for tree in explanation["trees"][:_TREES_SHOWN]
+        for tree in explanation["trees"][:_LISTED_TREES_MAX]
     }
     print_facts("", facts)
 
@@ -185,7 +187,7 @@ def tree(
         )
         return
     n_rows = max(1, nodes[0].n_rows)
-    print_line(f"{opened_model.manifest.shown}, tree {number}")
+    print_line(f"{opened_model.manifest.full_name}, tree {number}")
     for node, names in zip(nodes, label_names, strict=True):
         place = ".".join(map(str, node.place)) or "root"
         share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from xylem.base import BadInput, BadParameter, unfinished
-from xylem.cli.aliases import cause_of, describe_split, store_to_publish
+from xylem.cli.aliases import describe_split, store_to_publish
 from xylem.cli.console import (
     as_option,
     flat,
@@ -107,13 +107,13 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
-    facts["members"] = ", ".join(member.shown for member in manifest.members)
+    facts["members"] = ", ".join(member.full_name for member in manifest.members)
     facts["origin"] = {name: fact for name, fact in origin.items() if name != "members"}
     facts["model_bytes"] = mebibytes(manifest.model_bytes)
     summary = {key: as_option(value) for key, value in flat(facts).items()}
     if denied.get("denied"):
         summary[f"labels that {reference} denies"] = ", ".join(denied["denied"])
-    print_facts(manifest.shown, summary)
+    print_facts(manifest.full_name, summary)
     _print_report(report)
 
 
@@ -192,16 +192,6 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     print_result(json, line, removed=removed)
 
 
-@app.command()
-def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
-    from xylem_store import OldStore
-
-    models = OldStore(store, cause=cause_of("xylem models migrate")).migrate()
-    line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
-    print_result(json, line, models=models)
-
-
 @app.command("export")
 def export_model(
     model: Model,
@@ -278,5 +268,5 @@ def import_model(
         raise BadParameter(
             "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"
         )
-    line = f"{file or path} -> {manifest.shown}"
+    line = f"{file or path} -> {manifest.full_name}"
     print_result(json, line, model=manifest.model, version=manifest.version)

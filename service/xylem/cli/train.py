@@ -254,10 +254,10 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
 
 
 def make_latest(store: Store, report: TrainReport) -> None:
-    """Let `latest` name a version that continues another one, and give it that one's thresholds.
+    """Give a version the thresholds of the version that it continues; then let `latest` name it.
 
-    Thresholds are copied if they fit. Until then the version is published but has no alias, as with
-    jobs: nobody is answered without the thresholds.
+    The thresholds are copied if they fit. Until then the new version is published but has no alias,
+    as with jobs, so that no request is answered without the thresholds.
     """
     from xylem.thresholds import ThresholdDatabase
     from xylem.workflows import carry_thresholds

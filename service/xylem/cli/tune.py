@@ -23,7 +23,7 @@ from xylem.cli.options import (
 )
 from xylem.cli.train import LabelNames, NewModel
 
-_SHOWN = 10
+_LISTED_TRIALS_MAX = 10
 
 
 class Validation(NamedTuple):
@@ -130,16 +130,16 @@ def tune(
             trial.value,
             trial.seconds,
             mebibytes(trial.model_bytes),
-            _shown(trial.parameters),
+            _parameter_text(trial.parameters),
         )
-        for trial in trials[:_SHOWN]
+        for trial in trials[:_LISTED_TRIALS_MAX]
     ]
     heads = ("trainer", search_options.metric, "seconds", "model", "parameters")
     print_table(f"The best of {len(trials)} trials on held-out rows; percent", heads, rows)
-    summary = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    summary = {"trainer": best.trainer, "parameters": _parameter_text(best.parameters)}
     print_facts(f"Published {model}@{report.version} in {store}", summary)
 
 
-def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
+def _parameter_text(parameters: dict[str, bool | int | float | str | None]) -> str:
     """Return parameters as they are written on a command line."""
     return " ".join(f"{key}={as_option(value)}" for key, value in parameters.items())

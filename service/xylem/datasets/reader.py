@@ -30,7 +30,7 @@ from xylem.datasets.tables import check_installed, table_rows
 from xylem_store import I32, NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
-NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
+NAMED_FORMATS = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
 """Formats in which labels have names, not ids."""
 
 
@@ -67,7 +67,7 @@ def read_dataset(
     """
     file = open_data(path, on_progress)
     suffix = format_of(file)
-    if suffix in NAMED:
+    if suffix in NAMED_FORMATS:
         refuse_names_file(label_names_file)
         collector = RowCollector(file)
         for _ in named_blocks(file, columns, collector):
@@ -142,7 +142,7 @@ def refuse_names_file(label_names_file: Path | None) -> None:
 
 
 def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector) -> Iterator[None]:
-    """Collect the rows of a file whose format is one of NAMED; yield after each block.
+    """Collect the rows of a file whose format is one of NAMED_FORMATS; yield after each block.
 
     Raises BadData.
     """
@@ -209,9 +209,8 @@ class DataStream:
     """The rows that `read_dataset` reads, or those of standard input, in parts that fit in memory.
 
     The first pass must go to the end: it finds the sizes, the labels and the digest. Until then,
-    the label ids of formats with names (NAMED) are provisional (`settle` returns the final ones),
-    and the sizes of a .svm file are the largest allowed. Later passes check that the file has not
-    changed.
+    the label ids of NAMED_FORMATS are provisional (`settle` returns the final ones), and the sizes
+    of a .svm file are the largest allowed. Later passes check that the file has not changed.
 
     source, warning       as in Dataset; the warning is set by the first pass
     is_read_once          whether only one pass is possible: standard input
@@ -241,7 +240,7 @@ class DataStream:
         self._suffix = ".jsonl" if self.is_read_once else format_of(open_data(path))
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
-        if self._suffix in NAMED:
+        if self._suffix in NAMED_FORMATS:
             refuse_names_file(label_names_file)
         self.label_names = (
             read_label_names(label_names_file) if label_names_file is not None else None
@@ -260,7 +259,7 @@ class DataStream:
         Returns None if the ids were final from the start. As in `read_dataset`, the ids of labels
         with names follow the names sorted by bytes.
         """
-        if self._suffix in NAMED:
+        if self._suffix in NAMED_FORMATS:
             self.label_names = sorted(self._ids)
             ids = np.array([self._ids[name] for name in self.label_names], np.int64)
             self._final = inverse(ids, len(ids))
@@ -273,7 +272,7 @@ class DataStream:
         Memory: a block of the file and its rows, and the label names.
         """
         file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
-        yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
+        yield from self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
@@ -297,7 +296,7 @@ class DataStream:
             yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
-        """Yield the rows of a format of NAMED in parts; update the labels. Raises BadData."""
+        """Yield the rows of a file with names in parts; update the labels. Raises BadData."""
         collector = RowCollector(file, self._ids)
         for _ in named_blocks(file, self._columns, collector):
             if not collector.counts:

@@ -284,7 +284,7 @@ class _Concepts:
         self._file = file
         self._concepts: dict[str, None] = {}
         self._names: dict[str, dict[str, str]] = defaultdict(dict)
-        self._others: dict[str, dict[tuple[str, bool, str], None]] = defaultdict(dict)
+        self._other_names: dict[str, dict[tuple[str, bool, str], None]] = defaultdict(dict)
         self._label_resources: dict[str, list[tuple[str, str]]] = defaultdict(list)
         self._forms: dict[str, list[Any]] = defaultdict(list)
         self._labels: dict[str, dict[str, str]] = defaultdict(dict)
@@ -324,7 +324,7 @@ class _Concepts:
                 names={**self._labels.get(uri, {}), **self._names.get(uri, {})},
                 broader=self._broader.get(uri, ()),
                 related=self._related.get(uri, ()),
-                other_names=list(self._others.get(uri, ())),
+                other_names=list(self._other_names.get(uri, ())),
                 deprecated=uri in self._deprecated,
             )
 
@@ -345,7 +345,7 @@ class _Concepts:
         if kind != _KINDS[0]:
             language, name = _literal(value)
             if name:
-                self._others[subject][language, kind == _KINDS[2], name] = None
+                self._other_names[subject][language, kind == _KINDS[2], name] = None
             return
         language, name = self._text(subject, value)
         first_name = self._names[subject].setdefault(language, name)

@@ -31,6 +31,7 @@ from .features.ngram_counts import count_ids as count_ids
 from .features.parameters import N_FEATURES_MAX as N_FEATURES_MAX
 from .features.parameters import PARAMETERS as PARAMETERS
 from .features.parameters import PREFIX as PREFIX
+from .features.parameters import WORD_FORMS as WORD_FORMS
 from .features.parameters import AutoParameters as AutoParameters
 from .features.parameters import CharsParameters as CharsParameters
 from .features.parameters import ContextParameters as ContextParameters
@@ -42,6 +43,7 @@ from .features.parameters import TfidfParameters as TfidfParameters
 from .features.parameters import WordParameters as WordParameters
 from .features.parameters import WordsCharsParameters as WordsCharsParameters
 from .features.parameters import as_config as as_config
+from .features.parameters import check_complete as check_complete
 from .features.parameters import check_features as check_features
 from .features.parameters import parameters_of as parameters_of
 from .features.registry import MakeRows as MakeRows

@@ -81,13 +81,14 @@ class FastVersion(NamedTuple):
 
 
 class Present(Uncopyable):
-    """The thresholds and the seal of answers, until the arrays or the seal are replaced.
+    """The thresholds and the seal that answers use at present.
 
-    It is immutable, but the values of the thresholds may change.
+    When the arrays of thresholds or the seal are replaced, a new Present is made. The object itself
+    is immutable, but the values in its arrays of thresholds may change.
 
     thresholds  float32[K] that a label's score must reach to be listed in its prediction's id
-    tuned       the same, prepared for searches; None: requests for tuned thresholds are not
-                answered
+    tuned       the same thresholds, prepared for searches; None: requests for tuned thresholds are
+                not answered
     seal        signs the ids, at epoch 0
     unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
     handle      the handle of the fields that kernels need
@@ -151,7 +152,7 @@ class PackedOutputs(NamedTuple):
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 # stands for the handle of the buffers until the first request makes them
-_NOT_MADE = np.empty(0, np.int64)
+_NO_BUFFERS = np.empty(0, np.int64)
 _KIND = 4  # the place of the kind of threshold in `FastCall.requested`
 _FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
 _BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
@@ -192,10 +193,10 @@ class BeamRequests:
             n_trees=shape.n_trees,
             n_children=int(np.diff(ensemble.child_ptr).max()),
         )
-        self._handle = _NOT_MADE
+        self._handle = _NO_BUFFERS
 
     def prepare(self) -> None:
-        """Make the first buffers and load the kernels, which otherwise the first answer does."""
+        """Make the first buffers and load the kernels, so that the first answer need not do it."""
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
@@ -211,7 +212,7 @@ class BeamRequests:
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Return the answer to rows that were read elsewhere, as `answer` does."""
-        if self._handle is _NOT_MADE:
+        if self._handle is _NO_BUFFERS:
             self.prepare()
         if not self._copy_rows(rows):
             return None
@@ -238,7 +239,7 @@ class BeamRequests:
 
     def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
         """Call the kernel; return how many rows it has answered, 0 if it answers none."""
-        if self._handle is _NOT_MADE:
+        if self._handle is _NO_BUFFERS:
             self.prepare()
         present, epoch, serial = signed
         while (

@@ -1,12 +1,14 @@
-"""Test whether one model is better than another on the same rows, or the rows happened to suit it.
+"""Test whether one model is better than another, or the rows only happened to suit it.
+
+Both models are measured on the same rows.
 
 An interval says how large the difference is. Source: Efron, Tibshirani 1993, "An introduction to
 the bootstrap", chapter 13. The rows are drawn with replacement, `resamples` times; each draw
-measures both models on the same rows (a paired bootstrap), so that what both find easy or hard
-cancels out. Deviation: percentiles of macro-F are those of the draws about their own mean, laid
-about the difference on all rows. A draw lacks a third of the rows, and with them the rare labels
-that only these have, so its macro-F is another one: without the deviation the difference would lie
-at the end of its interval.
+measures both models on the same rows (a paired bootstrap), so that rows which are easy or hard for
+both cancel out. Deviation for macro-F: all draws are shifted so that their mean is the difference
+on all rows. A draw lacks about a third of the rows, and the rare labels that only these rows have,
+so its macro-F differs systematically from that of all rows. Without the shift the difference would
+lie at the end of its interval.
 
 A paired randomisation test says whether there is a difference. If neither model is better, the
 answers of the two models could as well have been exchanged on each row. p is the share of all
@@ -15,9 +17,9 @@ Fisher 1935, "The design of experiments", section 21; for measures that are no m
 macro-F, Yeh 2000, "More accurate tests for the statistical significance of result differences"
 (COLING). If there are more exchanges than draws, exchanges are drawn, and p = (b + 1) / (m + 1) for
 m draws, of which b have so large a difference: Phipson, Smyth 2010, "Permutation p-values should
-never be zero". At most a share p of all samples without a difference has so small a p, however few
-rows differ. The interval says less in this case: percentiles of draws of a few rows take few
-values.
+never be zero". If neither model is better, at most a share p of all samples of rows has so small a
+p, however few rows differ. If few rows differ, the interval says less than p: the percentiles of
+such draws take few values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -207,23 +209,23 @@ def compare_rows(
     exchanges = [_exchange_means(column) for column in differences.T]
     if decisions is not None:
         names.append(MACRO_F)
-        of_a, of_b = _macro_f(_counts(decisions, np.ones(n_rows)), decisions.empty).tolist()
-        overall.append((of_a, of_b))
+        figure_a, figure_b = _macro_f(_counts(decisions, np.ones(n_rows)), decisions.empty).tolist()
+        overall.append((figure_a, figure_b))
         # centred on the difference on all rows: the module's text says why
-        resampled[:, -1] += of_b - of_a - resampled[:, -1].mean()
+        resampled[:, -1] += figure_b - figure_a - resampled[:, -1].mean()
         exchanges.append(_exchange_decisions(decisions))
     tail = 100.0 * (1.0 - LEVEL) / 2.0
     intervals = np.percentile(resampled, [tail, 100.0 - tail], axis=0).T
     return {
         name: Difference(
-            a=of_a,
-            b=of_b,
-            difference=of_b - of_a,
+            a=figure_a,
+            b=figure_b,
+            difference=figure_b - figure_a,
             low=float(low),
             high=float(high),
-            p=randomisation_test(of_b - of_a, exchange, resamples, random),
+            p=randomisation_test(figure_b - figure_a, exchange, resamples, random),
         )
-        for name, (of_a, of_b), (low, high), exchange in zip(
+        for name, (figure_a, figure_b), (low, high), exchange in zip(
             names, overall, intervals, exchanges, strict=True
         )
     }

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from xylem.base import BadParameter, n_processors, shown_progress, unknown
+from xylem.base import BadParameter, n_processors, progress_bar, unknown
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
@@ -72,7 +72,7 @@ def train(
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
-    with shown_progress(progress) as show:
+    with progress_bar(progress) as show:
         return Model(model_of(train_dataset(dataset, request, show)))
 
 
@@ -117,7 +117,7 @@ def tune(
         n_features = None if dataset.rows is None else dataset.rows.n_features
         rows = columns_from_memory(*valid, text_column, label_column)
         validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
-    with shown_progress(progress) as show:
+    with progress_bar(progress) as show:
         trials = search(request, show, (dataset, validation))
         draft = train_dataset(dataset, request.training(trials[0]), show)
     return Model(
@@ -171,7 +171,7 @@ def combine(
     rerank_rows = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     check_members(parts, language, concepts is not None)
-    with shown_progress(progress) as show:
+    with progress_bar(progress) as show:
         draft, _ = combine_dataset(parts, concepts, dataset, rerank_rows, request, show)
         return Model(model_of(draft))
 

@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from xylem.base import BadParameter, n_processors, ready_database, shown_progress
+from xylem.base import BadParameter, n_processors, progress_bar, ready_database
 from xylem.evaluation import LEAST_THRESHOLD, empty_convention
-from xylem.python.asked import PredictingModel, threads_for
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
+from xylem.python.predicting import PredictingModel, threads_for
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase
 from xylem.workflows import (
@@ -91,7 +91,7 @@ class Model(PredictingModel):
         labelled = self._labelled(*rows)
         thresholds = self._thresholds()
         n_threads = threads_for(threads, labelled.rows.n_rows)
-        with shown_progress(progress) as show:
+        with progress_bar(progress) as show:
             return evaluate_rows(
                 self._opened, labelled, n_threads, show, thresholds=thresholds, empty=empty
             ).report
@@ -122,7 +122,7 @@ class Model(PredictingModel):
         rows = columns_from_memory(instances, labels, text_column, label_column)
         models = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._thresholds()) for name, model in models]
-        with shown_progress(progress) as show:
+        with progress_bar(progress) as show:
             return compare(
                 sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
             )
@@ -148,7 +148,7 @@ class Model(PredictingModel):
         labelled = self._labelled(
             *columns_from_memory(instances, labels, text_column, label_column)
         )
-        with shown_progress(progress) as show:
+        with progress_bar(progress) as show:
             fit = fit_to_rows(self._opened, labelled, threads_for(threads, labelled.n_rows), show)
         origin = {} if self._home is None else {"parent": parent_of(self._opened.manifest)}
         return Model(model_of(calibrated_draft(draft_of(self._opened), fit, origin)))
@@ -178,7 +178,7 @@ class Model(PredictingModel):
         labelled = self._labelled(
             *columns_from_memory(instances, labels, text_column, label_column)
         )
-        with shown_progress(progress) as show:
+        with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
             with ready_database(self._home) as database:

@@ -58,7 +58,7 @@ from .dialects.tensors.schema import OUTPUTS as OUTPUTS
 from .dialects.tensors.schema import InferRequest as InferRequest
 from .feedback.desk import BLOCK_EVENTS_MAX as BLOCK_EVENTS_MAX
 from .feedback.desk import FeedbackDesk as FeedbackDesk
-from .feedback.desk import KeptRows as KeptRows
+from .feedback.desk import StoredRows as StoredRows
 from .feedback.events import refused as refused
 from .feedback.schema import DeleteRowsRequest as DeleteRowsRequest
 from .feedback.schema import FeedbackAnswer as FeedbackAnswer

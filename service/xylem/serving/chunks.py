@@ -67,15 +67,15 @@ def search_chunks(
     ptr: I64,
     options: PredictOptions,
     n_labels: int,
-    least: F32 | float | None,
+    threshold: F32 | float | None,
 ) -> Predictions:
     """Search the rows of chunks, and return the predictions of the instances.
 
-    ptr, least   as `mean_of` takes them; the threshold of `options` is ignored
+    ptr, threshold  as `mean_of` takes them; the threshold of `options` is ignored
     """
     top_r = min(max(options.top_r, CHUNK_LABELS), n_labels)
     predictions = search(rows, options._replace(top_r=top_r, threshold=None))
-    return mean_of(predictions, ptr, np.diff(rows.indptr) > 0, n_labels, options.top_r, least)
+    return mean_of(predictions, ptr, np.diff(rows.indptr) > 0, n_labels, options.top_r, threshold)
 
 
 def mean_of(
@@ -84,7 +84,7 @@ def mean_of(
     has_features: Bools,
     n_labels: int,
     top_r: int,
-    least: F32 | float | None,
+    threshold: F32 | float | None,
 ) -> Predictions:
     """Return the predictions of instances: for each label the mean over the instance's chunks.
 
@@ -94,23 +94,24 @@ def mean_of(
     ptr           int64[n + 1]: instance i has the chunks ptr[i] .. ptr[i + 1] - 1
     has_features  bool[chunks]; a chunk without features is left out of the mean if another chunk of
                   its instance has some
-    least         the score that labels must reach, or float32[K], one a label; None: any score
+    threshold     the score that labels must reach, or float32[K], one a label; None: any score
     """
     n = len(ptr) - 1
-    of_chunk = np.repeat(np.arange(n), np.diff(ptr))
-    n_filled = np.bincount(of_chunk, has_features, n)
-    counts = has_features | (n_filled[of_chunk] == 0)
-    n_counted = np.bincount(of_chunk, counts, n)
-    chunk = np.repeat(np.arange(len(of_chunk)), np.diff(predictions.ptr))
-    is_counted = counts[chunk]
+    instance_of_chunk = np.repeat(np.arange(n), np.diff(ptr))
+    n_filled = np.bincount(instance_of_chunk, has_features, n)
+    is_in_mean = has_features | (n_filled[instance_of_chunk] == 0)
+    n_counted = np.bincount(instance_of_chunk, is_in_mean, n)
+    chunk = np.repeat(np.arange(len(instance_of_chunk)), np.diff(predictions.ptr))
+    is_counted = is_in_mean[chunk]
     keys, places = np.unique(
-        of_chunk[chunk[is_counted]] * n_labels + predictions.labels[is_counted], return_inverse=True
+        instance_of_chunk[chunk[is_counted]] * n_labels + predictions.labels[is_counted],
+        return_inverse=True,
     )
     instance, label = np.divmod(keys, n_labels)
     sums = np.bincount(places, predictions.scores[is_counted], len(keys))
     scores = (sums / n_counted[instance]).astype(np.float32)
-    if least is not None:
-        passes = scores >= (least if isinstance(least, float) else least[label])
+    if threshold is not None:
+        passes = scores >= (threshold if isinstance(threshold, float) else threshold[label])
         instance = instance[passes]
         label = label[passes]
         scores = scores[passes]
@@ -123,9 +124,9 @@ def mean_of(
     ends = offsets(np.bincount(instance[is_best], minlength=n))
     costs = predictions.costs
     if len(costs):
-        costs = np.stack([np.bincount(of_chunk, column, n) for column in costs.T], 1).astype(
-            np.int64
-        )
+        costs = np.stack(
+            [np.bincount(instance_of_chunk, column, n) for column in costs.T], 1
+        ).astype(np.int64)
     return Predictions(
         ends, label[is_best].astype(np.int32), scores[is_best], np.zeros(n, np.uint8), costs
     )

@@ -47,13 +47,13 @@ from .store.feedback_rows import PAGE_ROWS as PAGE_ROWS
 from .store.feedback_rows import FeedbackRows as FeedbackRows
 from .store.feedback_rows import count_after as count_after
 from .store.feedback_rows import newest_number as newest_number
+from .store.history import label_history as label_history
 from .store.state import TUNED as TUNED
 from .store.state import Head as Head
 from .store.state import ThresholdDatabase as ThresholdDatabase
 from .store.state import checkpoints as checkpoints
 from .store.state import find_head as find_head
 from .store.state import find_secret as find_secret
-from .store.state import label_history as label_history
 from .store.state import lock_head as lock_head
 from .store.state import replace_state as replace_state
 from .store.state import shared_secret as shared_secret

@@ -207,7 +207,7 @@ def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], R
         parameters = spec.parameters.from_json(stored_parameters)
         grows(parameters, NO_ROWS)
     except BadParameter as error:
-        raise BadParameter(f"{operation}: parameters of {manifest.shown}: {error}") from None
+        raise BadParameter(f"{operation}: parameters of {manifest.full_name}: {error}") from None
     return lambda rows: grows(parameters, rows)
 
 

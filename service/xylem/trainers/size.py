@@ -45,7 +45,7 @@ class SizeEstimate:
     alpha_per_depth: tuple[float, ...]
 
     @classmethod
-    def of(
+    def from_counts(
         cls, n_weights: int, n_features: int, n_labels: int, alphas: tuple[float, ...] = ()
     ) -> SizeEstimate:
         """Return the estimate for n_weights weights.
@@ -95,7 +95,7 @@ def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) ->
         depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
     alphas = depth_sums[:, 0] / depth_sums[:, 1]
-    return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
+    return SizeEstimate.from_counts(bound, n_used, n_labels, tuple(alphas.tolist()))
 
 
 def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:

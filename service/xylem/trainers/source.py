@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, Crew, Held, LabelRows, R, SparseRows, Step, T
+from xylem.base import BadData, Crew, LabelRows, R, SparseRows, Step, T, ValueHandle
 from xylem.trainers.state import EVERY_PASS, Passes
 from xylem_store import I32, I64, TreeEnsemble
 
@@ -61,14 +61,14 @@ class TrainingSet(NamedTuple):
         return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))
 
 
-HeldRows = Held[TrainingSet]
+RowsHandle = ValueHandle[TrainingSet]
 """A handle of rows that are stored by a crew; `get` returns the rows."""
 
 
 class JoinedRows(NamedTuple):
     """A handle of rows that are stored in several parts."""
 
-    parts: tuple[HeldRows, ...]
+    parts: tuple[RowsHandle, ...]
 
     def get(self) -> TrainingSet:
         """Return the rows, first part first."""

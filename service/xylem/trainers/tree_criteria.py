@@ -81,8 +81,8 @@ class Splits(NamedTuple):
     weight     float64[m]  the sum of the counts at their children
     objective  float64[m]  J, in [0, 1]: (2 / M) * sum over children j and labels i of |share_i P_j
                - P(j, i)|; for two children 2 * sum over i of |share_i P(h > 0) - P(h > 0, i)|
-    balance    float64[m]  beta: the share of the counts that went to the last child; in 0.5 * (1 -+
-               sqrt(1 - J)) for two children
+    balance    float64[m]  beta: the share of the counts that went to the last child; for two
+               children it is from 0.5 * (1 - sqrt(1 - J)) to 0.5 * (1 + sqrt(1 - J))
     purity     float64[m]  alpha: the share of the counts that went to another child than most of
                their label did; 0 for a pure split
     """
@@ -142,8 +142,8 @@ def criteria_by_splits(child_ptr: I32, counts: NodeCounts) -> dict[str, NDArray[
     Source: section 4.1, where "the leaf node with the highest weight" is split next; among equal
     weights it is the smaller node. Cost: O(entries + n log n).
     """
-    alone = np.stack(list(criteria_of(counts))) * counts.total
-    points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
+    node_values = np.stack(list(criteria_of(counts))) * counts.total
+    points = _means_by_splits(child_ptr, counts.total, counts.total, node_values)
     return {
         "splits": np.arange(points.shape[1]),
         **dict(zip(Criteria._fields, points, strict=True)),
@@ -159,11 +159,11 @@ def errors_by_splits(child_ptr: I32, counts: NodeCounts, test: NodeCounts) -> F6
     """
     answer = np.full(len(counts.ptr) - 1, -1)
     order = np.lexsort((-counts.label, counts.value, counts.node))
-    answer[counts.node[order]] = counts.label[order]  # of a node's entries the last one is kept
-    right = _sums(
+    answer[counts.node[order]] = counts.label[order]  # the last entry of a node wins
+    correct = _sums(
         test.node, np.where(answer[test.node] == test.label, test.value, 0.0), len(answer)
     )
-    (errors,) = _means_by_splits(child_ptr, counts.total, test.total, (test.total - right)[None])
+    (errors,) = _means_by_splits(child_ptr, counts.total, test.total, (test.total - correct)[None])
     return np.asarray(errors)
 
 
@@ -243,7 +243,7 @@ def depths(child_ptr: I32, n_roots: int = 1) -> I64:
 def shares_by_depth(child_ptr: I32, used: NDArray[Any], weight: NDArray[Any]) -> F64:
     """Return sums of weight * share, and of weight, over the inner nodes of each depth from 1.
 
-    The sums are float64[d, 2]. A node's share is `used` of it over that of its parent.
+    The sums are float64[d, 2]. A node's share is its `used` divided by that of its parent.
     """
     inner = np.flatnonzero(np.diff(child_ptr))[1:]
     depth = depths(child_ptr)[inner] - 1

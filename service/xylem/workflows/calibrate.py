@@ -114,7 +114,7 @@ def fit_to_rows(
         raise BadData(
             f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows"
         )
-    is_shown = ranks_of(predictions.ptr) < TOP_R
+    is_listed = ranks_of(predictions.ptr) < TOP_R
     in_half = np.zeros(n_rows, np.bool_)
     in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
     in_half = in_half[rows_of(predictions.ptr)]
@@ -127,8 +127,8 @@ def fit_to_rows(
         fit_calibration(predictions.scores, are_true),
         source,
         len(predictions.labels),
-        reliability(predictions.scores[is_shown], are_true[is_shown]),
-        reliability(cross_fitted[is_shown], are_true[is_shown]),
+        reliability(predictions.scores[is_listed], are_true[is_listed]),
+        reliability(cross_fitted[is_listed], are_true[is_listed]),
     )
     on_progress("fit", 1, 1)
     return fit

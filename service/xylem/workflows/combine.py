@@ -182,7 +182,7 @@ def combine_dataset(
         labels = renumbered(trained_on, parts.labels).labels
         parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
         if trained_on.sha256 != members[0].manifest.data.sha256:
-            member_name = members[0].manifest.shown
+            member_name = members[0].manifest.full_name
             warning = (
                 f"{trained_on.source}, whose rows rank candidates, is not what {member_name} "
                 "was trained on"
@@ -224,7 +224,7 @@ def _fit_combination(
         return ranking_figures(ranked, labelled.labels, labelled.unknown)
 
     alone = {
-        member.manifest.shown: figures(_member_ranking(candidates, i))
+        member.manifest.full_name: figures(_member_ranking(candidates, i))
         for i, member in enumerate(parts.members)
     }
     report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
@@ -266,7 +266,7 @@ def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
     """Return warnings about the rows that the ranker is fitted to."""
     assert labelled.source is not None
     warnings = [
-        f"{member.manifest.shown} was trained on these rows: its scores are better there than "
+        f"{member.manifest.full_name} was trained on these rows: its scores are better there than "
         "elsewhere, and the ranker trusts it too much"
         for member in members
         if member.manifest.data.sha256 == labelled.source.sha256

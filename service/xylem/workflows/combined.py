@@ -11,6 +11,7 @@ from xylem.base import BadData, BadParameter, Dataset
 from xylem.datasets import renumber_labels
 from xylem.engine import (
     FILE_SUFFIX,
+    WORD_FORMS,
     CombinedFeaturizer,
     ContextParameters,
     NamedParameters,
@@ -32,7 +33,6 @@ from xylem_store import (
     NO_LABEL,
     ORIGIN,
     REPORT,
-    WORD_FORMS,
     Draft,
     Model,
     NameTable,
@@ -103,7 +103,7 @@ class CombinedParts:
             features = as_config(self.name_parameters)
             n_features += NameMatcher(self.name_arrays, self.name_parameters).n_features
         settings: dict[str, Parameter] = {
-            "members": [member.manifest.shown for member in self.members],
+            "members": [member.manifest.full_name for member in self.members],
             "candidates": self.proposing.candidates,
             "beam_width": self.proposing.beam_width,
         }
@@ -273,7 +273,7 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
     """Raise BadParameter for versions that cannot be combined."""
     if not 1 <= len(members) <= MEMBERS_MAX:
         raise BadParameter(f"member: expected 1 to {MEMBERS_MAX} of them, found {len(members)}")
-    names = [member.manifest.shown for member in members]
+    names = [member.manifest.full_name for member in members]
     for number, member in enumerate(members):
         manifest = member.manifest
         subject = f"member {names[number]}"
@@ -301,7 +301,7 @@ def check_members(members: Sequence[Model], language: str | None, has_names: boo
         for member in members:
             if member.manifest.features["kind"] in (RawParameters.kind, NamedParameters.kind):
                 raise BadParameter(
-                    f"member {member.manifest.shown}: expected one that takes texts, or members "
-                    "whose features are all the same, found features of kind "
+                    f"member {member.manifest.full_name}: expected one that takes texts, or "
+                    "members whose features are all the same, found features of kind "
                     f"{member.manifest.features['kind']}"
                 )

@@ -80,7 +80,7 @@ def compare(
     # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
     _check_windows(a, b, n_new)
-    untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
+    untuned = [side.model.manifest.full_name for side in (a, b) if side.thresholds is None]
     sides = [
         _predict_side(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
@@ -96,8 +96,8 @@ def compare(
     )
     n_both = len(ids) - n_new
     return {
-        "a": a.model.manifest.shown,
-        "b": b.model.manifest.shown,
+        "a": a.model.manifest.full_name,
+        "b": b.model.manifest.full_name,
         "rows": sides[0].labelled.rows.n_rows,
         "resamples": request.resamples,
         "seed": request.seed,
@@ -130,7 +130,7 @@ def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
     if ContextParameters.kind in kinds and not same_words:
         raise BadData(
             f"expected two models of next words that know the same words, found "
-            f"{a.model.manifest.shown} and {b.model.manifest.shown}"
+            f"{a.model.manifest.full_name} and {b.model.manifest.full_name}"
         )
 
 
@@ -142,7 +142,7 @@ def _predict_side(
     labelled: Labelled | None,
 ) -> _Side:
     def show(phase: str, done: int, total: int) -> None:
-        on_progress(f"{phase} {side.model.manifest.shown}", done, total)
+        on_progress(f"{phase} {side.model.manifest.full_name}", done, total)
 
     if labelled is None:
         labelled = read_labelled(side.model, request.data, show, request.columns)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from xylem.base import Crew, Held, Named, R, Step, T, n_bytes
+from xylem.base import Crew, NamedHandle, R, Step, T, ValueHandle, n_bytes
 from xylem.trainers import (
     ClassifierParameters,
     Tools,
@@ -74,9 +74,9 @@ class _Measuring(Crew):
         self.most_bytes = max(self.most_bytes, n_bytes(step))
         super().steps(step, items, done)
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value where steps reach it."""
         self.held_bytes += n_bytes(value)
         if isinstance(value, TrainingSet):
             self.most_rows = max(self.most_rows, value.n_rows)
-        return Named(super().hold(value), "")
+        return NamedHandle(super().hold(value), "")

@@ -154,7 +154,7 @@ class FileSource:
             self._featurizer = streaming_featurizer(first, self._features, 0)
         parts, parts_ahead = tee(chain([first], parts))
         row_parts = self._crew.mapped(
-            MakeRows.by(self._featurizer), (part.texts or [] for part in parts_ahead)
+            MakeRows.from_featurizer(self._featurizer), (part.texts or [] for part in parts_ahead)
         )
         yield from zip(parts, row_parts, strict=True)
 

@@ -167,7 +167,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     if plan is None:
         return GoingOn(base, request, chosen)
     state = read_state(base)
-    base_name = manifest.shown
+    base_name = manifest.full_name
     requested = request.parameters
     changed = set(requested if isinstance(requested, Mapping) else split_items(requested))
     if changed - {plan.parameter} or request.weights != "float32":
@@ -230,7 +230,7 @@ def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> Pr
     if state is None:
         check_base(base, request, "extend" if request.extends else "from")
         dataset = request.read(on_progress)
-        base_name = base.manifest.shown
+        base_name = base.manifest.full_name
         if not request.extends:
             if to_learn := _labels_to_learn(base, dataset):
                 raise BadData(
@@ -265,7 +265,7 @@ def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> Pr
     info = source.data_info
     manifest = base.manifest
     if info.sha256 != manifest.data.sha256:
-        requirement = f"the rows of {manifest.shown}, over which its passes go"
+        requirement = f"the rows of {manifest.full_name}, over which its passes go"
         raise BadData(f"{info.source}: expected {requirement}, found others")
     return source
 
@@ -321,7 +321,7 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
 
     operation  "extend" or "from", for the errors
     """
-    base_name = base.manifest.shown
+    base_name = base.manifest.full_name
     manifest = base.manifest
     if manifest.kind == COMBINED:
         raise BadParameter(
@@ -353,7 +353,7 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
     if data.label_names is None and not is_numbered:
         raise BadData(
             f"{data.source}: expected the names of its labels (--label-names), as "
-            f"{model.manifest.shown} has names, found numbers alone"
+            f"{model.manifest.full_name} has names, found numbers alone"
         )
     names = data.label_names
     labels = np.unique(data.labels.indices).tolist()
@@ -369,7 +369,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     If labels of the rows are numbers, all numbers up to the largest are listed. So each number
     stays its own id, which files without names refer to later.
     """
-    base_name = model.manifest.shown
+    base_name = model.manifest.full_name
     n_labels = model.manifest.n_labels
     to_learn = _labels_to_learn(model, new)
     if not to_learn:
@@ -412,5 +412,5 @@ def _old_rows(
     warning = None
     if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
         files = ", ".join(dataset.source for dataset in datasets)
-        warning = f"{files}: not what {model.manifest.shown} was trained on"
+        warning = f"{files}: not what {model.manifest.full_name} was trained on"
     return TrainingSet.join([rows_for(dataset, table, featurizer) for dataset in datasets]), warning

@@ -88,7 +88,7 @@ def set_vocabulary(
     """
     model = store.open(name, reference)
     manifest = model.manifest
-    version_name = model.manifest.shown
+    version_name = model.manifest.full_name
     if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
         raise BadParameter(
             f"{version_name}: expected a combined version with a vocabulary, found one without"

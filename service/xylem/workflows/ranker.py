@@ -89,9 +89,9 @@ def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranke
     Raises BadParameter if scikit-learn is not installed, BadData if no candidate is true, or all
     are. Deterministic.
     """
-    is_taken = np.zeros(len(candidates.ptr) - 1, np.bool_)
-    is_taken[rows] = True
-    of_rows = is_taken[rows_of(candidates.ptr)]
+    is_chosen = np.zeros(len(candidates.ptr) - 1, np.bool_)
+    is_chosen[rows] = True
+    of_rows = is_chosen[rows_of(candidates.ptr)]
     x = candidates.features[of_rows]
     y = candidates.are_true[of_rows]
     is_large = len(candidates.ptr) > MANY_ROWS

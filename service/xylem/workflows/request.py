@@ -19,14 +19,21 @@ from xylem.base import (
     TableColumns,
     crew_of,
     json_object,
-    kept_steps,
     scalar_of,
     split_items,
+    stored_steps,
 )
 from xylem.datasets import STDIN, read_dataset
-from xylem.engine import FILE_SUFFIX, PREFIX, WordParameters, check_features, fit_forms
+from xylem.engine import (
+    FILE_SUFFIX,
+    PREFIX,
+    WORD_FORMS,
+    WordParameters,
+    check_features,
+    fit_forms,
+)
 from xylem.trainers import TRAINERS, ClassifierParameters, Progress, check_spreads, trainer
-from xylem_store import WORD_FORMS, Weights
+from xylem_store import Weights
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class TrainRequest:
         with ExitStack() as stack:
             crew = stack.enter_context(crew_of(self.threads, self.ray))
             if self.steps is not None:
-                crew = stack.enter_context(kept_steps(crew, self.steps, self.resume))
+                crew = stack.enter_context(stored_steps(crew, self.steps, self.resume))
             yield crew
 
     def check(self, chosen: Chosen, finds_thresholds: bool) -> None:
@@ -234,7 +241,7 @@ def from_json(name: str, values: object) -> Chosen:
             "expected the code of a language, found a file, which only xylem train and "
             "estimate take"
         )
-        raise BadParameter.of([ParameterFault(f"{PREFIX}stop_words", message)])
+        raise BadParameter.from_faults([ParameterFault(f"{PREFIX}stop_words", message)])
     return _check_together(lambda: parameters.from_json(trainer_values), features)
 
 
@@ -260,7 +267,7 @@ def _check_together(make: Callable[[], Parameters], features: dict[str, Any]) ->
     except BadParameter as error:
         faults += error.faults
     if chosen is None or faults:
-        raise BadParameter.of(faults)
+        raise BadParameter.from_faults(faults)
     words = {name: features[name] for name in WORD_FORMS if name in features}
     # a missing library or file is reported before data are read
     fit_forms(WordParameters(**words))

@@ -88,7 +88,7 @@ from xylem.base.processors import n_processors
 from xylem.base.settings import Limits
 from xylem.base.start import prepare
 from xylem.cli.options import n_threads
-from xylem.python.asked import threads_for
+from xylem.python.predicting import threads_for
 prepare()
 limits = Limits()
 print(n_processors(), limits.threads_max, limits.job_threads_max, n_threads(None),

@@ -272,7 +272,6 @@ def test_the_origin_says_what_a_version_was_trained_with(store: Any, tmp_path: P
     parameters = ("features.stem=en", f"features.stop_words={stops}")
     train_and_publish(store, "m", TrainRequest("ovr", data, parameters=parameters))
     model = store.open("m")
-    assert model.manifest.schema_version == 6
     assert model.manifest.features["stop_words"] == "stops.txt"
     assert list(read_origin(model.arrays)["libraries"]) == ["snowballstemmer"]
     assert model.labels.n_names == 2 and model.manifest.n_features == 2

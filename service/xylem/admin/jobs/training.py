@@ -263,7 +263,10 @@ run_extend = partial(publish, make=_extend)
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
-    """Return who runs the steps, and where a later run finds the steps of an earlier one."""
+    """Return the fields of TrainRequest for steps on a Ray cluster; empty for local steps.
+
+    A later run of the job resumes from the results of steps in the job's directory.
+    """
     if request.executor == "local":
         return {}
     address = context.settings.ray_address
@@ -354,4 +357,4 @@ def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
 
 
 publish_vocabulary = partial(publish, make=_set_vocabulary)
-"""Publish a version with another vocabulary; its figures are those of the version before."""
+"""Publish a version with another vocabulary; it has the figures of the version before it."""

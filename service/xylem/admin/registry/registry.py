@@ -1,6 +1,6 @@
 """Registry: the changes of models that commands, HTTP and jobs make.
 
-They are to promote, roll back, remove, and deny labels.
+They promote and remove versions, roll aliases back, and deny labels.
 """
 
 import itertools
@@ -47,7 +47,7 @@ class Denial(NamedTuple):
 
     version  the version that the alias names
     labels   the labels by name, ascending
-    unknown  those of the labels that the version does not have; they are kept for other versions
+    unknown  the labels among these that the version does not have; they are kept for other versions
     """
 
     model: str
@@ -69,7 +69,7 @@ def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> C
     """Return a change of the labels that an alias denies.
 
     A label that is added must be one of a version that answers for the alias, else the change
-    raises UnknownLabel. It also raises what `labels` raises, BadNames for too many labels,
+    raises UnknownLabel. It also raises the errors of `labels`, BadNames for too many labels,
     NotFound, Corrupt.
     """
 
@@ -86,7 +86,7 @@ def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> C
 
 
 def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that the names of a version do not include."""
+    """Return the names that are not in a version's table of label names."""
     return tuple(name for name, i in zip(names, find_all(table, names), strict=True) if i < 0)
 
 
@@ -98,7 +98,7 @@ def check_known(tables: Sequence[NameTable], names: Collection[str], owner: str)
     unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
     if unknown:
         name = min(unknown)
-        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").at("labels")
+        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").with_path("labels")
 
 
 def allow_again(names: Collection[str]) -> LabelChange:
@@ -195,7 +195,9 @@ class Registry:
         with_aliases: bool = False,
         thresholds: bool = True,
     ) -> Removal:
-        """Remove a version and its thresholds in the database; who has it open can go on using it.
+        """Remove a version, and its thresholds in the database.
+
+        Processes that have the version open can go on using it.
 
         A version that an alias names is refused; `with_aliases` removes these aliases first, but
         never `latest`. A canary or a shadow is refused in any case. For a version that is gone
@@ -209,9 +211,9 @@ class Registry:
             last = self._store.last_version(model)
             if thresholds and version <= last and self._forget(model, (version,), place):
                 return Removal(model, (), (), True)
-            self._store.resolve(model, version)  # raises NotFound, with what does not exist
+            self._store.resolve(model, version)  # raises NotFound, which names what is missing
         users = self._store.users_of(model, version)
-        is_canary_or_shadow = not all(map(is_alias, users))  # a canary or a shadow
+        is_canary_or_shadow = not all(map(is_alias, users))  # such as "canary of ALIAS"
         if LATEST in users or is_canary_or_shadow or (users and not with_aliases):
             users_text = ", ".join(users)
             raise VersionInUse(f"{place}: expected no alias to name it, found {users_text}")
@@ -229,9 +231,9 @@ class Registry:
 
         confirm  the name once more, so that nobody deletes by mistake; raises BadParameter
 
-        For a model that is gone already, the call removes what an earlier call could not. Raises
-        ModelNotFound, StoreUnwritable and DatabaseUnavailable, whose message says so if the model
-        is gone already.
+        For a model that is gone already, the call removes thresholds and rows that an earlier call
+        could not remove. Raises ModelNotFound, StoreUnwritable and DatabaseUnavailable, whose
+        message says so if the model is gone already.
         """
         self.check_own()
         if confirm != model:

@@ -85,7 +85,7 @@ class RemoteStore:
         return self.index().models.get(check_model(name), RemoteModel())
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
-        """Write a version of a store, verified first, unless it exists; return its name.
+        """Write a version of a store, verified first, unless it exists; return number and digest.
 
         Raises Conflict if the number belongs to another version, NotFound and Corrupt.
         """
@@ -152,7 +152,7 @@ class RemoteStore:
         pushed  a version that the aliases may name now, and that was pushed before
         info    the new label info of the model, which was pushed before; None: it stays
 
-        Raises what the changes raise, BadSplit, BadNames for more than an index may contain, and
+        Raises the errors of the changes, BadSplit, BadNames for more than an index may contain, and
         Conflict for a version that is not as it was pushed, or if others change the index all the
         time.
         """
@@ -210,7 +210,10 @@ class RemoteStore:
             store.import_label_info(model, _RemoteFile(self, model, file), info.bytes, info.digest)
 
     def _write(self, index: RemoteIndex) -> bool:
-        """Replace the index unless it has changed since it was read; return whether it was."""
+        """Replace the index unless it has changed since it was read.
+
+        Returns whether it was replaced.
+        """
         data = index.render()
         with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)
@@ -245,9 +248,9 @@ class RemoteStore:
 
 
 class _RemoteFile:
-    """An object that is being read; errors of its driver are raised as the object store's.
+    """An object that is being read; errors of its driver are raised as Unavailable.
 
-    Else the store that reads it would take them for errors of the disk.
+    Otherwise the store that reads it would take them for errors of the disk.
     """
 
     def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:

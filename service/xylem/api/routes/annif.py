@@ -54,7 +54,7 @@ _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
 class _Reference(NamedTuple):
-    """A model, and a version's number or alias: what the id of a project names."""
+    """The content of a project's id: a model, and a version's number or alias."""
 
     model: str
     ref: str
@@ -146,7 +146,10 @@ async def learn(request: Request, services: Wired) -> Response:
 
 
 def _reference(request: Request) -> _Reference:
-    """Return what the project id in a path names. Raises AliasNotFound."""
+    """Return the model and the version that the project id in a path names.
+
+    Raises AliasNotFound.
+    """
     model, separator, ref = request.path_params["project_id"].partition("@")
     if separator and not (is_alias(ref) or is_version(ref)):
         raise AliasNotFound(
@@ -160,7 +163,7 @@ def _project(
 ) -> Project:
     """Return the description of a project, as Annif writes it.
 
-    Reads the disk. Raises what the store raises.
+    Reads the disk. Raises the store's errors.
     """
     manifest = cached_manifest(store, reference.model, version)
     languages, default = languages_of(None if served is None else served.info.current)

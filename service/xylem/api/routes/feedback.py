@@ -22,9 +22,9 @@ from xylem.serving import (
     DeleteRowsRequest,
     FeedbackAnswer,
     FeedbackEvent,
-    KeptRows,
     LineBlock,
     RowsDeleted,
+    StoredRows,
 )
 
 router = router_of("feedback", "feedback", RawRoute)
@@ -96,7 +96,7 @@ async def export_feedback_rows(
     With `days`, only the rows of the last days.
     """
     run = services.admin_work.run
-    pages = await run(_kept_rows(services).pages, model, query.days)
+    pages = await run(_stored_rows(services).pages, model, query.days)
     return await stream_of(pages, run, "application/x-ndjson")
 
 
@@ -106,9 +106,9 @@ async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wi
 
     Versions that were trained on them stay.
     """
-    delete = _kept_rows(services).delete_feedback_rows
+    delete = _stored_rows(services).delete_feedback_rows
     return await services.admin_work.run(delete, model, body.event_ids, body.day)
 
 
-def _kept_rows(services: Services) -> KeptRows:
-    return KeptRows(services.store, services.learning.rows, services.limits)
+def _stored_rows(services: Services) -> StoredRows:
+    return StoredRows(services.store, services.learning.rows, services.limits)

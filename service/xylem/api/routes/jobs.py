@@ -221,32 +221,32 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
         else 0
     )
     await services.followers.acquire()  # does not wait: a place is free
-    looks = services.jobs.follow(job, revision, services.admin_work.run)
+    changes = services.jobs.follow(job, revision, services.admin_work.run)
     try:
-        first = await anext(looks, None)  # before the answer begins, because it may raise an error
+        first = await anext(changes, None)  # before the answer begins: it may raise an error
     except BaseException:
         services.followers.release()
         raise
-    events = _events(first, looks, services)
+    events = _events(first, changes, services)
     return ClosingStream(
         events, services.followers.release, {"cache-control": "no-store"}, "text/event-stream"
     )
 
 
 async def _events(
-    first: Job | None, looks: AsyncIterator[Job | None], services: Services
+    first: Job | None, changes: AsyncIterator[Job | None], services: Services
 ) -> AsyncIterator[bytes]:
     """Yield an event for each change of a job, and a comment after 5 seconds without one."""
     if first is not None:
         yield _event(first)
-    spoke = time.monotonic()
-    async for job in looks:
+    sent_at = time.monotonic()
+    async for job in changes:
         now = time.monotonic()
         if job is not None:
-            spoke = now
+            sent_at = now
             yield _event(job)
-        elif now - spoke >= 5.0:  # a write shows whether the client is still connected
-            spoke = now
+        elif now - sent_at >= 5.0:  # a write shows whether the client is still connected
+            sent_at = now
             yield b": \n\n"
         if services.draining():
             return

@@ -121,7 +121,7 @@ async def server_live() -> ServerLive:
     "/v2/health/ready", summary="Whether requests should be sent here", responses=problems(503)
 )
 async def server_ready(services: Wired) -> ServerReady:
-    """The service is ready here when it is ready in /readyz."""
+    """The service is ready if /readyz answers that it is ready."""
     if not services.ready:
         raise Unavailable(
             "expected a service that is ready, found one that opens its models or stops"

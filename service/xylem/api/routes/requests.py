@@ -1,6 +1,6 @@
 """The services that routes use (`services: Wired`), and steps that many routes have in common.
 
-These read a body, find the version, and answer in a dialect.
+The steps are to read a body, to find the version, and to answer in a dialect.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from fastapi import Depends, Request, Response
 from xylem.admin import Jobs, Registry, Schedules
 from xylem.api.door.admission import read_body
 from xylem.api.door.answering import Answering, headers_for
-from xylem.api.door.heads import OWN, header_or_query_of, reference_of
+from xylem.api.door.heads import HEADERS_KEY, header_or_query_of, reference_of
 from xylem.api.door.metrics import Metrics
 from xylem.api.door.neighbours import Neighbours
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
@@ -90,7 +90,7 @@ class Services(NamedTuple):
         return self.settings.limits
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:
-        """Change the store with `call`, and return what that returns.
+        """Change the store with `call`, and return its result.
 
         It returns once this replica serves the change, or after CATCH_UP_SECONDS. Other replicas
         serve it after they read the store again.
@@ -106,8 +106,11 @@ class Services(NamedTuple):
 
     @property
     def waits_for(self) -> str | None:
-        """Return what has to happen before all models are open; None: all that can be open are."""
-        if self.live.looked:
+        """Return what has to happen before the models are open; None once the store was read.
+
+        Models that cannot be opened are not waited for.
+        """
+        if self.live.has_completed_first_look:
             return None
         kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
         return kernels or self.learning.follower.waits_for or "the models, which are being opened"
@@ -185,14 +188,14 @@ async def choose_served(
 
     For an alias with a canary, the request's canary key or id decides which version answers.
 
-    Raises what `find_version` raises.
+    Raises the errors of `find_version`.
     """
     served = await find_version(request, live, model, ref)
     split = None if is_version(ref) else live.splits.get((model, ref))
     if split is None:
         return ChosenVersion(served)
     chosen = split.choose(
-        served, request.scope[OWN].canary_key or request.scope["request_id"].encode()
+        served, request.scope[HEADERS_KEY].canary_key or request.scope["request_id"].encode()
     )
     _note(request, chosen.served, ref)
     return chosen

@@ -67,7 +67,7 @@ async def thresholds(request: Request, services: Wired) -> Response:
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
-    """Restores the thresholds of an epoch; of `latest`, if no version is named."""
+    """Restores the thresholds of an epoch. Without a version, those of `latest` are restored."""
     database = ThresholdDatabase(services.learning.database)
     return await _change(model, body, services, database.restore, body.epoch)
 
@@ -131,7 +131,9 @@ def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
 
     if isinstance(body, dict):
         if "model" in body:
-            raise BadRequest("expected it in the path only, found it in the body too").at("model")
+            raise BadRequest("expected it in the path only, found it in the body too").with_path(
+                "model"
+            )
         body = {**body, "model": model}
     return check_request(_TUNING, body, services.jobs.data, services.limits)[0]
 

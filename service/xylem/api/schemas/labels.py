@@ -86,13 +86,13 @@ class Thresholds(VersionAnswer):
 
 
 class CandidateRequest(RequestModel):
-    """The version whose candidate is meant; if left out, that of `latest`."""
+    """Selects the candidate thresholds of a version; without a version, those of `latest`."""
 
     version: VersionNumber | None = None
 
 
 class RestoreRequest(CandidateRequest):
-    """The epoch whose thresholds are restored."""
+    """Selects the epoch whose thresholds are restored."""
 
     epoch: VersionNumber
 

@@ -54,7 +54,10 @@ class ModelReady(TypedDict):
 
 
 class OutputTensor(TypedDict):
-    """A tensor of an answer, with a row for each instance; `data` are flat, or behind the JSON."""
+    """A tensor of an answer, with a row for each instance.
+
+    `data` is flat; it is missing if the data are behind the JSON.
+    """
 
     name: str
     shape: list[int]

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from xylem.base.errors import Unavailable
-from xylem.base.executors.values import Held, R, Step, T, packed, unpacked
+from xylem.base.executors.values import R, Step, T, ValueHandle, packed, unpacked
 
 
 class _InFile(NamedTuple):
@@ -33,8 +33,8 @@ class _InFile(NamedTuple):
 class Crew:
     """Threads that run steps, and the flag that ends their work early.
 
-    stop  uint8[1]  1 when the work was given up: kernels may look at it, their results are
-          dropped
+    stop  uint8[1]  1 once the work is given up: kernels may look at it and end early, since their
+          results are dropped
     """
 
     def __init__(self, threads: int) -> None:
@@ -48,7 +48,7 @@ class Crew:
         weakref.finalize(self, file.close)
         return file
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value where steps can get it, out of this process's memory.
 
         Raises Unavailable if there is no space.
@@ -66,15 +66,15 @@ class Crew:
         return _InFile(self._scratch, type(value), start, end - start)
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step with n results on every item; return handles of the results of each item.
 
         The results stay where they were made.
         """
-        handles: dict[Held[T], list[Held[R]]] = {}
+        handles: dict[ValueHandle[T], list[ValueHandle[R]]] = {}
 
-        def done(item: Held[T], results: list[R]) -> None:
+        def done(item: ValueHandle[T], results: list[R]) -> None:
             handles[item] = [self.hold(result) for result in results]
 
         self.steps(step, items, done)
@@ -120,7 +120,10 @@ class Crew:
         return work
 
     def everywhere(self, call: Callable[[], None]) -> None:
-        """Call a function on each machine that runs steps: only here. Raises its errors."""
+        """Call a function on each machine that runs steps: here only on this one.
+
+        Raises the errors of the function.
+        """
         call()
 
     def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from xylem.base.errors import BadInput, BadParameter, Unavailable, XylemError
 from xylem.base.executors.local import Crew
-from xylem.base.executors.values import Held, R, Step, T, mapped, shared
+from xylem.base.executors.values import R, Step, T, ValueHandle, mapped, shared
 from xylem.base.logs import log
 from xylem.base.rows import writeable
 from xylem_store import package_folders, source_digest
@@ -191,10 +191,12 @@ _workspaces: dict[str, Any] = {}
 
 
 def _run_bundle(number: str, step: Step[T, R], items: list[T]) -> tuple[float, list[R]]:
-    """Return the seconds that some items took, and their results.
+    """Run a step on a bundle of items; return the seconds that it took, and the results.
 
-    The arrays of the step are used where they are, without a copy. If a step fails, its error has a
-    note of what it wrote before.
+    number  the name of the step (`RayCrew._sent`), by which its workspace is found again
+
+    The arrays of the step are used where they are, without a copy. If a step fails, its error gets
+    a note with the output that it wrote before.
     """
     began = time.perf_counter()
     output = io.StringIO()
@@ -225,8 +227,11 @@ class _InStore(NamedTuple):
         return mapped(ray.get(self.ref), shared)
 
 
-def _split(step: Step[Held[T], list[R]], item: Held[T]) -> list[Any]:
-    """Return the result of a bundle without results, then each result of the item."""
+def _split(step: Step[ValueHandle[T], list[R]], item: ValueHandle[T]) -> list[Any]:
+    """Run a step with n results on one item; return n + 1 values, each an object of Ray's store.
+
+    The first value is that of `_run_bundle`, without results; the others are the results.
+    """
     seconds, (results,) = _run_bundle(uuid.uuid4().hex, step, [item])
     return [(seconds, []), *results]
 
@@ -253,7 +258,7 @@ class RayCrew(Crew):
         super().__init__(threads)
         self._ray = ray
         self._ahead = ahead
-        self._found = 1
+        self._n_processors = 1
         self._looked_at = -math.inf
         self._made_by: list[Any] = []
         self._last: Any = None
@@ -264,7 +269,7 @@ class RayCrew(Crew):
 
         A step whose process or node dies is begun again elsewhere. Raises the errors of the step,
         and Unavailable if it dies more than RETRIES times, or no node is left. An interrupt cancels
-        what runs.
+        the tasks that run.
         """
         todo = iter(items)
         size = 1
@@ -335,9 +340,9 @@ class RayCrew(Crew):
             self._ray.cancel(ref, force=True)
 
     def _sent(self, step: Any) -> Any:
-        """Return the name of a step and its reference in the object store.
+        """Return a name for a step, and its reference in the object store.
 
-        The last step is in the store already.
+        A step that is used several times in a row is put into the store once.
         """
         if step is not self._last:
             self._last = self._where = None  # first release the previous step
@@ -345,20 +350,20 @@ class RayCrew(Crew):
             self._last = step
         return self._where
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value into the object store."""
         return _InStore(self._ray.put(value))
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step on every item, as `Crew.split`; results stay in the store of their node.
 
         If a node is lost, its results are made again by the step, which is kept for that.
         """
         self._made_by.append(self._ray.put(step))
         task = self._ray.remote(_split).options(num_cpus=1, max_retries=RETRIES, num_returns=n + 1)
-        handles: list[list[Held[R]]] = []
+        handles: list[list[ValueHandle[R]]] = []
 
         def begin_tasks() -> Iterator[Any]:
             for item in items:
@@ -385,9 +390,9 @@ class RayCrew(Crew):
     def _processors(self) -> int:
         """Return the number of processors of all nodes, at most a second old: nodes come and go."""
         if time.monotonic() > self._looked_at + 1.0:
-            self._found = int(self._ray.cluster_resources().get("CPU", 0)) or 1
+            self._n_processors = int(self._ray.cluster_resources().get("CPU", 0)) or 1
             self._looked_at = time.monotonic()
-        return self._found
+        return self._n_processors
 
     def _next(self, running: Iterable[Any]) -> Any:
         """Return a task that has ended.
@@ -406,9 +411,10 @@ class RayCrew(Crew):
         )
 
     def _result(self, ref: Any) -> tuple[float, list[Any]]:
-        """Return what a task returned, copied into this process's memory.
+        """Return the result of a task, copied into this process's memory.
 
-        Values must not stay in the object store, which others need.
+        Without the copy, the values would keep their place in the object store, which other tasks
+        need.
         """
         errors = self._ray.exceptions
         try:
@@ -423,7 +429,7 @@ class RayCrew(Crew):
 
 
 def _raise_of(error: Any) -> NoReturn:
-    """Log what a failed step wrote, and raise its error."""
+    """Log the output of a failed step, and raise its error."""
     log(logging.ERROR, "step_failed", detail=_COLOURS.sub("", str(error))[-LOG_MAX:])
     cause = error.cause
     if isinstance(cause, XylemError | MemoryError):

@@ -1,4 +1,4 @@
-"""Steps, pieces of work that depend only on their fields and item; values as arrays and bytes."""
+"""Steps: pieces of work whose result depends only on their fields and an item. Values as bytes."""
 
 import dataclasses
 import hashlib
@@ -28,7 +28,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Held(Protocol[R_co]):
+class ValueHandle(Protocol[R_co]):
     """A handle of a value that stays where it was made until a step gets it.
 
     Handles are hashable, and small in messages.
@@ -43,10 +43,10 @@ class Step(Protocol[T_contra, R_co]):
 
     Arrays and NamedTuples of arrays may be among its fields. Fields, items and results go to other
     processes, which find the class by its name: so it is defined at the top of a module. The same
-    fields and item give the same result, bit for bit, in whatever process and order.
+    fields and item give the same result, bit for bit, in every process and in any order.
 
-    A result is stored in a file by the return type of `run`: NamedTuples, lists and numbers of
-    arrays.
+    A result consists of NamedTuples, lists, arrays and numbers. The return type of `run` says how
+    it is read from a file (`unpacked`).
     """
 
     def workspace(self) -> Any:
@@ -85,7 +85,7 @@ def function_of(step: Step[Any, Any]) -> Callable[..., Any]:
 Array = NDArray[Any]
 
 
-class Named(NamedTuple):
+class NamedHandle(NamedTuple):
     """A handle with a name that represents the value in digests."""
 
     handle: Any
@@ -116,7 +116,7 @@ def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
 
 
 class _SameMemory:
-    """An object with the memory of an array, by numpy's array interface; it keeps the array."""
+    """An object that shares an array's memory by numpy's array interface, and keeps it alive."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -177,7 +177,7 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Named):
+    if isinstance(value, NamedHandle):
         return value.name
     if inspect.isfunction(value):
         return value.__qualname__
@@ -195,7 +195,7 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
 
 
 def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
-    """Return the value of type `kind` that has a layout.
+    """Build a value of type `kind` from its layout, and from the bytes of its arrays in `stream`.
 
     Raises ValueError if the bytes are cut off.
     """

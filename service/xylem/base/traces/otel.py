@@ -37,11 +37,11 @@ _IS_CONTINUED = 0x300
 
 _IDS = (1 << 64) - 1  # the number of valid span ids; 0 is none
 # cached shapes of spans, and values of `tracestate`: a caller's requests have few different ones
-_KEPT = 256
+_CACHE_SIZE = 256
 
 
 def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
-    """Add the spans of the stages of a trace, and then the span of the whole.
+    """Add the spans of the stages of a trace, and then the span of the whole request or job.
 
     The id of each stage is that of the previous span plus one.
     """
@@ -80,7 +80,7 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
         main_span.attributes.append(_attribute(REQUEST_ID, ended.request_id))
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHE_SIZE)
 def _alike(shape: SpanShape) -> Span:
     """Return the common part of all spans of a shape."""
     attributes = [_attribute(*attribute) for attribute in shape.attributes]
@@ -98,7 +98,7 @@ def _attribute(name: str, value: str | int) -> KeyValue:
     return KeyValue(key=name, value=any_value)
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHE_SIZE)
 def _checked(state: str) -> str:
     """Return a `tracestate` without the entries that break the standard's rules."""
     return TraceState.from_header([state]).to_header()
@@ -132,8 +132,8 @@ class OtlpSender:
     """Sends spans from a thread. Thread-safe.
 
     For a sampled request, the caller only appends to a queue. The SDK's own queue, with the code
-    around it, took five times as long where one request in a hundred is sampled, and nothing of it
-    is in the processor's caches.
+    around it, took five times as long when one request in a hundred is sampled, because its code
+    and data are then no longer in the processor's caches.
 
     n_dropped  spans that found no room since the last log line about them
     """

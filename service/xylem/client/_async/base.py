@@ -85,7 +85,7 @@ class AsyncWire:
             port=self._origin.port,
             target=f"{self._target.prefix}{request.path}".encode("ascii"),
         )
-        connection = await self._taken()
+        connection = await self._acquire()
         try:
             response = await connection.handle_async_request(
                 httpcore.Request(
@@ -120,7 +120,7 @@ class AsyncWire:
         while self._idle:
             await self._idle.pop()[0].aclose()
 
-    async def _taken(self) -> httpcore.AsyncHTTPConnection:
+    async def _acquire(self) -> httpcore.AsyncHTTPConnection:
         while self._idle:
             connection, _ = self._idle.pop()
             if not connection.has_expired():  # the server has not closed it

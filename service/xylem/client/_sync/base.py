@@ -85,7 +85,7 @@ class Wire:
             port=self._origin.port,
             target=f"{self._target.prefix}{request.path}".encode("ascii"),
         )
-        connection = self._taken()
+        connection = self._acquire()
         try:
             response = connection.handle_request(
                 httpcore.Request(
@@ -120,7 +120,7 @@ class Wire:
         while self._idle:
             self._idle.pop()[0].close()
 
-    def _taken(self) -> httpcore.HTTPConnection:
+    def _acquire(self) -> httpcore.HTTPConnection:
         while self._idle:
             connection, _ = self._idle.pop()
             if not connection.has_expired():  # the server has not closed it

@@ -1,4 +1,4 @@
-"""The client for callers that block: made of the one for asyncio."""
+"""The client for callers that block, made from the client for asyncio."""
 
 import math
 from collections import deque
@@ -7,19 +7,17 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from xylem.client import calls
+from xylem.client import batch_parts, calls
 from xylem.client._sync.admin import Admin
 from xylem.client._sync.base import Answer
+from xylem.client.batch_parts import Part, item_of, parts_of
 from xylem.client.calls import (
     BatchOptions,
     Instance,
-    Part,
     PredictOptions,
     Request,
     batch_request,
-    item_of,
     model_path,
-    parts_of,
 )
 from xylem.client.results import (
     Feedback,
@@ -59,7 +57,7 @@ def _blocks_of(instances: Source[Instance]) -> Iterator[list[bytes]]:
         for instance in iterate(instances):
             block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
-            if len(block) == calls.LINES_MAX or n_bytes >= calls.BYTES_MAX:
+            if len(block) == batch_parts.LINES_MAX or n_bytes >= batch_parts.BYTES_MAX:
                 yield block
                 block = []
                 n_bytes = 0

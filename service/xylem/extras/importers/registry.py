@@ -164,7 +164,7 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     vectorizer has terms.
     """
     manifest, (file, sha256) = model.manifest, vectorizer.source
-    place = manifest.shown
+    place = manifest.full_name
     if manifest.features.get("kind") != RawParameters.kind:
         raise BadModel(
             f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"

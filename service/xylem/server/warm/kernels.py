@@ -1,8 +1,8 @@
 """Compile every kernel into the kernel cache.
 
-With XYLEM_KERNEL_CPU=portable, for each level of processors that this machine can run. It does on
-tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
-features and weights.
+With XYLEM_KERNEL_CPU=portable, every kernel is compiled for each level of processors that this
+machine can run. To reach all kernels, this module does what users do, on tiny data: train,
+evaluate, tune thresholds, open models and answer, for each kind of features and weights.
 """
 
 import json

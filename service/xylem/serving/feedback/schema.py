@@ -17,10 +17,10 @@ from xylem.thresholds import Result
 
 
 class FeedbackEvent(RequestModel):
-    """The true labels of one instance, which the event has, or which a prediction was made for.
+    """The true labels of one instance. The event has the instance, or the id of its prediction.
 
-    If it has an instance and a prediction_id, the prediction counts, and the instance is only
-    stored (`XYLEM_FEEDBACK_ROWS`).
+    If the event has both, the prediction counts, and the instance is only stored
+    (`XYLEM_FEEDBACK_ROWS`).
     """
 
     event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(

@@ -62,7 +62,7 @@ def open_named(
     denied    labels that are never answered; None: those that the alias denies
     is_tuned  whether its thresholds are updated to those in the database
 
-    Raises what the store raises, and DatabaseUnavailable.
+    Raises the store's errors, and DatabaseUnavailable.
     """
     served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
     served = with_denied(
@@ -83,7 +83,7 @@ def open_version(
     *,
     is_warm: bool = False,
 ) -> ServedVersion:
-    """Return what serves a version. Blocking. Raises Corrupt.
+    """Return a version, ready to answer requests. Blocking. Raises Corrupt.
 
     infos    the label info of the store's models, which says which labels are deprecated and so
              never answered; None: no label info

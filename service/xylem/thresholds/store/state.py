@@ -7,10 +7,8 @@ that apply the log in this order have the same bits.
 
 import os
 import time
-from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from xylem.base import (
@@ -39,7 +37,7 @@ TUNED = "tuned"
 STARTED = "started"
 RESTORED = "restored"
 SWITCHED = "switched"
-KEPT = "kept"
+REGULAR = "kept"
 RESET = "reset"
 """Kinds of changes that replace the state; the new one is stored as a checkpoint.
 
@@ -48,7 +46,7 @@ STARTED   start values, at the first feedback
 RESTORED  the state of an earlier epoch
 SWITCHED  a candidate
 RESET     start values, in place of the thresholds of another version
-KEPT      not a change: a checkpoint of the state as it is
+REGULAR      not a change: a checkpoint of the state as it is
 """
 
 FEEDBACK = "feedback"
@@ -71,7 +69,7 @@ CHECKPOINTS_MAX = 32
 """The most checkpoints of a version; the oldest are removed first."""
 
 LOGGED_CHECKPOINTS = 3
-"""How many regular checkpoints (KEPT) the log reaches back.
+"""How many regular checkpoints (REGULAR) the log reaches back.
 
 If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
 restored.
@@ -94,7 +92,8 @@ class Head(NamedTuple):
     """A row of `threshold_versions`: the state of one version's thresholds.
 
     epoch       of the last change
-    base_epoch  of the last change that replaced the state: earlier predictions do not count
+    base_epoch  of the last change, other than STARTED, that replaced the state: predictions from
+                before it do not count
     n_events    events of feedback counted so far
     digest      of the version's manifest; None: not known yet
     """
@@ -284,13 +283,13 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     )
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
-    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == KEPT]
-    logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == REGULAR]
+    log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
-    logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
+    log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
     old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
     connection.execute(delete(CHECKPOINTS).where(*old))
-    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= log_start))
 
 
 def find_secret(connection: Connection, name: str) -> bytes | None:
@@ -331,7 +330,7 @@ class ThresholdDatabase:
         """Replace all that the database has of a version by start values and the version's digest.
 
         It is for a version with the name of an earlier one: predictions of the earlier version do
-        not count from here on, and none of its states can be restored. Returns the new epoch.
+        not count from now on, and none of its states can be restored. Returns the new epoch.
         Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
@@ -372,7 +371,8 @@ class ThresholdDatabase:
         """Remove all that the database has of a version; return whether it had anything.
 
         It is for a version that no longer exists: a process that still has it open starts its
-        thresholds again. Which events were counted stays known. Raises DatabaseUnavailable.
+        thresholds again. The keys of its events stay stored, so that no event counts again. Raises
+        DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = find_head(connection, model, version, lock=True)
@@ -399,93 +399,6 @@ def append(
         connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events
     )
     return new
-
-
-POINTS_MAX = 200
-"""The most points of a label's history. Of more, the first, the last and evenly many between."""
-
-STATE_LABELS_MAX = 4_000_000
-"""The most labels of states that are read, from the newest state on; the newest is always read."""
-
-CHANGES_MAX = 4096
-"""The most changes of the log that are read, from the newest on."""
-
-PAYLOAD_BYTES_MAX = 32_000_000
-"""The most bytes of these changes."""
-
-_PAGE = 256
-
-
-class PastThreshold(NamedTuple):
-    """A label's threshold from an epoch on.
-
-    at     seconds since 1970
-    kind   the kind of change
-    """
-
-    epoch: int
-    at: float
-    kind: str
-    threshold: np.float32
-
-
-def label_history(
-    connection: Connection, head: Head, label: int, n_labels: int
-) -> list[PastThreshold]:
-    """Return a label's thresholds as far as the database still has them, ascending by epoch.
-
-    Each checkpoint has the threshold of one epoch; the log, which reaches back some thousands of
-    changes, has every change. Between checkpoints that the log does not cover, the threshold may
-    have moved unseen. Returns at most POINTS_MAX points. Raises DatabaseUnavailable for bytes that
-    cannot be decoded.
-    """
-    points_by_epoch = {
-        point.epoch: point for point in _log_points(connection, head, label, n_labels)
-    }
-    points_by_epoch |= {
-        point.epoch: point for point in _checkpoint_points(connection, head, label, n_labels)
-    }
-    points = [points_by_epoch[epoch] for epoch in sorted(points_by_epoch)]
-    if len(points) <= POINTS_MAX:
-        return points
-    return [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
-
-
-def _checkpoint_points(
-    connection: Connection, head: Head, label: int, n_labels: int
-) -> Iterator[PastThreshold]:
-    """Yield a label's threshold in each checkpoint."""
-    table = CHECKPOINTS.c
-    query = select(table.epoch, table.created_at, table.kind, table.state)
-    query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
-    n_states = max(1, STATE_LABELS_MAX // n_labels)
-    for epoch, created_at, kind, state in connection.execute(
-        query.order_by(table.epoch.desc()).limit(n_states)
-    ):
-        thresholds = decode_state(state).thresholds
-        if label < len(thresholds):
-            yield PastThreshold(epoch, created_at, kind, thresholds[label])
-
-
-def _log_points(
-    connection: Connection, head: Head, label: int, n_labels: int
-) -> Iterator[PastThreshold]:
-    """Yield a label's threshold after each change of the log that moved it, the newest first."""
-    room = PAYLOAD_BYTES_MAX
-    table = LOG.c
-    query = select(table.epoch, table.kind, table.payload, table.created_at).where(
-        table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
-    )
-    query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
-    for change in map(Change._make, connection.execute(query)):
-        room -= len(change.payload)
-        if room < 0:
-            return
-        deltas = deltas_of(change, n_labels)
-        assert deltas is not None
-        place = int(np.searchsorted(deltas.labels, label))
-        if place < len(deltas.labels) and deltas.labels[place] == label:
-            yield PastThreshold(change.epoch, change.created_at, FEEDBACK, deltas.thresholds[place])
 
 
 class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):

@@ -44,17 +44,17 @@ from xylem.trainers.tree_criteria import (
 from xylem_store import F32, I32, I64, Chunk
 
 _OF_NODES = OnlineTree._fields[:-4]
-"""The arrays of nodes that are stored in a state; the other fields are all nodes, counters and
-tables.
+"""The fields with an element for each node, which are stored in a state. The other fields are
+`nodes`, `state` and the pools of tables.
 """
 
 
 def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
     """Return the arrays of a tree's state.
 
-    They are equal for equal trees, wherever the tables of these lie in their pools. The positions
-    of blocks, and of keys in blocks, are not stored: neither the keys that are found nor the keys
-    that have no room depend on them.
+    Equal trees have equal arrays, wherever their tables lie in the pools. The positions of blocks,
+    and of keys in blocks, are not stored: neither the keys that are found nor the keys that have no
+    room depend on them.
     """
     n = int(tree.state[N_NODES])
     arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
@@ -80,7 +80,7 @@ def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
 def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     """Write a stored state over a tree without rows.
 
-    n_labels  all labels of the state are below
+    n_labels  every label of the state must be less than this
 
     Raises Corrupt, and the errors that `restoring` turns into it.
     """
@@ -234,7 +234,8 @@ def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
 def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -> dict[str, Any]:
     """Return the report of a training.
 
-    counts, rows  of each node; rows is int64[n]
+    counts  the counts of labels of each node
+    rows    int64[n]  the number of rows of each node
     """
     growth = criteria_by_splits(child_ptr, counts)
     last = len(growth["splits"]) - 1

@@ -35,7 +35,7 @@ from xylem_store import I32, Tree
 
 _SAMPLE_MAX = 1 << 16  # most rows whose labels are stored; if there are more, every n-th row
 _SHARE = 10  # the first and the last of this many parts of the rows are compared
-_EXCESS = 0.25  # most by which they may differ more than random parts, without a warning
+_EXCESS = 0.25  # there is a warning if `LabelOrder.difference` is larger than this
 
 
 @dataclass
@@ -65,10 +65,11 @@ class LabelOrder:
             self.step = 2 * self.step
 
     def difference(self) -> float:
-        """Return by how much the first and the last tenth differ more than two mixtures of them.
+        """Return the excess of the difference between the first and the last tenth, from 0 to 1.
 
-        It is in 0 to 1. A difference is the total variation distance: half the sum over the labels
-        of the absolute difference of their shares.
+        It is their difference, minus the difference between two mixtures of both tenths. A
+        difference is the total variation distance: half the sum over the labels of the absolute
+        difference of their shares.
         """
         n = len(self.labels) // _SHARE
         if n < 2:
@@ -79,7 +80,7 @@ class LabelOrder:
         return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
 
     def warnings(self) -> list[str]:
-        """Return a warning if they differ much, else an empty list."""
+        """Return a warning if the labels of the two tenths differ much, else an empty list."""
         difference = self.difference()
         if difference <= _EXCESS:
             return []
@@ -194,8 +195,8 @@ class OnlineLomtree:
     def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
         """Yield (first, last, leaves): order[first:last] is learnt with at most `leaves` leaves.
 
-        If that depends on the labels so far, it is computed for each row, so that it does not
-        depend on how the rows are cut into parts.
+        If the number of leaves depends on the labels so far, it is computed for each row, so that
+        it does not depend on how the rows are cut into parts.
         """
         if not self._follows:
             yield 0, len(order), self._leaves
@@ -221,7 +222,7 @@ class OnlineLomtree:
     def restore(self, state: LearnerState, n_labels: int) -> None:
         """Continue from the state of a tree that may have as many leaves as this one.
 
-        n_labels  all labels of the state are below
+        n_labels  every label of the state must be less than this
 
         Raises Corrupt.
         """
@@ -261,7 +262,7 @@ class OnlineLomtree:
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         report = report_of(self._tree, child_ptr, counts, rows)
         sizes = n_labels, n_features
-        return Trained.of([tree], *sizes, "argmax", self._parameters, report=report)
+        return Trained.from_trees([tree], *sizes, "argmax", self._parameters, report=report)
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
@@ -280,7 +281,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         leaves = previous_state.facts.get("leaves", 0)
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
-    passes = tools.passes.of(parameters.passes)
+    passes = tools.passes.pass_numbers(parameters.passes)
     n_rows = 0
     total = 0
     if not is_once:
@@ -322,7 +323,7 @@ def _ordered_rows(
     source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
     """Yield (rows, the order in which they are learnt) of all passes; None: in their order."""
-    passes = tools.passes.of(parameters.passes)
+    passes = tools.passes.pass_numbers(parameters.passes)
     if source.reads == "once" or parameters.order == "given":
         for _ in range(1) if source.reads == "once" else passes:
             for part in source.parts():
@@ -364,7 +365,7 @@ def estimate_lomtree(
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.of(bound, n_used, len(np.unique(data.labels.indices)))
+    return SizeEstimate.from_counts(bound, n_used, len(np.unique(data.labels.indices)))
 
 
 LOMTREE = TrainerSpec(

@@ -426,7 +426,7 @@ def test_a_page_answers_both_families(desk: Desk, host: str) -> None:
 def test_a_worker_answers_on_its_port(desk: Desk, tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-m", "xylem.cli.entry", "worker", "--metrics-port", "0"]
-    own = {"XYLEM_STORE": str(desk.settings.store), "XYLEM_DATABASE_URL": desk.database.shown}
+    own = {"XYLEM_STORE": str(desk.settings.store), "XYLEM_DATABASE_URL": desk.database.public_url}
     how = {"env": {**os.environ, **own}, "text": True}
     with (
         log.open("w") as file,

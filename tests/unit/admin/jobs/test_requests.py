@@ -323,7 +323,7 @@ def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(
     )
     found = [(info.name, info.bytes) for info in below.list()]
     assert found == [("a.jsonl", 1), ("inside.jsonl", 1), ("sub/b.jsonl", 2)]
-    assert below.shown(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
+    assert below.with_relative_paths(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
     link = root.parent / "link"
     link.symlink_to(root)
     linked = DataRoot(link, BYTES_MAX)

@@ -20,7 +20,15 @@ from xylem.base.errors import BadParameter, Unavailable
 from xylem.base.files import redacted_url
 from xylem.base.settings import Settings
 from xylem.server.serve import follow_remote
-from xylem_store.alias import Alias, Beside, denying, promoted, removed, with_canary, with_shadow
+from xylem_store.alias import (
+    Alias,
+    TrafficShare,
+    denying,
+    promoted,
+    removed,
+    with_canary,
+    with_shadow,
+)
 from xylem_store.documents import render_sealed
 from xylem_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
 from xylem_store.label_info import Subject, build_label_info
@@ -266,11 +274,11 @@ def test_a_store_that_follows_has_the_splits(
     pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
     for change, version, expected in (
         (promoted(1), 1, Alias(1)),
-        (with_canary(2, 0.05), 2, Alias(1, (), Beside(2, 500))),
-        (with_shadow(3, 1), 3, Alias(1, (), Beside(2, 500), Beside(3, 10_000))),
-        (with_canary(2, 0.2), 2, Alias(1, (), Beside(2, 2000), Beside(3, 10_000))),
+        (with_canary(2, 0.05), 2, Alias(1, (), TrafficShare(2, 500))),
+        (with_shadow(3, 1), 3, Alias(1, (), TrafficShare(2, 500), TrafficShare(3, 10_000))),
+        (with_canary(2, 0.2), 2, Alias(1, (), TrafficShare(2, 2000), TrafficShare(3, 10_000))),
         (promoted(1), 1, Alias(1)),  # what it names already: the split ends
-        (with_canary(2, 0.05), 2, Alias(1, (), Beside(2, 500))),
+        (with_canary(2, 0.05), 2, Alias(1, (), TrafficShare(2, 500))),
         (promoted(2), 2, Alias(2, (1,))),
     ):
         remote.change("m", {"latest": change}, pushed[version])
@@ -287,8 +295,8 @@ def test_a_split_that_does_not_fit_is_refused(store: Store, remote: RemoteStore)
     move(remote, "latest", pushed)
     for change in (
         with_canary(1, 0.05),
-        lambda alias: alias._replace(canary=Beside(2, 10_000)),
-        lambda alias: alias._replace(shadow=Beside(2, 0)),
+        lambda alias: alias._replace(canary=TrafficShare(2, 10_000)),
+        lambda alias: alias._replace(shadow=TrafficShare(2, 0)),
     ):
         with pytest.raises(BadSplit):
             remote.change("m", {"stable": promoted(1), "latest": change}, other)

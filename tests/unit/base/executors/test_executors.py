@@ -25,8 +25,8 @@ from tests.steps import Parts, RowOutput, Scaled, Sleeping, scaled, shifted
 
 from xylem.base.errors import BadData, BadParameter, Unavailable
 from xylem.base.executors import ray as executor
-from xylem.base.executors.kept import kept_steps
 from xylem.base.executors.local import Crew
+from xylem.base.executors.step_results import stored_steps
 from xylem.base.executors.values import Calls, Step, digest_of, mapped, packed, shared, unpacked
 from xylem.trainers import fit, parse_parameters, train
 from xylem.trainers.registry import TRAINERS
@@ -153,7 +153,7 @@ def run_and_keep(
     interrupted then, so that the steps stay.
     """
     crew = Counting()
-    with pytest.raises(KeyboardInterrupt), kept_steps(crew, place, resume) as kept:
+    with pytest.raises(KeyboardInterrupt), stored_steps(crew, place, resume) as kept:
         found = run(kept, step, rows)
         raise KeyboardInterrupt
     return crew.n_run, found
@@ -176,9 +176,9 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
     whole, first, second = Counting(), Counting(), Counting()
     expected = fit(trainer, parameters, rows, Tools(1, whole))
     first.most = whole.n_run - 1 if name == BLOCKS else whole.n_run // 2
-    with pytest.raises(KeyboardInterrupt), kept_steps(first, place, True) as crew:
+    with pytest.raises(KeyboardInterrupt), stored_steps(first, place, True) as crew:
         fit(trainer, parameters, rows, Tools(1, crew))
-    with kept_steps(second, place, True) as crew:
+    with stored_steps(second, place, True) as crew:
         found = fit(trainer, parameters, rows, Tools(1, crew))
     assert (bits_of(found), found.report) == (bits_of(expected), expected.report)
     # of blocks, sums of labels and rows of subtrees are made anew
@@ -190,7 +190,7 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
 def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_asked_for(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), kept_steps(Counting(), tmp_path / "s", True) as kept:
+    with pytest.raises(KeyboardInterrupt), stored_steps(Counting(), tmp_path / "s", True) as kept:
         run(kept, Scaled(MATRIX, 2.0), range(6))
         run(kept, Calls(scaled, (MATRIX, 2.0)), range(6))
         raise KeyboardInterrupt
@@ -227,16 +227,16 @@ def test_what_a_killed_process_wrote_half_is_cut_off(tmp_path: Path) -> None:
 def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_before_its_first(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(BadData), kept_steps(Crew(1), tmp_path / "steps", False):
+    with pytest.raises(BadData), stored_steps(Crew(1), tmp_path / "steps", False):
         raise BadData("row 1: expected another, found this one")
     assert not list(tmp_path.iterdir())
     refused = pytest.raises(
         Unavailable, match="expected no other training that keeps its steps there"
     )
     with (
-        kept_steps(Crew(1), tmp_path / "m", False),
+        stored_steps(Crew(1), tmp_path / "m", False),
         refused,
-        kept_steps(Crew(1), tmp_path / "m", True),
+        stored_steps(Crew(1), tmp_path / "m", True),
     ):
         pass
 

@@ -132,7 +132,7 @@ def suggest(
     if options.language is not None:
         if facts is None:
             expected = "expected no language: the model has no label info"
-            raise BadRequest(f"{expected}, found {options.language[:40]!r}").at("language")
+            raise BadRequest(f"{expected}, found {options.language[:40]!r}").with_path("language")
         check_language(facts, options.language, BadRequest)
         language = options.language.lower()
     n_labels = len(texts) * options.limit
@@ -198,7 +198,7 @@ def refuse_rejected(verdicts: Sequence[FeedbackLineResult]) -> None:
     """Raise BadInstance for the first document whose event was rejected."""
     for i, verdict in enumerate(verdicts):
         if verdict["result"] == "rejected":
-            raise BadInstance(verdict.get("detail", "")).at(f"[{i}]")
+            raise BadInstance(verdict.get("detail", "")).with_path(f"[{i}]")
 
 
 def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
@@ -213,7 +213,7 @@ def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
             return name
     label_id = None if subject.uri is None else served.info.label_of_uri(subject.uri)
     if label_id is None:
-        raise UnknownLabel(f"expected subjects of the model, found {' '.join(names)[:80]!r}").at(
-            path
-        )
+        raise UnknownLabel(
+            f"expected subjects of the model, found {' '.join(names)[:80]!r}"
+        ).with_path(path)
     return name_of(served.labels, label_id)

@@ -20,12 +20,12 @@ OUTPUTS = {
 }
 """The tensors of an answer, and their types."""
 
-TENSORS_MAX = 16  # the most inputs or outputs of a request; fewer have different names
+TENSORS_MAX = 16  # the most inputs or outputs of a request; there are only a few valid names
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
 class InferParameters(Options):
-    """Options to predict: those of predict, without those whose answers are no tensors."""
+    """Options to predict: the options of predict, except those whose answers are no tensors."""
 
     binary_data_output: bool = Field(
         default=False,

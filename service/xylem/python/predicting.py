@@ -177,7 +177,7 @@ class PredictingModel:
         if labels is None:
             if not isinstance(self._featurizer, ContextFeaturizer):
                 raise BadData(
-                    "labels: expected those to score, for this model predicts no words, found none"
+                    "labels: expected lists of labels, as this model predicts no words, found none"
                 )
             windows = [self._featurizer.windows_of([text]) for text in checked.rows]
             return [self._score_rows(rows, truth.indptr, truth.indices) for rows, truth in windows]
@@ -288,7 +288,7 @@ class PredictingModel:
                 model_name = (
                     "a model that was trained here"
                     if self._home is None
-                    else self._opened.manifest.shown
+                    else self._opened.manifest.full_name
                 )
                 raise NotTuned(
                     f"threshold: expected tuned thresholds, found none of {model_name}: call "

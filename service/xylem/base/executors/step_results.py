@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, get_type_hints
 from xylem.base.errors import Unavailable
 from xylem.base.executors.local import Crew
 from xylem.base.executors.values import (
-    Held,
-    Named,
+    NamedHandle,
     R,
     Step,
     T,
+    ValueHandle,
     digest_of,
     function_of,
     packed,
@@ -31,7 +31,7 @@ _LOCK = "lock"
 
 
 @contextmanager
-def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
+def stored_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
     """Yield a crew that stores the results of `crew` in a directory.
 
     The directory is removed when the block ends without an error.
@@ -57,7 +57,7 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
                     file.unlink()
         has_ended = False
         try:
-            yield _Keeping(crew, directory)
+            yield _StoringCrew(crew, directory)
             has_ended = True
         finally:  # after an error results stay, for another run
             if has_ended or all(file.name == _LOCK for file in directory.iterdir()):
@@ -66,7 +66,7 @@ def kept_steps(crew: Crew, directory: Path, resume: bool) -> Iterator[Crew]:
         os.close(lock)
 
 
-class _Keeping(Crew):
+class _StoringCrew(Crew):
     """A crew that stores the results of another crew, and skips those that are stored."""
 
     def __init__(self, crew: Crew, directory: Path) -> None:
@@ -79,8 +79,8 @@ class _Keeping(Crew):
     def steps(self, step: Step[T, R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
         """Run `step` on the items whose results are not stored yet; call `done` for all items.
 
-        There is a file for each step and its fields, named by them and by the sources of Xylem.
-        Raises Unavailable if the results cannot be written.
+        The results of a step are in one file, named by a digest of the step, its fields and the
+        sources of Xylem that it uses. Raises Unavailable if the results cannot be written.
         """
         if step is not self._last[0]:
             self._last = step, _name_of(step)
@@ -95,7 +95,8 @@ class _Keeping(Crew):
                     if name in extents:
                         done(item, unpacked(kind, os.pread(file.fileno(), *extents[name])))
                     else:
-                        # by id, as items live until they are done, and steps may write to them
+                        # by id(item): items live until they are done, and a step may write to
+                        # them, which changes their digests
                         names[id(item)] = name
                         yield item
 
@@ -118,13 +119,13 @@ class _Keeping(Crew):
         """Yield the results of `step`, as `Crew.mapped`; nothing is stored."""
         return self._crew.mapped(step, items)
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value where steps can get it, named by the digest of its content."""
-        return Named(self._crew.hold(value), digest_of(value).hex())
+        return NamedHandle(self._crew.hold(value), digest_of(value).hex())
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step on every item, as `Crew.split`.
 
         Results are not stored; each is named by its step, its item and its number.
@@ -132,7 +133,10 @@ class _Keeping(Crew):
         name = _name_of(step)
         handles = self._crew.split(step, items, n)
         return [
-            [Named(part, digest_of(name, item, number).hex()) for number, part in enumerate(parts)]
+            [
+                NamedHandle(part, digest_of(name, item, number).hex())
+                for number, part in enumerate(parts)
+            ]
             for item, parts in zip(items, handles, strict=True)
         ]
 
