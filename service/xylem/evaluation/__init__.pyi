@@ -1,7 +1,7 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .bootstrap import RESAMPLES as RESAMPLES
-from .bootstrap import Answers as Answers
+from .bootstrap import ModelAnswers as ModelAnswers
 from .bootstrap import check_resamples as check_resamples
 from .bootstrap import compare_answers as compare_answers
 from .probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD

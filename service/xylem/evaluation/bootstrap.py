@@ -77,7 +77,7 @@ class Difference(NamedTuple):
         return self.p <= 1.0 - LEVEL + TIE
 
 
-class Answers(NamedTuple):
+class ModelAnswers(NamedTuple):
     """The answers of a model on n rows whose labels are known.
 
     ranked     the labels of each row, the best first
@@ -135,8 +135,8 @@ def check_resamples(resamples: int) -> None:
 
 
 def compare_answers(
-    a: Answers,
-    b: Answers,
+    a: ModelAnswers,
+    b: ModelAnswers,
     empty: EmptyConvention,
     resamples: int,
     seed: int,
@@ -154,7 +154,7 @@ def compare_answers(
     return compare_rows(of_a, of_b, _decisions(a, b, empty), resamples, seed, on_progress)
 
 
-def _decisions(a: Answers, b: Answers, empty: EmptyConvention) -> DecisionPair | None:
+def _decisions(a: ModelAnswers, b: ModelAnswers, empty: EmptyConvention) -> DecisionPair | None:
     """Return the decisions of both models; None unless both decide."""
     n_labels = int(max(a.joint_ids.max(initial=-1), b.joint_ids.max(initial=-1))) + 1
     hits = []

@@ -10,8 +10,8 @@ from xylem.engine import ContextParameters, PredictOptions, make_predictor, pred
 from xylem.evaluation import (
     RESAMPLES,
     USUAL_EMPTY,
-    Answers,
     EmptyConvention,
+    ModelAnswers,
     PredictedRows,
     check_resamples,
     compare_answers,
@@ -173,9 +173,9 @@ def _check_rows(sides: list[_Side], data: Path) -> None:
         )
 
 
-def _answers(side: _Side, joint_ids: I64) -> Answers:
+def _answers(side: _Side, joint_ids: I64) -> ModelAnswers:
     """Return the answers of a version, whose labels have these ids among those of both."""
-    return Answers(
+    return ModelAnswers(
         ranked=side.ranked,
         truth=side.labelled.truth,
         decided=side.decided,
