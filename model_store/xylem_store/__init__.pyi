@@ -2,13 +2,10 @@
 
 from .alias import DENIED_MAX as DENIED_MAX
 from .alias import PARTS as PARTS
-from .alias import SERIAL_MAX as SERIAL_MAX
 from .alias import Alias as Alias
 from .alias import Change as Change
 from .alias import LabelChange as LabelChange
 from .alias import TrafficShare as TrafficShare
-from .alias import alias_of as alias_of
-from .alias import apply as apply
 from .alias import canary_promoted as canary_promoted
 from .alias import denying as denying
 from .alias import promoted as promoted
@@ -85,9 +82,7 @@ from .compiled.handles import word_of as word_of
 from .compiled.handles import write_struct as write_struct
 from .compiled.handles import zeros as zeros
 from .compiled.processors import CONFIG as CONFIG
-from .compiled.processors import PORTABLE as PORTABLE
-from .compiled.processors import VARIABLE as VARIABLE
-from .compiled.processors import levels_here as levels_here
+from .compiled.processors import environments_by_level as environments_by_level
 from .compiled.progress import PROGRESS as PROGRESS
 from .compiled.vectors import EIGHT as EIGHT
 from .compiled.vectors import add_scaled8 as add_scaled8
@@ -119,14 +114,6 @@ from .decoding import chunk_of as chunk_of
 from .decoding import dense_weights as dense_weights
 from .decoding import tree_digest as tree_digest
 from .decoding import trees_of as trees_of
-from .documents import DIGEST as DIGEST
-from .documents import integer as integer
-from .documents import object_of as object_of
-from .documents import optional as optional
-from .documents import parse_sealed as parse_sealed
-from .documents import record as record
-from .documents import refusal as refusal
-from .documents import render_sealed as render_sealed
 from .ensemble import LINK_CODES as LINK_CODES
 from .ensemble import LINKS as LINKS
 from .ensemble import Chunk as Chunk
@@ -164,10 +151,7 @@ from .extras import has_rerank as has_rerank
 from .faces import face_of as face_of
 from .fs import FileSystem as FileSystem
 from .fs import write_file as write_file
-from .identifiers import ALIAS as ALIAS
 from .identifiers import LATEST as LATEST
-from .identifiers import NAME_PATTERN as NAME_PATTERN
-from .identifiers import VERSION as VERSION
 from .identifiers import check_alias as check_alias
 from .identifiers import check_model as check_model
 from .identifiers import is_alias as is_alias
@@ -184,7 +168,6 @@ from .label_info import URI as URI
 from .label_info import LabelInfo as LabelInfo
 from .label_info import Subject as Subject
 from .label_info import build_label_info as build_label_info
-from .label_info import head_digest as head_digest
 from .label_info import is_language as is_language
 from .manifest import AT_REST as AT_REST
 from .manifest import CALIBRATION as CALIBRATION
@@ -274,6 +257,10 @@ from .origin import read_json_array as read_json_array
 from .origin import read_origin as read_origin
 from .origin import read_report as read_report
 from .reading import ModelInfo as ModelInfo
+from .remote_index import INDEX_BYTES_MAX as INDEX_BYTES_MAX
+from .remote_index import RemoteIndex as RemoteIndex
+from .remote_index import RemoteInfo as RemoteInfo
+from .remote_index import RemoteModel as RemoteModel
 from .staging import collect as collect
 from .staging import locked as locked
 from .store import Store as Store

@@ -67,10 +67,9 @@ TABLE = {
     "xylem.serving.batches.parts": f"{_COMMON}; xylem: serving datasets base.executors",
     "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
     "xylem.base.access": "xylem: base.db; xylem_store: identifiers",
-    "xylem.admin.schemas": "xylem: serving; xylem_store",
-    "xylem.admin.registry": "xylem: base.db thresholds.store admin.schemas; xylem_store",
+    "xylem.admin.registry": "xylem: base.db thresholds.store; xylem_store",
     "xylem.admin.jobs": (
-        f"{_COMMON}; xylem: base.traces base.access admin.registry admin.schemas serving "
+        f"{_COMMON}; xylem: base.traces base.access admin.registry serving "
         "workflows trainers"
         " evaluation datasets"
     ),
@@ -86,10 +85,7 @@ TABLE = {
     "xylem.engine": "xylem_store",
     "xylem.vocabulary": "xylem: engine datasets evaluation; xylem_store",
     "xylem.base.executors": "xylem_store: compiled.cache",
-    "xylem.trainers": (
-        "xylem: base.executors engine.kernels evaluation.tree_criteria evaluation.ranking; "
-        "xylem_store"
-    ),
+    "xylem.trainers": ("xylem: base.executors engine.kernels evaluation.ranking; xylem_store"),
     "xylem.thresholds.live": (
         "xylem: thresholds.methods thresholds.store evaluation.ranking engine.kernels "
         "base.db; xylem_store"

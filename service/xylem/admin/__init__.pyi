@@ -1,5 +1,7 @@
 """The names that other packages may import from this one, and the module of each."""
 
+from .jobs.data import UploadedFile as UploadedFile
+from .jobs.errors import JobConflict as JobConflict
 from .jobs.figures import JobFigures as JobFigures
 from .jobs.job import Job as Job
 from .jobs.jobs import Jobs as Jobs
@@ -24,13 +26,3 @@ from .registry.registry import denial_of as denial_of
 from .registry.registry import denying_known as denying_known
 from .registry.registry import unknown_in as unknown_in
 from .registry.remote import RemoteStore as RemoteStore
-from .schemas.jobs import JobAnswer as JobAnswer
-from .schemas.jobs import JobList as JobList
-from .schemas.jobs import JobQuery as JobQuery
-from .schemas.jobs import KindQuery as KindQuery
-from .schemas.jobs import ScheduleAnswer as ScheduleAnswer
-from .schemas.jobs import ScheduleList as ScheduleList
-from .schemas.jobs import ScheduleRequest as ScheduleRequest
-from .schemas.jobs import SubmittedJob as SubmittedJob
-from .schemas.jobs import UploadedFile as UploadedFile
-from .schemas.jobs import UploadedFileList as UploadedFileList

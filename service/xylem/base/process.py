@@ -1,10 +1,7 @@
-"""Settings of this process (limit of open files, garbage collection), and repeated actions."""
+"""Actions that are repeated in threads, and the garbage collection of a process."""
 
-import errno
 import gc
 import logging
-import os
-import resource
 import threading
 import time
 from collections.abc import Callable
@@ -83,44 +80,6 @@ class Repeating:
         if self._is_failing:
             log(logging.INFO, "follower_works_again", follower=self._name)
         self._is_failing = False
-
-
-RESERVED_DESCRIPTORS = 64
-"""Descriptors that the process itself needs: libraries, database, log, listening sockets."""
-
-
-def raise_limit(connections: int) -> None:
-    """Raise the limit of open files as far as this process may, and log it if it stays too low.
-
-    connections   the number of connections that must be able to be open at a time
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (ValueError, OSError):  # the system's own limit is lower
-            pass
-    required_limit = connections + RESERVED_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < required_limit:
-        log(
-            logging.WARNING,
-            "descriptors_few",
-            detail=f"expected a limit of {required_limit} open files, found {soft}: "
-            "raise it (ulimit -n), or lower XYLEM_REQUESTS_MAX",
-        )
-
-
-def are_used_up() -> bool:
-    """Return whether no further file or connection can be opened now.
-
-    Costs two system calls.
-    """
-    try:
-        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError as error:
-        return error.errno in (errno.EMFILE, errno.ENFILE)
-    return False
 
 
 _USUAL = gc.get_threshold()

@@ -26,18 +26,10 @@ commit    events of feedback wait until they are durable
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
-BEGAN, HAS_READ, HAS_ROWS, SEARCHED, WRITTEN = range(5)
-"""The positions in a kernel's times: when it began, and when each of its stages ended.
+_OF_KERNELS = (READ, FEATURES, SEARCH, WRITE)
+"""The stages that kernels measure, in their order."""
+_NAMES_OF_KERNELS = tuple(STAGES[stage] for stage in _OF_KERNELS)
 
-HAS_READ  the kernel has read the body
-HAS_ROWS  it has made rows of texts
-SEARCHED  it has searched
-WRITTEN   it has written the answer
-
-The time of a stage that did not take place equals the time before it.
-"""
-
-N_TIMES = 5
 
 STAGE_SECONDS = (
     1e-6,
@@ -98,11 +90,11 @@ class StageTimings:
         self._stage_start = now
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
-        """Add a kernel's times, [N_TIMES], to the trace.
+        """Add a kernel's times to the trace: when it began, and when each of its stages ended.
 
         The kernel itself has counted its stages.
         """
-        self.stretches.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
+        self.stretches.append((_NAMES_OF_KERNELS, array("q", times.tobytes())))
 
     def drain_stages(self) -> list[Stretch]:
         """Return the stages for the trace, and remove them here."""
@@ -162,11 +154,9 @@ class StageTimes:
         self._total_ns[stage] += nanoseconds
 
     def count_times(self, times: NDArray[np.int64]) -> None:
-        """Count the stages of one call of a kernel, from its times [N_TIMES]."""
+        """Count the stages of one call of a kernel, from its times, as above."""
         instants = times.tolist()
-        for stage, began, ended in zip(
-            (READ, FEATURES, SEARCH, WRITE), instants, instants[1:], strict=False
-        ):
+        for stage, began, ended in zip(_OF_KERNELS, instants, instants[1:], strict=False):
             if ended > began or stage >= SEARCH:
                 self.count_one(stage, ended - began)
 

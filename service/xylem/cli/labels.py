@@ -155,7 +155,7 @@ def tree(
     """Show the nodes of a label tree: the number of labels of each, and the most frequent ones."""
     import numpy as np
 
-    from xylem.evaluation import tree_labels
+    from xylem.trainers import tree_labels
     from xylem_store import name_of
 
     opened_model = open_model(store, model)

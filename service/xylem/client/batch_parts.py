@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from xylem.client.refusals import fault_of_stream, field_errors
 from xylem.client.results import LineError, Prediction, read_as
-from xylem.errors import BadAnswer, ConnectionFailed, fault_of_stream, field_errors
+from xylem.errors import BadAnswer, ConnectionFailed
 
 LINES_MAX = 1000
 BYTES_MAX = 1 << 17

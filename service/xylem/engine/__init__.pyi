@@ -1,11 +1,6 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .answering import Predictions as Predictions
-from .chunks import CHUNK_CHARACTERS_MIN as CHUNK_CHARACTERS_MIN
-from .chunks import check_chunk_characters as check_chunk_characters
-from .chunks import chunks_of as chunks_of
-from .chunks import divide as divide
-from .chunks import search_chunks as search_chunks
 from .combined_predictor import CombinedPredictor as CombinedPredictor
 from .combined_predictor import make_predictor as make_predictor
 from .explain import CombinedExplanation as CombinedExplanation
@@ -31,10 +26,6 @@ from .features.context import tokens_of as tokens_of
 from .features.featurizer import Featurizer as Featurizer
 from .features.languages import FILE_SUFFIX as FILE_SUFFIX
 from .features.languages import libraries_of as libraries_of
-from .features.long_json import PIECE_BYTES as PIECE_BYTES
-from .features.long_json import JsonSize as JsonSize
-from .features.long_json import load_in_pieces as load_in_pieces
-from .features.long_json import size_of as size_of
 from .features.ngram_counts import Vocabulary as Vocabulary
 from .features.ngram_counts import count_ids as count_ids
 from .features.parameters import N_FEATURES_MAX as N_FEATURES_MAX

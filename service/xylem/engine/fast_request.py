@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from xylem.base import N_TIMES, SparseRows, StageTimes
+from xylem.base import SparseRows, StageTimes
 from xylem.engine.answering import NO_COSTS
 from xylem.engine.buffers import FIRST, Need
 from xylem.engine.features.featurizer import Featurizer
@@ -24,6 +24,7 @@ from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.call import TUNED, set_rows
 from xylem.engine.kernels.search.fast_request import (
     GROW,
+    N_TIMES,
     PREDICTIONS,
     READS,
     SEARCHES,
@@ -161,7 +162,7 @@ _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 class BeamRequests:
     """Answers requests by the beam search of label trees. One call at a time.
 
-    times   int64[N_TIMES]: when the steps of the last answer ended (`xylem.base.stages`)
+    times   int64[N_TIMES]: when the steps of the last answer ended (BEGAN to WRITTEN)
     """
 
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base import BEGAN, FEATURES, HAS_READ, HAS_ROWS, N_TIMES, READ, StageTimes
+from xylem.base import FEATURES, READ, StageTimes
 from xylem.engine.fast_request import (
     BeamRequests,
     FastAnswer,
@@ -21,7 +21,13 @@ from xylem.engine.fast_request import (
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.kernels.search.call import NUMBER, TUNED
-from xylem.engine.kernels.search.fast_request import is_within_limits
+from xylem.engine.kernels.search.fast_request import (
+    BEGAN,
+    HAS_READ,
+    HAS_ROWS,
+    N_TIMES,
+    is_within_limits,
+)
 from xylem.engine.kernels.text.texts import TEXTS
 from xylem.engine.options import NodeThresholds, PredictOptions
 from xylem.engine.prediction_json import predictions_json, spans_of

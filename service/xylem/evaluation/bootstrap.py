@@ -28,7 +28,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from xylem.evaluation.ranking import KS, EmptyConvention, PredictedRows, Truth, f_scores, row_sums
+from xylem.base import BadParameter
+from xylem.evaluation.ranking import (
+    KS,
+    EmptyConvention,
+    PredictedRows,
+    Truth,
+    f_scores,
+    mark_true,
+    row_sums,
+    rows_of,
+)
 from xylem_store import F64, I64, Bools
 
 NDCG_K = 5
@@ -67,6 +77,21 @@ class Difference(NamedTuple):
         return self.p <= 1.0 - LEVEL + TIE
 
 
+class ModelAnswers(NamedTuple):
+    """The answers of a model on n rows whose labels are known.
+
+    ranked     the labels of each row, the best first
+    truth      the true labels of the rows
+    decided    the labels that the model's thresholds predict; None: it has none
+    joint_ids  the ids of the model's labels among the labels of both models, int64[K]
+    """
+
+    ranked: PredictedRows
+    truth: Truth
+    decided: PredictedRows | None
+    joint_ids: I64
+
+
 class DecisionPair(NamedTuple):
     """The decisions of two models on the same K labels and n rows, in the form of `ones_at`.
 
@@ -99,6 +124,54 @@ def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
     figures = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
     figures[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
     return figures
+
+
+def check_resamples(resamples: int) -> None:
+    """Raise BadParameter for a number of draws that `compare_answers` does not allow."""
+    if not RESAMPLES_MIN <= resamples <= RESAMPLES_MAX:
+        raise BadParameter(
+            f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {resamples}"
+        )
+
+
+def compare_answers(
+    a: ModelAnswers,
+    b: ModelAnswers,
+    empty: EmptyConvention,
+    resamples: int,
+    seed: int,
+    on_progress: Callable[[int], None],
+) -> dict[str, Difference]:
+    """Return the difference of two models on the same rows in each figure of `row_figures`.
+
+    If both models decide, the difference in MACRO_F is included: the mean over the labels of both.
+
+    empty        what F is if nothing is true and nothing is predicted
+    resamples    number of draws
+    on_progress  called with the number of draws that are done
+    """
+    of_a, of_b = (row_figures(answers.ranked, answers.truth) for answers in (a, b))
+    return compare_rows(of_a, of_b, _decisions(a, b, empty), resamples, seed, on_progress)
+
+
+def _decisions(a: ModelAnswers, b: ModelAnswers, empty: EmptyConvention) -> DecisionPair | None:
+    """Return the decisions of both models; None unless both decide."""
+    n_labels = int(max(a.joint_ids.max(initial=-1), b.joint_ids.max(initial=-1))) + 1
+    hits = []
+    predicted = []
+    true = []
+    for answers in (a, b):
+        if answers.decided is None:
+            return None
+        labels = answers.truth.labels
+        shape = (n_labels, len(labels.indptr) - 1)
+        is_true = mark_true(answers.decided, labels)
+        rows = rows_of(answers.decided.ptr)
+        decided_ids = answers.joint_ids[answers.decided.labels]
+        hits.append(ones_at(rows[is_true], decided_ids[is_true], shape))
+        predicted.append(ones_at(rows, decided_ids, shape))
+        true.append(ones_at(rows_of(labels.indptr), answers.joint_ids[labels.indices], shape))
+    return DecisionPair(hits=hits, predicted=predicted, true=true[0].maximum(true[1]), empty=empty)
 
 
 def compare_rows(

@@ -18,15 +18,7 @@ from xylem.base import (
     offsets,
     opened_database,
 )
-from xylem.engine import (
-    ContextFeaturizer,
-    Predictions,
-    PredictOptions,
-    check_chunk_characters,
-    divide,
-    make_predictor,
-    search_chunks,
-)
+from xylem.engine import ContextFeaturizer, Predictions, PredictOptions, make_predictor
 from xylem.python.from_memory import (
     InMemoryInstances,
     TextColumn,
@@ -35,6 +27,7 @@ from xylem.python.from_memory import (
     is_matrix,
     label_lists,
 )
+from xylem.serving import check_chunk_characters, divide, search_chunks
 from xylem.thresholds import ThresholdDatabase, Tuned
 from xylem.vocabulary import featurizer_of
 from xylem_store import F32, I32, I64, Packed, find_all, name_of, pack, read_report, unpack

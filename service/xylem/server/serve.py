@@ -30,17 +30,16 @@ from xylem.base import (
     Settings,
     Unavailable,
     are_on,
-    are_used_up,
     collect_seldom,
     configure,
     describe_access,
     listen,
     log,
-    raise_limit,
     redacted_url,
     url_of,
     write_in_background,
 )
+from xylem.server.descriptors import are_used_up, raise_limit
 from xylem.serving import store_of
 
 RESTART_SECONDS = 1.0

@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from xylem.base import BadRequest, LimitExceeded, Limits, MalformedJson, UnsupportedOption, what_is
-from xylem.engine import JsonSize, load_in_pieces, size_of
+from xylem.base import BadInput, BadRequest, LimitExceeded, Limits, UnsupportedOption, what_is
 from xylem.serving.dialects.predict.schema import (
     AnyLine,
     BatchLine,
@@ -25,6 +24,7 @@ from xylem.serving.dialects.predict.schema import (
     TextLine,
 )
 from xylem.serving.feedback.schema import FeedbackEvents
+from xylem.serving.long_json import JsonSize, load_in_pieces, size_of
 from xylem.serving.schemas.faults import faults_of
 from xylem.serving.schemas.instances import NAMED_FEATURES, SPARSE, TEXT, RequestModel, kind_of
 from xylem_store import DENIED_MAX
@@ -226,3 +226,7 @@ def _query_value(text: str) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
+
+
+class MalformedJson(BadInput, code="malformed-json"):
+    """Bytes that are not JSON."""

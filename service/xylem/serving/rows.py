@@ -1,6 +1,6 @@
 """Convert requests for the engine: instances to sparse rows, options to the engine's options.
 
-A long text may be divided into chunks, with a row for each (`xylem.engine.chunks`).
+A long text may be divided into chunks, with a row for each (`xylem.serving.chunks`).
 """
 
 from array import array
@@ -10,14 +10,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from xylem.base import BadInput, BadInstance, DatabaseUnavailable, NotTuned, SparseRows
-from xylem.engine import (
-    Featurizer,
-    NodeThresholds,
-    Predictions,
-    PredictOptions,
-    chunks_of,
-    search_chunks,
-)
+from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions
+from xylem.serving.chunks import chunks_of, search_chunks
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance

@@ -23,9 +23,12 @@ from .source import RowSource as RowSource
 from .source import Tools as Tools
 from .source import TrainingSet as TrainingSet
 from .spec import Trained as Trained
-from .spec import TrainerSpec as TrainerSpec
 from .state import LearnerState as LearnerState
 from .state import Passes as Passes
 from .state import PassPlan as PassPlan
 from .state import check_that as check_that
 from .state import read_state as read_state
+from .tree_criteria import tree_labels as tree_labels
+from .tree_reports import Reached as Reached
+from .tree_reports import forest_report as forest_report
+from .tree_reports import size_report as size_report

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.base import Calls, LabelRows, inverse, offsets
-from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
     SOLVERS,
     Solve,
@@ -36,6 +35,7 @@ from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
 from xylem.trainers.source import JoinedRows, RowsHandle, Tools, TrainingSet, derived_seed
+from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows, inverse, offsets
-from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
     ChildTraining,
     Loss,
@@ -29,6 +28,7 @@ from xylem.trainers.kernels.problem import add_margins, forget_rows, rows_of
 from xylem.trainers.representations import label_representations, label_sums
 from xylem.trainers.shape import Shape, shape_of
 from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import Weighed, weigh
 from xylem_store import (
     I32,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from xylem.base import Calls, SparseRows
-from xylem.evaluation import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem.trainers.classifiers import Members
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools
+from xylem.trainers.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem_store import I64, Weights
 
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}

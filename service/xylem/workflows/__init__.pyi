@@ -28,6 +28,7 @@ from .label_table import write_label_table as write_label_table
 from .labelled import read_labelled as read_labelled
 from .request import TrainRequest as TrainRequest
 from .request import from_json as from_json
+from .stored_figures import Band as Band
 from .train import TrainReport as TrainReport
 from .train import train_and_publish as train_and_publish
 from .train import train_dataset as train_dataset

@@ -5,22 +5,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, OnProgress, TableColumns, no_progress
+from xylem.base import DEFAULT_COLUMNS, BadData, OnProgress, TableColumns, no_progress
 from xylem.engine import ContextParameters, PredictOptions, make_predictor, predict_all
 from xylem.evaluation import (
     RESAMPLES,
-    RESAMPLES_MAX,
-    RESAMPLES_MIN,
     USUAL_EMPTY,
-    DecisionPair,
     EmptyConvention,
     Labelled,
+    ModelAnswers,
     PredictedRows,
-    compare_rows,
-    mark_true,
-    ones_at,
-    row_figures,
-    rows_of,
+    check_resamples,
+    compare_answers,
 )
 from xylem.workflows.evaluate import TOP_R
 from xylem.workflows.labelled import read_labelled
@@ -78,10 +73,7 @@ def compare(
     Labels are matched by name: a label that a version does not know is one that it never predicts.
     Macro-F is the mean over all labels that either version knows. Raises BadInput.
     """
-    if not RESAMPLES_MIN <= request.resamples <= RESAMPLES_MAX:
-        raise BadParameter(
-            f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {request.resamples}"
-        )
+    check_resamples(request.resamples)
     names = b.model.labels
     ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
     n_new = int((ids < 0).sum())
@@ -94,11 +86,10 @@ def compare(
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
     _check_rows(sides, request.data)
-    of_a, of_b = (row_figures(side.ranked, side.labelled.truth) for side in sides)
-    differences = compare_rows(
-        of_a,
-        of_b,
-        None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
+    differences = compare_answers(
+        _answers(sides[0], np.arange(a.model.labels.n_names)),
+        _answers(sides[1], ids),
+        request.empty,
         request.resamples,
         request.seed,
         lambda done: on_progress("resample", done, request.resamples),
@@ -182,26 +173,11 @@ def _check_rows(sides: list[_Side], data: Path) -> None:
         )
 
 
-def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
-    """Return the decisions of both versions over the labels that either knows.
-
-    ids    the ids of b's labels there; a's labels keep theirs
-    n_new  number of labels that only b knows
-    """
-    n_rows = a.labelled.n_rows
-    n_labels = a.labelled.labels.n_labels
-    hits = []
-    predicted = []
-    true = []
-    for side, label_ids in ((a, np.arange(n_labels)), (b, ids)):
-        assert side.decided is not None
-        labels = side.labelled.labels
-        decided = side.decided
-        is_true = mark_true(decided, labels)
-        shape = (n_labels + n_new, n_rows)
-        rows = rows_of(decided.ptr)
-        decided_ids = label_ids[decided.labels]
-        hits.append(ones_at(rows[is_true], decided_ids[is_true], shape))
-        predicted.append(ones_at(rows, decided_ids, shape))
-        true.append(ones_at(rows_of(labels.indptr), label_ids[labels.indices], shape))
-    return DecisionPair(hits, predicted, true[0].maximum(true[1]), empty)
+def _answers(side: _Side, joint_ids: I64) -> ModelAnswers:
+    """Return the answers of a version, whose labels have these ids among those of both."""
+    return ModelAnswers(
+        ranked=side.ranked,
+        truth=side.labelled.truth,
+        decided=side.decided,
+        joint_ids=joint_ids,
+    )

@@ -11,9 +11,18 @@ import numpy as np
 from xylem.base import Crew, Dataset, OnProgress, no_progress
 from xylem.datasets import check_readable
 from xylem.engine import ForestPredictor, libraries_of
-from xylem.evaluation import Labelled, Reached, forest_report, size_report
+from xylem.evaluation import Labelled
 from xylem.thresholds import ThresholdDatabase
-from xylem.trainers import Passes, Tools, Trained, TrainingSet, fit
+from xylem.trainers import (
+    Passes,
+    Reached,
+    Tools,
+    Trained,
+    TrainingSet,
+    fit,
+    forest_report,
+    size_report,
+)
 from xylem.vocabulary import check_installed, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.evaluate import note_on, valid_figures

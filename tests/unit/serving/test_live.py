@@ -15,8 +15,8 @@ from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model
 
 import xylem.serving.live.models as live_module
-from xylem.base.errors import ModelUnavailable, TimedOut, Unavailable
-from xylem.serving.live.models import LiveModels
+from xylem.base.errors import TimedOut, Unavailable
+from xylem.serving.live.models import LiveModels, ModelUnavailable
 from xylem.serving.live.split import roles_of
 from xylem_store.alias import PARTS, TrafficShare
 from xylem_store.errors import AliasNotFound, ModelNotFound, VersionNotFound

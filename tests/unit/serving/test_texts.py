@@ -15,10 +15,10 @@ from tests.served_models import TEXTS, at_once, in_thread, publish_model
 import xylem
 from xylem.base.errors import BadInput, LimitExceeded
 from xylem.base.settings import Limits
-from xylem.engine.chunks import chunks_of
 from xylem.engine.features.word_forms import LEMMA_ITEMS, STEM_ITEMS
 from xylem.serving.batches.blocks import answer_block
 from xylem.serving.batches.lines import LineBlock
+from xylem.serving.chunks import chunks_of
 from xylem.serving.dialects.predict.dialect import PREDICT
 from xylem.serving.dialects.predict.schema import PredictRequest
 from xylem.serving.dialects.search import SHORT_ITEMS

@@ -15,8 +15,8 @@ from tests.conftest import serving, settings_of
 from tests.small_models import small_draft
 
 from xylem.admin.jobs.data import DataRoot
-from xylem.base.errors import ModelUnavailable, Unavailable
-from xylem.serving.live.models import LiveModels
+from xylem.base.errors import Unavailable
+from xylem.serving.live.models import LiveModels, ModelUnavailable
 from xylem_store.manifest import Manifest
 from xylem_store.store import Store
 

@@ -21,8 +21,8 @@ from xylem.base import no_progress
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions, predict_all
-from xylem.evaluation import stored_figures
 from xylem.evaluation.ranking import EmptyConvention
+from xylem.workflows import stored_figures
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown

@@ -19,10 +19,11 @@ from tests.small_models import small_draft
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.rows import SparseRows
 from xylem.engine import predictor as inference_parts
-from xylem.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from xylem.server.warm import kernels as warm
 from xylem.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
 from xylem.trainers.source import Tools
+from xylem.trainers.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES
+from xylem.trainers.tree_reports import size_report
 from xylem.workflows import evaluate as measuring
 from xylem.workflows.choose_features import trial_model
 from xylem.workflows.estimate import estimate_size

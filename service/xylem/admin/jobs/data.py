@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 
-from xylem.admin.schemas.jobs import UploadedFile
-from xylem.base import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+from pydantic import BaseModel
+
+from xylem.admin.jobs.errors import DataNotFound
+from xylem.base import BadData, BadRequest, LimitExceeded, Unavailable
 from xylem_store import FileSystem
 
 NAME_MAX = 512
@@ -240,3 +242,11 @@ def _writing(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(f"{name}: expected to write it, found {error.strerror}") from error
+
+
+class UploadedFile(BaseModel):
+    """A file of the data directory; `modified` is in seconds since 1970."""
+
+    name: str
+    bytes: int
+    modified: float

@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import Connection, Row, delete, select, text, update
 
+from xylem.admin.jobs.errors import JobNotFound
 from xylem.admin.jobs.files import is_id
-from xylem.base import JOB_TOTALS, JOBS, JobNotFound, insert_new, now
+from xylem.base import JOB_TOTALS, JOBS, insert_new, now
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 

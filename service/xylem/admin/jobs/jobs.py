@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, func, insert, select
 
 from xylem.admin.jobs.data import DataRoot
+from xylem.admin.jobs.errors import IdempotencyConflict, JobConflict, JobNotFound
 from xylem.admin.jobs.files import RESULT, directory_of, read_log
 from xylem.admin.jobs.job import (
     STATES,
@@ -35,9 +36,6 @@ from xylem.base import (
     BadFields,
     BadRequest,
     Database,
-    IdempotencyConflict,
-    JobConflict,
-    JobNotFound,
     LimitExceeded,
     Overloaded,
     Settings,

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, or_, select, update
 
+from xylem.admin.jobs.errors import JobNotFound
 from xylem.admin.jobs.job import (
     Job,
     JobProgress,
@@ -24,7 +25,7 @@ from xylem.admin.jobs.job import (
     forget_old,
     job_of,
 )
-from xylem.base import JOBS, Database, JobNotFound, Limits, XylemError, now
+from xylem.base import JOBS, Database, Limits, XylemError, now
 
 Word = Literal["go on", "cancel", "lost"]
 """The answer to a worker that renews its claim.

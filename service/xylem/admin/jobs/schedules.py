@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from xylem.admin.jobs.errors import ScheduleNotFound
 from xylem.admin.jobs.job import ENDED, feedback_models, take_turns, time_text
 from xylem.admin.jobs.jobs import PUBLISHING, Jobs
 from xylem.base import (
@@ -25,7 +26,6 @@ from xylem.base import (
     Database,
     LimitExceeded,
     Repeating,
-    ScheduleNotFound,
     Settings,
     log,
     now,

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 
-from xylem.admin.registry.remote import INDEX, RemoteIndex, RemoteModel, RemoteStore, RemoteVersion
+from xylem.admin.registry.remote import INDEX, RemoteStore, RemoteVersion
 from xylem.base import Repeating, XylemError, log
 from xylem_store import (
     ADOPTED,
@@ -12,6 +12,8 @@ from xylem_store import (
     Cause,
     Conflict,
     NotFound,
+    RemoteIndex,
+    RemoteModel,
     Store,
     StoreError,
     manifest_digest,

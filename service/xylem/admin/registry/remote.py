@@ -15,129 +15,21 @@ from typing import NamedTuple
 from xylem.admin.registry.conditional import object_at
 from xylem.base import Unavailable, XylemError, file_system, redacted_url
 from xylem_store import (
-    ALIAS,
-    DIGEST,
-    NAME_PATTERN,
-    SERIAL_MAX,
-    VERSION,
-    Alias,
-    BadNames,
+    INDEX_BYTES_MAX,
     Change,
     Conflict,
     Corrupt,
     Manifest,
     Readable,
+    RemoteIndex,
+    RemoteInfo,
+    RemoteModel,
     Store,
     StoreError,
     VersionNotFound,
-    alias_of,
-    apply,
-    check_alias,
     check_model,
-    head_digest,
-    integer,
     manifest_digest,
-    object_of,
-    optional,
-    parse_sealed,
-    record,
-    refusal,
-    render_sealed,
 )
-
-MODELS_MAX = 10_000  # models of an object store
-ALIASES_MAX = 256  # aliases of a model
-INDEX_BYTES_MAX = 16 << 20  # of the index; nearly all of it may be names of denied labels
-
-
-class RemoteVersion(NamedTuple):
-    """A version's number, and the SHA-256 of its manifest, which has the digests of its arrays."""
-
-    version: int
-    digest: str
-
-
-class RemoteInfo(NamedTuple):
-    """A model's label info.
-
-    digest  the SHA-256 of its head, which has the digests of the other parts
-    bytes   its length
-    """
-
-    digest: str
-    bytes: int
-
-
-class RemoteModel(NamedTuple):
-    """A model's aliases by name, the digests of their versions, and its label info, if any."""
-
-    aliases: Mapping[str, Alias] = {}
-    digests: Mapping[int, str] = {}
-    label_info: RemoteInfo | None = None
-
-
-class RemoteIndex(NamedTuple):
-    """All models by name. Each change increases the generation; 0: nothing has been written yet."""
-
-    generation: int = 0
-    models: Mapping[str, RemoteModel] = {}
-
-
-def render_index(index: RemoteIndex) -> bytes:
-    """Return an index as bytes: the document, and a line that proves it complete.
-
-    Raises BadNames for more than an index may contain.
-    """
-    models = {}
-    for name, model in index.models.items():
-        aliases = {alias: document.fields() for alias, document in model.aliases.items()}
-        digests = {str(version): digest for version, digest in model.digests.items()}
-        info = model.label_info and model.label_info._asdict()
-        models[name] = {"aliases": aliases, "digests": digests, "label_info": info}
-    data = render_sealed({"generation": index.generation, "models": models})
-    n_aliases = max(len(model.aliases) for model in index.models.values())
-    for n, n_max, unit in (
-        (len(models), MODELS_MAX, "models"),
-        (n_aliases, ALIASES_MAX, "aliases of a model"),
-        (len(data), INDEX_BYTES_MAX, "bytes, denied labels and all"),
-    ):
-        if n > n_max:
-            raise BadNames(f"expected an index of at most {n_max} {unit}, found {n}")
-    return data
-
-
-def parse_index(data: bytes, where: str) -> RemoteIndex:
-    """Return the index in these bytes; raise Corrupt, which names `where`, for anything else."""
-    if len(data) > INDEX_BYTES_MAX:
-        raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
-    index: RemoteIndex = _INDEX(parse_sealed(data, where), where)
-    return index
-
-
-def _model_of(value: object, where: str) -> RemoteModel:
-    model: RemoteModel = _MODEL(value, where)
-    digests = {int(number): digest for number, digest in model.digests.items()}
-    if digests.keys() != {
-        version for alias in model.aliases.values() for version in alias.versions
-    }:
-        raise refusal(
-            f"{where}: digests", "one of each version that an alias names", sorted(digests)
-        )
-    return model._replace(digests=digests)
-
-
-_MODEL = record(
-    RemoteModel,
-    aliases=object_of(alias_of, ALIASES_MAX, ALIAS),
-    digests=object_of(DIGEST, 3 * ALIASES_MAX, VERSION),
-    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
-)
-_INDEX = record(
-    RemoteIndex,
-    generation=integer(1, SERIAL_MAX),
-    models=object_of(_model_of, MODELS_MAX, NAME_PATTERN),
-)
-
 
 ATTEMPTS = 16
 """How often a change of the index is tried, as others may change it, too."""
@@ -145,6 +37,13 @@ ATTEMPTS = 16
 INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20
 _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
+
+
+class RemoteVersion(NamedTuple):
+    """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
+
+    version: int
+    digest: str
 
 
 class RemoteStore:
@@ -177,7 +76,7 @@ class RemoteStore:
         if answer.data is None and self._index.generation:
             raise Corrupt(place, "the index, which was there before", "none")
         if answer.data is not None:
-            self._index = parse_index(answer.data, place)
+            self._index = RemoteIndex.parse(answer.data, place)
             self._tag = answer.tag
         return self._index
 
@@ -261,11 +160,12 @@ class RemoteStore:
         if pushed is not None and pushed != self.find(model, pushed.version):
             expected = f"{model}@{pushed.version} as it was pushed"
             raise Conflict(f"{self.url}: expected {expected}, found another")
+        digests = {} if pushed is None else {pushed.version: pushed.digest}
         for _ in range(ATTEMPTS):
             index = self.index()
             serial = index.generation + 1
             old_model = index.models.get(model, RemoteModel())
-            new_model = _changed(f"{self.url}: {model}", old_model, changes, pushed, serial)
+            new_model = old_model.changed(changes, digests, serial, f"{self.url}: {model}")
             new_model = new_model if info is None else new_model._replace(label_info=info)
             if new_model == old_model or self._write(
                 RemoteIndex(serial, {**index.models, model: new_model})
@@ -284,7 +184,7 @@ class RemoteStore:
         head = store.label_info_head(model)
         if head is None:
             return None
-        info = RemoteInfo(digest=head_digest(head), bytes=head.file_bytes)
+        info = RemoteInfo.of(head)
         path = self._info_path(model, info)
         with self._driver_errors(f"write the label info of {model}"), self._fs.transaction:
             if not self._fs.exists(path):
@@ -301,7 +201,7 @@ class RemoteStore:
         Raises Corrupt if it does not have its digest, NotFound, StoreUnwritable.
         """
         head = store.label_info_head(model)
-        if head is not None and head_digest(head) == info.digest:
+        if head is not None and RemoteInfo.of(head).digest == info.digest:
             return
         with (
             self._driver_errors(f"read the label info of {model}"),
@@ -314,7 +214,7 @@ class RemoteStore:
 
         Returns whether it was replaced.
         """
-        data = render_index(index)
+        data = index.render()
         with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)
 
@@ -345,31 +245,6 @@ class RemoteStore:
         except Exception as error:
             fault = f"{type(error).__name__}: {error}"[:200]
             raise Unavailable(f"{self.url}: expected to {action}, found {fault}") from None
-
-
-def _changed(
-    place: str,
-    model: RemoteModel,
-    changes: Mapping[str, Change],
-    pushed: RemoteVersion | None,
-    serial: int,
-) -> RemoteModel:
-    """Return a model with its aliases changed; the changed aliases get this serial number."""
-    aliases = dict(model.aliases)
-    digests = dict(model.digests)
-    if pushed is not None:
-        digests[pushed.version] = pushed.digest
-    for name, change in changes.items():
-        old_alias = aliases.get(check_alias(name), Alias(0))
-        new_alias = apply(change, old_alias, f"{place}@{name}")
-        if new_alias is None:
-            aliases.pop(name, None)
-        elif new_alias != old_alias:
-            aliases[name] = new_alias._replace(serial=serial)
-    named_versions = {version for alias in aliases.values() for version in alias.versions}
-    return model._replace(
-        aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named_versions}
-    )
 
 
 class _RemoteFile:

@@ -12,15 +12,13 @@ from xylem.api.routes.admins import RawRoute, keeps_rows, router_of
 from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import Wired, find_version, reply_in
+from xylem.api.schemas.annif import Project, Projects
 from xylem.serving import (
     BATCH_SUGGESTIONS,
     DEFAULT_ALIAS,
-    FORM,
     SUGGESTIONS,
     DocumentSuggestions,
     LearnDocuments,
-    Project,
-    Projects,
     ServedVersion,
     SuggestBatchRequest,
     SuggestForm,
@@ -45,7 +43,9 @@ _PATH: dict[str, Any] = {
     "description": "NAME: the version that the alias latest of this model names; or "
     "NAME@ALIAS, NAME@VERSION",
 }
-_FORM = content(next(iter(FORM)).decode(), SuggestForm, {"text": "a text editor", "limit": 5})
+_FORM = content(
+    next(iter(SUGGESTIONS.media)).decode(), SuggestForm, {"text": "a text editor", "limit": 5}
+)
 _DOCUMENTS = content(
     "application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]}
 )

@@ -15,6 +15,7 @@ from xylem.api.door.responses import json_response, stream_of
 from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_of
 from xylem.api.routes.operations import ModelName, answers, content, of_version, takes
 from xylem.api.routes.requests import Services, Wired, find_served, json_body, query_of
+from xylem.api.schemas.feedback import RowsQuery
 from xylem.serving import (
     BLOCK_EVENTS_MAX,
     Answered,
@@ -23,7 +24,6 @@ from xylem.serving import (
     FeedbackEvent,
     LineBlock,
     RowsDeleted,
-    RowsQuery,
     StoredRows,
 )
 

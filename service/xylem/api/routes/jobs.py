@@ -13,19 +13,7 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from starlette.responses import FileResponse
 
-from xylem.admin import (
-    Job,
-    JobAnswer,
-    JobList,
-    JobQuery,
-    KindQuery,
-    ScheduleAnswer,
-    ScheduleList,
-    ScheduleRequest,
-    SubmittedJob,
-    UploadedFile,
-    UploadedFileList,
-)
+from xylem.admin import Job, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import ClosingStream, json_response
@@ -40,6 +28,17 @@ from xylem.api.routes.operations import (
     takes_json,
 )
 from xylem.api.routes.requests import Services, Wired, json_body
+from xylem.api.schemas.jobs import (
+    JobAnswer,
+    JobList,
+    JobQuery,
+    KindQuery,
+    ScheduleAnswer,
+    ScheduleList,
+    ScheduleRequest,
+    SubmittedJob,
+    UploadedFileList,
+)
 from xylem.base import Overloaded
 from xylem.serving import dump, parse_json, parse_query
 

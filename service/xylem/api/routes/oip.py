@@ -8,15 +8,8 @@ from xylem.api.door.responses import json_response
 from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import content, of_version, problems, takes
 from xylem.api.routes.requests import Wired, find_served, reply_in
-from xylem.base import Unavailable
-from xylem.engine import Featurizer
-from xylem.serving import (
-    HEADER,
-    INPUTS,
-    OUTPUTS,
-    TENSORS,
+from xylem.api.schemas.oip import (
     InferAnswer,
-    InferRequest,
     ModelMetadata,
     ModelReady,
     ServerLive,
@@ -24,6 +17,9 @@ from xylem.serving import (
     ServerReady,
     TensorMetadata,
 )
+from xylem.base import Unavailable
+from xylem.engine import Featurizer
+from xylem.serving import HEADER, INPUTS, OUTPUTS, TENSORS, InferRequest
 from xylem_store import code_version
 
 router = router_of("inference", "predict", RawRoute)

@@ -14,17 +14,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
 from xylem.api.routes.operations import COMPONENTS, problems
+from xylem.api.schemas.feedback import FeedbackLine
+from xylem.api.schemas.oip import InferAnswer
+from xylem.api.schemas.predict import BatchAnswerLine, ProblemDetails
 from xylem.base import Limits
-from xylem.serving import (
-    LIMIT_KEY,
-    PROBLEMS,
-    BatchAnswerLine,
-    BatchLine,
-    FeedbackLine,
-    FeedbackRequest,
-    InferAnswer,
-    ProblemDetails,
-)
+from xylem.serving import LIMIT_KEY, PROBLEMS, BatchLine, FeedbackRequest
 from xylem_store import code_version
 
 TAGS = {

@@ -19,6 +19,7 @@ from xylem.api.routes.operations import (
     takes_json,
 )
 from xylem.api.routes.requests import Wired, choose_served, reply_in
+from xylem.api.schemas.predict import PredictAnswer
 from xylem.serving import (
     PREDICT,
     PREDICT_ONLY,
@@ -28,7 +29,6 @@ from xylem.serving import (
     InfoQuery,
     LineBlock,
     Options,
-    PredictAnswer,
     PredictRequest,
     ScoreAnswer,
     ScoreRequest,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Job
+from xylem.admin import Job, JobConflict
 from xylem.api.descriptions import describe_thresholds
 from xylem.api.door.admission import read_body
 from xylem.api.door.request_timings import span_of
@@ -30,7 +30,7 @@ from xylem.api.schemas.labels import (
     Thresholds,
     TuneAnswer,
 )
-from xylem.base import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
+from xylem.base import BadRequest, Overloaded, TimedOut, Unavailable, XylemError
 from xylem.serving import DEFAULT_ALIAS, parse_json, parse_query
 from xylem.thresholds import ThresholdDatabase, take_shadow
 
@@ -181,3 +181,12 @@ async def _change(
     )
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return ThresholdChange(model=served.name, version=served.version, threshold_epoch=epoch)
+
+
+class JobFailed(XylemError):
+    """A job that a request waited for has failed."""
+
+    def __init__(self, message: str, code: str | None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from xylem.serving import DescribedLabel, Float32, InfoQuery, RequestModel, VersionAnswer
+from xylem.api.schemas.predict import DescribedLabel
+from xylem.serving import Float32, InfoQuery, RequestModel, VersionAnswer
 
 INTEGER_MAX = (1 << 31) - 1
 

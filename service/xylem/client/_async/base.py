@@ -13,17 +13,11 @@ import httpcore
 
 from xylem.client.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.client.events import EventParser, ServerEvent
+from xylem.client.refusals import refusal_of
 from xylem.client.results import read_as
+from xylem.client.retries import Attempts, Retries, wait_after
 from xylem.client.runtime import AsyncSemaphore, async_file_parts, async_sleep
-from xylem.errors import (
-    Attempts,
-    BadAnswer,
-    ClientError,
-    ConnectionFailed,
-    Retries,
-    refusal_of,
-    wait_after,
-)
+from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
 ANSWER_BYTES_MAX = 256 << 20
 """The most bytes of an answer in memory."""

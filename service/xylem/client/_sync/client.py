@@ -31,8 +31,9 @@ from xylem.client.results import (
     Scores,
     Thresholds,
 )
+from xylem.client.retries import Attempts, wait_after
 from xylem.client.runtime import Source, iterate, sleep
-from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
+from xylem.errors import BadAnswer, ClientError
 
 UNDER_WAY = 2
 """Requests of a batch that are sent before the first answer is read."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from xylem.base import BadInput
-from xylem.evaluation import KS, Band, ReliabilityBin, ThresholdPoint
-from xylem.workflows import TABLE_COLUMNS, Evaluation, label_lines, list_unknown
+from xylem.evaluation import KS, ReliabilityBin, ThresholdPoint
+from xylem.workflows import TABLE_COLUMNS, Band, Evaluation, label_lines, list_unknown
 from xylem_store import NameTable
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ evaluate, tune thresholds, open models and answer, for each kind of features and
 import json
 import logging
 import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
@@ -55,15 +54,13 @@ from xylem.workflows import (
     tune,
 )
 from xylem_store import (
-    PORTABLE,
-    VARIABLE,
     WEIGHTS,
     Model,
     Subject,
     Weights,
     build_label_info,
     cache_dir,
-    levels_here,
+    environments_by_level,
     model_of,
 )
 
@@ -231,13 +228,10 @@ def compile_all() -> None:
 
     Each level of processors needs a process, because numba reads the level when it is imported.
     """
-    if os.environ.get(VARIABLE) == PORTABLE:
-        for level in levels_here():
-            subprocess.run(
-                [sys.executable, "-m", "xylem.warm"],
-                env={**os.environ, VARIABLE: level},
-                check=True,
-            )
+    environments = environments_by_level()
+    for environment in environments:
+        subprocess.run([sys.executable, "-m", "xylem.warm"], env=environment, check=True)
+    if environments:
         return
     start = time.perf_counter()
     warm_all()

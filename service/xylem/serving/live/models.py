@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, public_message_of, succeeded_at
+from xylem.base import TimedOut, Unavailable, log, public_message_of, succeeded_at
 from xylem.serving.live.split import (
     EARLY,
     AliasKey,
@@ -438,3 +438,7 @@ class LiveModels(Generic[T]):
             current = await loop.run_in_executor(self._opener, self._deny, opened, ())
             if key in self._requested:
                 self._requested[key] = current
+
+
+class ModelUnavailable(Unavailable, code="model-unavailable"):
+    """A model whose version is in the store, but cannot be served."""

@@ -12,13 +12,10 @@ import numpy as np
 from xylem.base import BadInstance, Limits, StageTimes
 from xylem.engine import (
     ALL_ALLOWED,
-    PIECE_BYTES,
     fast_requests,
     feature_names,
-    load_in_pieces,
     make_predictor,
     read_sparse_lines,
-    size_of,
     text_rows_of_lines,
 )
 from xylem.serving.dialects.dialect import Body
@@ -32,6 +29,7 @@ from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LabelInfos, LiveLabelInfo
 from xylem.serving.live.denied import denied_by, with_denied
 from xylem.serving.live.served import ServedVersion
+from xylem.serving.long_json import PIECE_BYTES, load_in_pieces, size_of
 from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from xylem.thresholds import ServedThresholds, counts_that_bound, start_for
 from xylem.vocabulary import featurizer_of

@@ -8,9 +8,9 @@ import time
 import weakref
 from collections.abc import Callable
 
-from xylem.base import Database, DatabaseUnavailable, ForeignThresholds, Repeating, XylemError, log
+from xylem.base import Database, DatabaseUnavailable, Repeating, XylemError, log
 from xylem.thresholds.live.served import ServedThresholds
-from xylem.thresholds.store.state import Head, all_heads, lock_head
+from xylem.thresholds.store.state import ForeignThresholds, Head, all_heads, lock_head
 
 HANG_SECONDS = 10.0
 """The time after which a look at the database that is due, and has not ended, counts as hanging.

@@ -21,7 +21,6 @@ from xylem.base import (
     Compiled,
     Database,
     DatabaseUnavailable,
-    ForeignThresholds,
     NotTuned,
     insert_new,
 )
@@ -400,3 +399,7 @@ def append(
         connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events
     )
     return new
+
+
+class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
+    """Thresholds in the database that belong to another version of the same name."""

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import offsets, ranges
-from xylem.evaluation import NodeCounts, counts_of, criteria_by_splits, depths, splits_by_depth
 from xylem.trainers.lomtree.learning import route_rows
 from xylem.trainers.lomtree.tables import (
     BITS_MIN,
@@ -35,6 +34,13 @@ from xylem.trainers.lomtree.tree import (
 from xylem.trainers.representations import pieces_of
 from xylem.trainers.source import TrainingSet
 from xylem.trainers.state import LearnerState, check_that
+from xylem.trainers.tree_criteria import (
+    NodeCounts,
+    counts_of,
+    criteria_by_splits,
+    depths,
+    splits_by_depth,
+)
 from xylem_store import F32, I32, I64, Chunk
 
 _OF_NODES = OnlineTree._fields[:-4]

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import Crew, offsets, ranges
-from xylem.evaluation import parents_of
 from xylem.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
+from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from xylem.base import Parameters, SparseRows
-from xylem.evaluation import A, B, propensities, shares_by_depth
+from xylem.evaluation import A, B, propensities
 from xylem.trainers.ranking.tree import GrownTree, Growth, TrainingRows, grow_tree
 from xylem.trainers.representations import rerank_arrays
 from xylem.trainers.size import SizeEstimate
@@ -25,6 +25,7 @@ from xylem.trainers.spec import (
     Trained,
     TrainerSpec,
 )
+from xylem.trainers.tree_criteria import shares_by_depth
 from xylem.trainers.weighing import weigh
 from xylem_store import F32, I32, U8, Chunk, Tree
 

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 
 from xylem.base import BadParameter, SparseRows, inverse
-from xylem.evaluation import parents_of
 from xylem.trainers.clustering import STAGE, balanced_shape
 from xylem.trainers.kernels.cluster import add_embedded, kmeans
 from xylem.trainers.representations import projected_vectors
 from xylem.trainers.shape import Shape, huffman_shape, join, random_shape
 from xylem.trainers.softmax.tree import Network, SoftmaxTree
 from xylem.trainers.source import RowSource, Tools, derived_seed
+from xylem.trainers.tree_criteria import parents_of
 from xylem_store import F32, F64, I32, I64, Chunk, Tree
 
 FLAT_MAX = 65_536

@@ -15,9 +15,10 @@ from tests.schemas import openapi
 
 from xylem.admin.jobs.context import WatchedFiles
 from xylem.admin.jobs.data import ABANDONED_SECONDS, DataRoot
+from xylem.admin.jobs.errors import DataNotFound
 from xylem.admin.jobs.kinds import check_request, parameter_faults, parameter_schemas, read_request
 from xylem.base.columns import columns_of
-from xylem.base.errors import BadData, BadFields, BadRequest, DataNotFound, LimitExceeded
+from xylem.base.errors import BadData, BadFields, BadRequest, LimitExceeded
 from xylem.base.settings import Limits
 from xylem.engine.features.parameters import PARAMETERS
 from xylem.trainers import TRAINERS

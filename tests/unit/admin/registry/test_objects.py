@@ -13,12 +13,8 @@ from xylem.admin.registry.follower import RemoteFollower
 from xylem.admin.registry.remote import (
     ATTEMPTS,
     INDEX,
-    RemoteIndex,
-    RemoteModel,
     RemoteStore,
     RemoteVersion,
-    parse_index,
-    render_index,
 )
 from xylem.base.errors import BadParameter, Unavailable
 from xylem.base.files import redacted_url
@@ -37,6 +33,7 @@ from xylem_store.documents import render_sealed
 from xylem_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.manifest import manifest_digest
+from xylem_store.remote_index import RemoteIndex, RemoteModel
 from xylem_store.store import Store
 
 
@@ -175,7 +172,7 @@ def test_bad_objects_are_refused(
     assert there.models() == []
 
 
-INDEX_OF_ONE = render_index(RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}))
+INDEX_OF_ONE = RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}).render()
 
 ALIAS = Alias(1).fields()
 MODEL = {"aliases": {"latest": ALIAS}, "digests": {"1": "0" * 64}, "label_info": None}
@@ -226,7 +223,7 @@ def test_an_index_that_is_none_is_refused_and_not_written_over(
 
 
 def test_an_index_is_what_was_written_and_bounded() -> None:
-    assert parse_index(INDEX_OF_ONE, "there").models["m"].aliases == {"latest": Alias(1)}
+    assert RemoteIndex.parse(INDEX_OF_ONE, "there").models["m"].aliases == {"latest": Alias(1)}
     big = Alias(1, denied=tuple(f"{k:06d}" + "x" * 900 for k in range(1000)))
     big.check()
     for models, fault in (
@@ -235,7 +232,7 @@ def test_an_index_is_what_was_written_and_bounded() -> None:
         ({f"m{i}": RemoteModel() for i in range(10_001)}, "10000 models"),
     ):
         with pytest.raises(BadNames, match=fault):
-            render_index(RemoteIndex(1, models))
+            RemoteIndex(1, models).render()
 
 
 def test_a_url_of_an_unknown_kind_is_refused_and_what_may_be_secret_is_not_shown() -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
-from xylem.base import BEGAN, FEATURES, HAS_READ, HAS_ROWS, READ, SEARCH, SEARCHED, WRITE, WRITTEN
+from xylem.base import FEATURES, READ, SEARCH, WRITE
 from xylem.engine.kernels.search.calibrated import log_reaching
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
 from xylem.engine.kernels.search.workspace import widest_level
@@ -46,6 +46,19 @@ READS = _UniTuple(types.int64, 6)
 SEARCHES = types.none
 WRITES = types.boolean
 """The return types of the three kernels."""
+
+BEGAN, HAS_READ, HAS_ROWS, SEARCHED, WRITTEN = range(5)
+"""The positions in a kernel's times: when it began, and when each of its stages ended.
+
+HAS_READ  the kernel has read the body
+HAS_ROWS  it has made rows of texts
+SEARCHED  it has searched
+WRITTEN   it has written the answer
+
+The time of a stage that did not take place equals the time before it.
+"""
+
+N_TIMES = 5
 
 _read = caller(READS)
 _search = caller(SEARCHES)
@@ -148,7 +161,7 @@ class FastCall(NamedTuple):
     exact                    [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
-    times                    [N_TIMES]  when the steps of the call ended (`xylem.base.stages`)
+    times                    [N_TIMES]  when the steps of the call ended (BEGAN to WRITTEN)
     bounds_ns, stage_counts, total_ns   the arrays of a StageTimes
     """
 

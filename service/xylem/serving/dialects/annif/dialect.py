@@ -42,7 +42,7 @@ from xylem.serving.schemas.instances import TextInstance
 from xylem.serving.schemas.limits import refuse_beyond
 from xylem_store import NOTATION, URI, find_all, name_of
 
-FORM = frozenset({b"application/x-www-form-urlencoded"})
+_FORM = frozenset({b"application/x-www-form-urlencoded"})
 """The content type of HTML forms, which clients of Annif send too."""
 
 FIELDS_MAX = 256
@@ -80,7 +80,7 @@ class _SuggestDialect(Dialect[_Query]):
 class FormDialect(_SuggestDialect):
     """Reads a request with one text: a form."""
 
-    media = FORM
+    media = _FORM
 
     def read(self, body: Body, limits: Limits) -> _Query:
         """Read the text and the options from a form."""

@@ -17,7 +17,7 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from xylem.base import fault, what_is
-from xylem.engine import CHUNK_CHARACTERS_MIN
+from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
 from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
 from xylem.serving.schemas.instances import (
     NAMED_FEATURES,

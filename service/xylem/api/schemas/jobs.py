@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from xylem.admin import UploadedFile
 from xylem.serving import RequestModel
 
 
@@ -125,14 +126,6 @@ class ScheduleList(BaseModel):
     """The schedules, the oldest first."""
 
     schedules: list[ScheduleAnswer]
-
-
-class UploadedFile(BaseModel):
-    """A file of the data directory; `modified` is in seconds since 1970."""
-
-    name: str
-    bytes: int
-    modified: float
 
 
 class UploadedFileList(BaseModel):

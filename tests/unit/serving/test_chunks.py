@@ -11,7 +11,7 @@ from tests.unit.engine.answers import each_row
 
 from xylem.base.rows import offsets
 from xylem.engine.answering import Predictions, in_parts
-from xylem.engine.chunks import chunks_of, mean_of
+from xylem.serving.chunks import chunks_of, mean_of
 
 
 @given(st.lists(st.text("ab語 \n\t", max_size=30), max_size=30), st.integers(1, 40))

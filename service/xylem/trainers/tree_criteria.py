@@ -121,28 +121,6 @@ def leaf_criteria(counts: NodeCounts) -> dict[str, float]:
     return {name: float(weight @ values) for name, values in criteria_of(counts)._asdict().items()}
 
 
-def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
-    """Return counts of every node from those of the leaves (an inner node's entries are ignored).
-
-    For trees where a row goes to one leaf. Cost: O(depth * entries).
-    """
-    n = len(child_ptr) - 1
-    parent = parents_of(child_ptr).astype(np.int64)
-    keep = np.diff(child_ptr)[leaves.node] == 0
-    node = leaves.node[keep]
-    label = leaves.label[keep]
-    count = leaves.value[keep]
-    entries = [(node, label, count)]
-    while len(node):
-        up = parent[node] >= 0
-        node = parent[node[up]]
-        label = label[up]
-        count = count[up]
-        entries.append((node, label, count))
-    nodes, labels, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
-    return counts_of(n, nodes, labels, values)
-
-
 def counts_of(n_nodes: int, node: I64, label: I32, count: F64) -> NodeCounts:
     """Return NodeCounts of (node, label, count) in any order; repeats are added."""
     n_labels = int(label.max(initial=-1)) + 1

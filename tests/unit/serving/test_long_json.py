@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xylem.engine.features.long_json import JsonSize, load_in_pieces, size_of
+from xylem.serving.long_json import JsonSize, load_in_pieces, size_of
 
 texts = st.text('ab,[]{}"\\\n é', max_size=6)
 values = st.recursive(

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from xylem.base import BadParameter, SparseRows, offsets
-from xylem.engine.answering import Predictions
-from xylem.engine.options import PredictOptions
+from xylem.engine import Predictions, PredictOptions
 from xylem_store import F32, I64, Bools
 
 CHUNK_CHARACTERS_MIN = 500

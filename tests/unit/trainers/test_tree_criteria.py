@@ -11,8 +11,8 @@ from scipy.stats import entropy
 from tests.oracles.trees import random_tree
 from tests.small_models import small_draft
 
-from xylem.evaluation import tree_criteria
-from xylem.evaluation.tree_criteria import (
+from xylem.trainers import tree_criteria
+from xylem.trainers.tree_criteria import (
     NodeCounts,
     counts_of,
     criteria_of,

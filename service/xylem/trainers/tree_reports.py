@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import LabelRows, ranges
-from xylem.evaluation.ranking import rows_of
-from xylem.evaluation.tree_criteria import (
+from xylem.evaluation import rows_of
+from xylem.trainers.tree_criteria import (
     FLAT_WEIGHT_BYTES,
     WEIGHT_BYTES,
     NodeCounts,

@@ -5,13 +5,14 @@ from typing import Any
 import numpy as np
 
 from xylem.base import LabelRows
-from xylem.evaluation.probabilities import ReliabilityBin, calibration_error
-from xylem.evaluation.ranking import (
+from xylem.evaluation import (
     KS,
     RECALL_K,
     EmptyConvention,
     LabelCounts,
     PredictedRows,
+    ReliabilityBin,
+    calibration_error,
     mark_true,
     ranks_of,
 )

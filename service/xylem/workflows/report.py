@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from xylem.evaluation.ranking import (
+from xylem.evaluation import (
     USUAL_EMPTY,
     A,
     B,
