@@ -97,7 +97,9 @@ def store(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Store:
     store = Store(tmp_path_factory.mktemp("trained") / "store")
     for name in TRAINERS:
         data, valid = files / "train.txt", files / "valid.txt"
-        request = TrainRequest(name, data, valid, items_of(name), seed=2, threads=2)
+        request = TrainRequest(
+            trainer=name, data=data, valid=valid, parameters=items_of(name), seed=2, threads=2
+        )
         report = train_and_publish(store, name, request)
         assert (report.version, report.trainer) == (1, name)
         assert report.metrics["P@1"] > 50, name
@@ -187,7 +189,14 @@ async def test_they_are_served_with_thresholds_and_explanations(store: Store) ->
 def test_fewer_bits_cost_little(
     name: str, weights: Any, store: Store, own: Store, files: Path
 ) -> None:
-    request = TrainRequest(name, files / "train.txt", None, items_of(name), weights=weights, seed=2)
+    request = TrainRequest(
+        trainer=name,
+        data=files / "train.txt",
+        valid=None,
+        parameters=items_of(name),
+        weights=weights,
+        seed=2,
+    )
     train_and_publish(own, name, request)
     own.verify(name, 1)
     model, whole = own.open(name), store.open(name)
@@ -219,7 +228,7 @@ async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
 
 def stream_of(name: str, data: Path) -> TrainRequest:
     items = [*items_of(name), *(["solver=sgd"] if name == "plt" else [])]
-    return TrainRequest(name, data, None, items, stream=True)
+    return TrainRequest(trainer=name, data=data, valid=None, parameters=items, stream=True)
 
 
 @every_trainer
@@ -257,7 +266,7 @@ def test_a_stream_that_cannot_be_learnt_from_is_refused(
         pipe: "pipe.svm: expected files to read, found: a pipe, a socket or a device",
         empty: "expected at least one row, found none",
         unlabelled: "expected rows with labels, found none in 2 rows",
-        Path("-"): "expected a file with --stream and --label-names, found standard input",
+        Path("-"): "stream: expected a file, found standard input",
     }
     for path, message in faults.items():
         with pytest.raises(BadInput, match=message):

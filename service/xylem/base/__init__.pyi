@@ -107,6 +107,7 @@ from .logs import encode_fields as encode_fields
 from .logs import log as log
 from .logs import log_requests as log_requests
 from .logs import write_in_background as write_in_background
+from .parameters import CommandOption as CommandOption
 from .parameters import Expected as Expected
 from .parameters import Parameters as Parameters
 from .parameters import Scalar as Scalar

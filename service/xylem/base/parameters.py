@@ -38,6 +38,18 @@ class Expected:
     words: str
 
 
+@dataclass(frozen=True)
+class CommandOption:
+    """An annotation of a field: commands have an option for it, `--name` with its help.
+
+    panel    the heading below which `--help` shows it; empty: it is among the first ones
+    metavar  the word for its value in `--help`, if it is not the type
+    """
+
+    panel: str = ""
+    metavar: str | None = None
+
+
 class Parameters(BaseModel):
     """The base of all parameters: frozen, and checked when made, each value of exactly its type.
 

@@ -1,8 +1,9 @@
 """Options that several commands have, groups of them, and the references NAME[@VERSION].
 
 typer makes options of the parameters of a function. A command that is `grouped` may have a
-parameter whose type is a NamedTuple: typer then sees the fields in its place, and the command gets
-them as one value. `--help` shows the options of a group that is `in_panel` apart.
+parameter whose type is a NamedTuple, or `Parameters` with fields for commands: typer then sees the
+fields in its place, and the command gets them as one value. `--help` shows the options of a
+NamedTuple that is `in_panel` apart.
 """
 
 import inspect
@@ -17,6 +18,8 @@ from typer import Argument, Option
 
 from xylem.base import (
     BadParameter,
+    CommandOption,
+    Parameters,
     TableColumns,
     columns_of,
     file_path,
@@ -54,7 +57,7 @@ StoreDir = Annotated[
 Data = Annotated[
     Path, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
 ]
-Parameters = Annotated[
+ParameterItems = Annotated[
     list[str] | None,
     Option(
         "-p", metavar="KEY=VALUE", help="A parameter of the trainer or of the features; may repeat."
@@ -121,18 +124,20 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         name: parameter.annotation
         for name, parameter in signature.parameters.items()
         if hasattr(parameter.annotation, "_fields")
+        or (isinstance(parameter.annotation, type) and issubclass(parameter.annotation, Parameters))
     }
     parameters: list[inspect.Parameter] = []
+    options = {name: list(_options_of(group)) for name, group in groups.items()}
     for name, parameter in signature.parameters.items():
         if name in groups:
-            parameters += _options_of(groups[name])
+            parameters += options[name]
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**arguments: Any) -> None:
         group_values = {
-            name: group(**{field: arguments.pop(field) for field in group._fields})
+            name: group(**{option.name: arguments.pop(option.name) for option in options[name]})
             for name, group in groups.items()
         }
         command(**arguments, **group_values)
@@ -142,6 +147,49 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:
+    """Yield the options that typer makes of a group."""
+    return _options_of_tuple(group) if hasattr(group, "_fields") else _options_of_model(group)
+
+
+def _options_of_model(model: type[Parameters]) -> Iterator[inspect.Parameter]:
+    """Yield the options for the fields that have a `CommandOption`.
+
+    typer converts texts to numbers within their range; all other values are checked by the model.
+    """
+    for name, field in model.model_fields.items():
+        for shown in field.metadata:
+            if not isinstance(shown, CommandOption):
+                continue
+            bounds = {
+                bound: getattr(limit, name_of_bound)
+                for limit in field.metadata
+                for bound, name_of_bound in (("min", "ge"), ("max", "le"))
+                if hasattr(limit, name_of_bound)
+            }
+            option = Option(
+                f"--{(field.alias or name).replace('_', '-')}",
+                metavar=shown.metavar,
+                help=field.description,
+                rich_help_panel=shown.panel or None,
+                **bounds,
+            )
+            yield inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=Annotated[_type_for_typer(field.annotation), option],
+            )
+
+
+def _type_for_typer(annotation: Any) -> Any:
+    """Return a type whose values typer makes: for a choice, and what may be None, a text."""
+    choices = typing.get_args(annotation)
+    if not choices:
+        return annotation
+    return str | None if type(None) in choices else str
+
+
+def _options_of_tuple(group: Any) -> Iterator[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
     panel, common = getattr(group, "_panel", ("", ()))
     for name in group._fields:

@@ -62,8 +62,8 @@ def train(
     from 0.
     """
     request = TrainRequest(
-        trainer,
-        Path(),
+        trainer=trainer,
+        data=Path(),
         parameters=_parameters(parameters),
         weights=weights,
         seed=seed,

@@ -43,10 +43,14 @@ from .parameter_search import SearchRequest as SearchRequest
 from .parameter_search import search as search
 from .request import TrainRequest as TrainRequest
 from .request import from_json as from_json
+from .request import option_faults as option_faults
 from .search_space import DEFAULT_TRAINERS as DEFAULT_TRAINERS
 from .train import TrainReport as TrainReport
 from .train import train_and_publish as train_and_publish
 from .train import train_dataset as train_dataset
+from .training_options import DirectOptions as DirectOptions
+from .training_options import Seed as Seed
+from .training_options import TrainingOptions as TrainingOptions
 from .tuning import KAPPA_MAX as KAPPA_MAX
 from .tuning import KAPPA_MIN as KAPPA_MIN
 from .tuning import OnKeep as OnKeep

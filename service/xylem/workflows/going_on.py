@@ -4,7 +4,6 @@ A version may keep its training rows for that, so that old rows and new ones are
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -157,7 +156,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     Raises BadParameter, and Corrupt for a damaged state.
     """
     keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
-    request = replace(request, keep_rows=keep_rows)
+    request = request.model_copy(update={"keep_rows": keep_rows})
     manifest = base.manifest
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
@@ -188,8 +187,13 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     features = {} if is_text else dict(manifest.features)
     until = request.until if request.until != new_plan.passes else 0
     keep_state = plan.is_open or until > 0
-    request = replace(
-        request, seed=manifest.seed, weights=manifest.weights, keep_state=keep_state, until=until
+    request = request.model_copy(
+        update={
+            "seed": manifest.seed,
+            "weights": manifest.weights,
+            "keep_state": keep_state,
+            "until": until,
+        }
     )
     return GoingOn(base, request, Chosen(parameters, features), state)
 

@@ -46,6 +46,7 @@ from xylem_store import (
     model_of,
     origin_arrays,
     parent_of,
+    parse_named,
 )
 
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
@@ -117,7 +118,7 @@ def train_and_publish(
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
-    database  if there is one, thresholds are found beside the training, by OFO, and stored there
+    database  for a request with thresholds, which are found beside the training and stored there
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on
     a stream they are all but publishing. Raises BadInput for what cannot be trained on, StoreError
@@ -129,10 +130,11 @@ def train_and_publish(
     chosen = request.chosen()
     continuation = None
     if request.base is not None:
-        continuation = going_on(store.open(*request.base), request, chosen)
+        continuation = going_on(store.open(*parse_named(request.base)), request, chosen)
         request = continuation.request
         chosen = continuation.chosen
-    request.check(chosen, database is not None)
+    request.check(chosen)
+    assert (request.thresholds is None) == (database is None)
     if request.rerank:
         check_installed()
     store.prepare()
@@ -195,7 +197,7 @@ def train_dataset(
 
     The files that the request names are ignored: data, valid, label_names and columns.
     """
-    request = replace(request, valid=None)
+    request = request.model_copy(update={"valid": None})
     chosen = request.chosen()
     crew = crew or Crew(request.threads)
     source = prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
@@ -259,7 +261,7 @@ def _rerank_finished(
     dataset = request.read(on_progress)
 
     def train_part(part: Dataset) -> Draft:
-        return train_dataset(part, replace(request, weights="float32"), crew=crew)
+        return train_dataset(part, request.model_copy(update={"weights": "float32"}), crew=crew)
 
     draft, gained = rerank(finished.draft, dataset, train_part, request.seed, on_progress)
     if not gained["kept"]:

@@ -47,7 +47,7 @@ from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
 from xylem.thresholds import Start, check_start
 from xylem.trainers import TRAINERS, check_spreads, installed
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows import from_json
+from xylem.workflows import from_json, option_faults
 from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
@@ -207,17 +207,11 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
             yield from _fault_of(
                 lambda name: check_spreads(name, trainer_parameters), request.trainer, "executor"
             )
-    if request.calibrate and not request.measures:
-        yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
-    if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
-        fault = (
-            "expected a trainer that scores each label by itself, found "
-            f"{request.trainer}, whose scores sum to 1"
-        )
-        yield BadRequest(fault).at("calibrate")
-    if request.calibrate and request.rerank:
-        fault = "expected calibrate or rerank, whose scores are probabilities, found both"
-        yield BadRequest(fault).at("rerank")
+    with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
+        for name, message in option_faults(
+            request, request.trainer, request.parameters, has_valid=request.measures
+        ):
+            yield BadRequest(message).at(name)
 
 
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
