@@ -42,14 +42,11 @@ from .new_vocabulary import set_vocabulary as set_vocabulary
 from .parameter_search import SearchRequest as SearchRequest
 from .parameter_search import search as search
 from .request import TrainRequest as TrainRequest
-from .request import from_json as from_json
-from .request import option_faults as option_faults
 from .search_space import DEFAULT_TRAINERS as DEFAULT_TRAINERS
 from .train import TrainReport as TrainReport
 from .train import train_and_publish as train_and_publish
 from .train import train_dataset as train_dataset
 from .training_options import DirectOptions as DirectOptions
-from .training_options import Seed as Seed
 from .training_options import TrainingOptions as TrainingOptions
 from .tuning import KAPPA_MAX as KAPPA_MAX
 from .tuning import KAPPA_MIN as KAPPA_MIN
@@ -60,4 +57,3 @@ from .tuning import keep as keep
 from .tuning import request_of as request_of
 from .tuning import tune as tune
 from .weights import store_as as store_as
-from .weights import weight_type as weight_type

@@ -32,7 +32,6 @@ from xylem.workflows.training_options import (
     DirectOptions,
     Needs,
     TrainingFacts,
-    TrainingOptions,
     rule_faults,
 )
 from xylem_store import WORD_FORMS
@@ -105,65 +104,28 @@ class TrainRequest(DirectOptions):
 
     def check(self, chosen: Chosen) -> None:
         """Raise BadParameter for the first option that the others, or the trainer, do not allow."""
-        facts = training_facts(
-            dict(self),
-            self.trainer,
-            chosen.trainer,
-            has_valid=self.valid is not None,
-            from_stdin=self.data == STDIN,
-        )
-        for fault in rule_faults(type(self), facts):
+        for fault in self.faults(chosen):
             raise BadParameter.of([fault])
         if self.ray is not None or self.resume:
             check_spreads(self.trainer, chosen.trainer)
 
-
-def training_facts(
-    options: Mapping[str, Any],
-    name: str,
-    parameters: Parameters,
-    *,
-    has_valid: bool,
-    from_stdin: bool = False,
-) -> TrainingFacts:
-    """Return what the rules of options look at. Raises BadParameter for an unknown trainer.
-
-    options  the values of all options, by name
-    name     of the trainer
-    """
-    plan = trainer(name).plan(parameters)
-    in_stream = bool(options.get("stream"))
-    learners = ", ".join(spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters()))
-    return TrainingFacts(
-        options=options,
-        trainer=name,
-        has_valid=has_valid,
-        from_stdin=from_stdin,
-        is_stream=in_stream or from_stdin,
-        in_blocks=in_stream and isinstance(parameters, ClassifierParameters),
-        scores_sum_to_one=name in TRAINERS and TRAINERS[name].is_exact,
-        passes=0 if plan is None else plan.passes,
-        can_add_passes=plan is None or plan.is_open,
-        learners=f"{learners}, or plt with solver=sgd",
-    )
-
-
-def option_faults(
-    options: TrainingOptions, name: str, parameters: Mapping[str, Any], *, has_valid: bool
-) -> list[ParameterFault]:
-    """Return what is wrong with the options of a training that runs elsewhere, such as a job.
-
-    name  of the trainer
-
-    Raises BadParameter for parameters that are not valid. If the training continues from a version,
-    its passes are those that the version planned, and are checked when the training begins.
-    """
-    values = {field: getattr(options, field) for field in TrainingOptions.model_fields}
-    facts = training_facts(
-        values, name, from_json(name, dict(parameters)).trainer, has_valid=has_valid
-    )
-    later = ("keep_state", "until") if options.base is not None else ()
-    return [fault for fault in rule_faults(TrainingOptions, facts) if fault.name not in later]
+    def faults(self, chosen: Chosen) -> Iterator[ParameterFault]:
+        """Yield what each option needs that the other options, or the trainer, do not have."""
+        plan = trainer(self.trainer).plan(chosen.trainer)
+        learners = [spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters())]
+        facts = TrainingFacts(
+            options=dict(self),
+            trainer=self.trainer,
+            has_valid=self.valid is not None,
+            from_stdin=self.data == STDIN,
+            is_stream=self.is_stream,
+            in_blocks=self.stream and isinstance(chosen.trainer, ClassifierParameters),
+            scores_sum_to_one=self.trainer in TRAINERS and TRAINERS[self.trainer].is_exact,
+            passes=0 if plan is None else plan.passes,
+            can_add_passes=plan is None or plan.is_open,
+            learners=f"{', '.join(learners)}, or plt with solver=sgd",
+        )
+        return rule_faults(type(self), facts)
 
 
 class Chosen(NamedTuple):

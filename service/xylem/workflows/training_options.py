@@ -23,13 +23,6 @@ REFERENCE_CHARACTERS_MAX = 512
 """The length of NAME@VERSION, which a store limits further."""
 
 
-Seed = Annotated[
-    int,
-    Field(ge=0, le=SEED_MAX, description="Same seed, same data: the same model."),
-    CommandOption(panel="Work"),
-]
-
-
 class TrainingFacts(NamedTuple):
     """What the rules of options know about a training before anything is read.
 
@@ -200,7 +193,11 @@ class TrainingOptions(BaseModel):
         Needs(A_LEARNER, A_STATE, A_FILE, A_PASS),
         CommandOption(panel="Published version"),
     ] = 0
-    seed: Seed = 0
+    seed: Annotated[
+        int,
+        Field(ge=0, le=SEED_MAX, description="Same seed, same data: the same model."),
+        CommandOption(panel="Work"),
+    ] = 0
 
 
 class DirectOptions(TrainingOptions, Parameters):

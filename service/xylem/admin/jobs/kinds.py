@@ -47,7 +47,7 @@ from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
 from xylem.thresholds import Start, check_start
 from xylem.trainers import TRAINERS, check_spreads, installed
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows import from_json, option_faults
+from xylem.workflows import TrainingOptions, TrainRequest
 from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
@@ -201,17 +201,31 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _files(data, label_names=request.label_names)
     yield from parameter_faults(request.trainer, request.parameters)
     yield from _fault_of(parse_named, request.base, "from")
-    if request.executor == "ray":
-        with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
-            trainer_parameters = from_json(request.trainer, dict(request.parameters)).trainer
-            yield from _fault_of(
-                lambda name: check_spreads(name, trainer_parameters), request.trainer, "executor"
-            )
     with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
-        for name, message in option_faults(
-            request, request.trainer, request.parameters, has_valid=request.measures
-        ):
+        yield from _option_faults(request)
+
+
+def _option_faults(request: TrainingJob) -> Faults:
+    """Yield what the options of a training need and do not have, as its workflow would.
+
+    If the training continues from a version, its passes are those that the version planned, and are
+    checked when it begins. Raises BadParameter for parameters that are not valid.
+    """
+    training = TrainRequest(
+        **request.model_dump(include=set(TrainingOptions.model_fields)),
+        trainer=request.trainer,
+        parameters=request.parameters,
+        data=Path("data"),  # no file is opened
+        valid=Path("valid") if request.measures else None,
+    )
+    chosen = training.chosen()
+    for name, message in training.faults(chosen):
+        if request.base is None or name not in ("keep_state", "until"):
             yield BadRequest(message).at(name)
+    if request.executor == "ray":
+        yield from _fault_of(
+            lambda name: check_spreads(name, chosen.trainer), request.trainer, "executor"
+        )
 
 
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
@@ -318,7 +332,7 @@ def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
         yield BadRequest(str(error).removeprefix("trainer: ")).at("trainer")
         return
     try:
-        from_json(trainer, dict(parameters))
+        TrainRequest(trainer=trainer, parameters=parameters, data=Path("data")).chosen()
     except BadParameter as error:
         for name, message in error.faults:
             yield BadRequest(message).at(f"parameters.{name}" if name else "parameters")

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from xylem.base import COLUMNS_MAX, TableColumns, columns_of, fault
 from xylem.serving import HIDDEN, Options, RequestModel, null_or
-from xylem.workflows import KAPPA_MAX, KAPPA_MIN, Seed, TrainingOptions
+from xylem.workflows import KAPPA_MAX, KAPPA_MIN, TrainingOptions
 from xylem_store import BEAM_MAX, CANDIDATES_MAX, MEMBERS_MAX
 
 Name = Annotated[str, Field(max_length=512)]
@@ -173,7 +173,7 @@ class FittingJob(PublishingJob):
 
     data: Sources
     split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
-    seed: Seed = 0
+    seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
 
     @property
     def sources(self) -> list[str | FeedbackSource]:
