@@ -107,7 +107,6 @@ from .logs import encode_fields as encode_fields
 from .logs import log as log
 from .logs import log_requests as log_requests
 from .logs import write_in_background as write_in_background
-from .parameters import CommandOption as CommandOption
 from .parameters import Expected as Expected
 from .parameters import Parameters as Parameters
 from .parameters import Scalar as Scalar
@@ -162,3 +161,6 @@ from .traces.tracer import EndedTrace as EndedTrace
 from .traces.tracer import SpanShape as SpanShape
 from .traces.tracer import Trace as Trace
 from .traces.tracer import Tracer as Tracer
+from .training_options import DirectOptions as DirectOptions
+from .training_options import TrainingFacts as TrainingFacts
+from .training_options import TrainingOptions as TrainingOptions

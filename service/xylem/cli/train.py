@@ -18,6 +18,7 @@ from xylem.cli.options import (
     TRAINER_NAMES,
     Data,
     Json,
+    OptionsOf,
     ParameterItems,
     StoreDir,
     Table,
@@ -26,12 +27,14 @@ from xylem.cli.options import (
     grouped,
     n_threads,
 )
-from xylem.workflows import DirectOptions
 
 if TYPE_CHECKING:
+    from xylem.base import DirectOptions
     from xylem.thresholds import ThresholdDatabase
     from xylem.workflows import TrainReport
     from xylem_store import Store
+else:
+    DirectOptions = OptionsOf("xylem.base", "DirectOptions")
 
 
 Valid = Annotated[
@@ -61,11 +64,10 @@ _FROM_STDIN = (
 
 
 class NewVersion(NamedTuple):
-    """The options for the rows to measure on, and for the names of what is published."""
+    """The options for what is published: the model and its label info, and its figures."""
 
     model: NewModel
     valid: Valid = None
-    label_names: LabelNames = None
     label_info: Annotated[
         Path | None,
         Option(
@@ -120,7 +122,6 @@ def train(
         data=data,
         valid=new.valid,
         parameters=tuple(parameters or ()),
-        label_names=new.label_names,
         columns=table.columns(data, new.valid),
         threads=n_threads(threads),
         latest=options.base is None,

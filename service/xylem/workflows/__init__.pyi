@@ -46,8 +46,6 @@ from .search_space import DEFAULT_TRAINERS as DEFAULT_TRAINERS
 from .train import TrainReport as TrainReport
 from .train import train_and_publish as train_and_publish
 from .train import train_dataset as train_dataset
-from .training_options import DirectOptions as DirectOptions
-from .training_options import TrainingOptions as TrainingOptions
 from .tuning import KAPPA_MAX as KAPPA_MAX
 from .tuning import KAPPA_MIN as KAPPA_MIN
 from .tuning import OnKeep as OnKeep

@@ -221,34 +221,48 @@ def _check_passes_left(
         raise BadParameter(f"until: {message}")
 
 
-def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of a training that continues, with the version's features and labels.
+def other_rows(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
+    """Return rows to learn from the version's weights; it has learnt all their labels.
 
-    Raises BadInput. Further passes go over the rows of the passes before, or over new rows of
-    standard input, whose labels may be new. If labels are added to trees, the rows are old and new
-    ones together, and new labels come after the others.
+    Raises BadInput.
+    """
+    check_base(base, request, "from")
+    dataset = request.read(on_progress)
+    if to_learn := _labels_to_learn(base, dataset):
+        raise BadData(
+            f"{dataset.source}: expected labels that {base.manifest.shown} has learnt, found "
+            f"{len(to_learn)} others, as {to_learn[0]!r:.80}: add them by xylem extend"
+        )
+    return rows_of_base(base, dataset)
+
+
+def rows_with_new_labels(
+    base: Model, request: TrainRequest, on_progress: OnProgress
+) -> PreparedRows:
+    """Return the rows that the version was trained on together with those that have new labels.
+
+    The new labels come after the others. Raises BadInput.
+    """
+    check_base(base, request, "extend")
+    dataset = request.read(on_progress)
+    table = _with_new_names(base, dataset)
+    featurizer = featurizer_of(base)
+    old, warning = _old_rows(base, table, featurizer, request, on_progress)
+    data = join_rows(old, rows_for(dataset, table, featurizer))
+    info = base.manifest.data._replace(rows=data.n_rows)
+    return PreparedRows(data, table, featurizer, info, warning)
+
+
+def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
+    """Return the rows of further passes, with the version's features and labels.
+
+    They are the rows of the passes before, or new rows of standard input, whose labels may be new.
+    Raises BadInput.
     """
     base = continuation.base
     request = continuation.request
     state = continuation.state
-    if state is None:
-        check_base(base, request, "extend" if request.extends else "from")
-        dataset = request.read(on_progress)
-        base_name = base.manifest.shown
-        if not request.extends:
-            if to_learn := _labels_to_learn(base, dataset):
-                raise BadData(
-                    f"{dataset.source}: expected labels that {base_name} has learnt, found "
-                    f"{len(to_learn)} others, as {to_learn[0]!r:.80}: add them by xylem extend"
-                )
-            return rows_of_base(base, dataset)
-        table = _with_new_names(base, dataset)
-        featurizer = featurizer_of(base)
-        old, warning = _old_rows(base, table, featurizer, request, on_progress)
-        data = join_rows(old, rows_for(dataset, table, featurizer))
-        return PreparedRows(
-            data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning
-        )
+    assert state is not None
     if request.data == STDIN and continuation.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names = all_names(base.labels)

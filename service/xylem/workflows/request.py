@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -15,9 +15,11 @@ from xylem.base import (
     BadParameter,
     Crew,
     Dataset,
+    DirectOptions,
     ParameterFault,
     Parameters,
     TableColumns,
+    TrainingFacts,
     crew_of,
     json_object,
     kept_steps,
@@ -27,13 +29,6 @@ from xylem.base import (
 from xylem.datasets import STDIN, read_dataset
 from xylem.engine import FILE_SUFFIX, PREFIX, WordParameters, check_features, fit_forms
 from xylem.trainers import TRAINERS, ClassifierParameters, Progress, check_spreads, trainer
-from xylem.workflows.training_options import (
-    A_FILE,
-    DirectOptions,
-    Needs,
-    TrainingFacts,
-    rule_faults,
-)
 from xylem_store import WORD_FORMS
 
 
@@ -43,7 +38,6 @@ class TrainRequest(DirectOptions):
     data        a file, or STDIN: lines that are learnt as they arrive
     parameters  "key=value" each, or the values of a JSON object by name; those whose names begin
                 with "features." are the features', others the trainer's
-    label_names  for numeric data files: line i + 1 is the name of label i
     columns     of data and valid, if they are tables
     base        "NAME" or "NAME@VERSION", a version that the training continues from: its features,
                 parameters and trees stay, and what it stores is stored again
@@ -63,7 +57,6 @@ class TrainRequest(DirectOptions):
     data: Path
     valid: Path | None = None
     parameters: Sequence[str] | Mapping[str, Any] = ()
-    label_names: Annotated[Path | None, Needs(A_FILE)] = None
     columns: TableColumns = DEFAULT_COLUMNS
     threads: int = 1
     extends: bool = False
@@ -104,16 +97,16 @@ class TrainRequest(DirectOptions):
 
     def check(self, chosen: Chosen) -> None:
         """Raise BadParameter for the first option that the others, or the trainer, do not allow."""
-        for fault in self.faults(chosen):
+        for fault in self.faults(self.facts(chosen)):
             raise BadParameter.of([fault])
         if self.ray is not None or self.resume:
             check_spreads(self.trainer, chosen.trainer)
 
-    def faults(self, chosen: Chosen) -> Iterator[ParameterFault]:
-        """Yield what each option needs that the other options, or the trainer, do not have."""
+    def facts(self, chosen: Chosen) -> TrainingFacts:
+        """Return what the rules of the options look at."""
         plan = trainer(self.trainer).plan(chosen.trainer)
         learners = [spec.name for spec in TRAINERS.values() if spec.plan(spec.parameters())]
-        facts = TrainingFacts(
+        return TrainingFacts(
             options=dict(self),
             trainer=self.trainer,
             has_valid=self.valid is not None,
@@ -125,7 +118,6 @@ class TrainRequest(DirectOptions):
             can_add_passes=plan is None or plan.is_open,
             learners=f"{', '.join(learners)}, or plt with solver=sgd",
         )
-        return rule_faults(type(self), facts)
 
 
 class Chosen(NamedTuple):

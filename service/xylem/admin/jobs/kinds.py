@@ -37,6 +37,7 @@ from xylem.base import (
     BadParameter,
     BadRequest,
     Limits,
+    TrainingOptions,
     is_table,
     plain_name,
     refuse_without_table,
@@ -47,7 +48,7 @@ from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
 from xylem.thresholds import Start, check_start
 from xylem.trainers import TRAINERS, check_spreads, installed
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows import TrainingOptions, TrainRequest
+from xylem.workflows import TrainRequest
 from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def _option_faults(request: TrainingJob) -> Faults:
         valid=Path("valid") if request.measures else None,
     )
     chosen = training.chosen()
-    for name, message in training.faults(chosen):
+    for name, message in training.faults(training.facts(chosen)):
         if request.base is None or name not in ("keep_state", "until"):
             yield BadRequest(message).at(name)
     if request.executor == "ray":

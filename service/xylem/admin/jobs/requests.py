@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from xylem.base import COLUMNS_MAX, TableColumns, columns_of, fault
+from xylem.base import COLUMNS_MAX, TableColumns, TrainingOptions, columns_of, fault
 from xylem.serving import HIDDEN, Options, RequestModel, null_or
-from xylem.workflows import KAPPA_MAX, KAPPA_MIN, TrainingOptions
+from xylem.workflows import KAPPA_MAX, KAPPA_MIN
 from xylem_store import BEAM_MAX, CANDIDATES_MAX, MEMBERS_MAX
 
 Name = Annotated[str, Field(max_length=512)]

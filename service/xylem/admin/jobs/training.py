@@ -26,14 +26,13 @@ from xylem.admin.jobs.requests import (
     VocabularyJob,
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
-from xylem.base import BadParameter, TableColumns
+from xylem.base import BadParameter, TableColumns, TrainingOptions
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase
 from xylem.workflows import (
     CombineRequest,
     OnKeep,
     OnProgress,
-    TrainingOptions,
     TrainRequest,
     VocabularyRequest,
     carry_thresholds,

@@ -1,8 +1,8 @@
 """The options of a training: each is declared here once, with its type, default, help and rules.
 
 `xylem train` makes its options of these fields, a training job inherits them, the client's list of
-fields is generated from the job, and the workflow gets them as a part of `TrainRequest`. This
-module imports no trainer and no numpy, so that `xylem --help` answers at once.
+fields is generated from the job, and the workflow gets them as a part of `TrainRequest`. They are
+in `base` because a command lists its options without importing trainers or workflows.
 
 A rule is a `Requirement` that an option `Needs`. It is checked where the option is used, which is
 where its value is not the default. The rules look at `TrainingFacts` alone.
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xylem.base import CommandOption, ParameterFault, Parameters
+from xylem.base.errors import ParameterFault
+from xylem.base.parameters import CommandOption, Expected, Parameters
 
 SEED_MAX = (1 << 63) - 1
 REFERENCE_CHARACTERS_MAX = 512
@@ -205,6 +207,12 @@ class DirectOptions(TrainingOptions, Parameters):
 
     model_config = ConfigDict(populate_by_name=True)
 
+    label_names: Annotated[
+        Path | None,
+        Field(description="For numeric data files: line i + 1 is the name of label i."),
+        Needs(A_FILE),
+        CommandOption(panel="Published version", metavar="FILE"),
+    ] = None
     stream: Annotated[
         bool,
         Field(
@@ -221,6 +229,7 @@ class DirectOptions(TrainingOptions, Parameters):
             description="With --stream and plt: tune thresholds on rows before they are learnt, "
             "and store them."
         ),
+        Expected("ofo"),
         Needs(A_STREAM, UNCALIBRATED_SCORES),
         CommandOption(panel="Streams", metavar="ofo"),
     ] = None
@@ -243,18 +252,15 @@ class DirectOptions(TrainingOptions, Parameters):
         CommandOption(panel="Work"),
     ] = False
 
-
-def rule_faults(options: type[BaseModel], facts: TrainingFacts) -> Iterator[ParameterFault]:
-    """Yield what each used option of a model needs and the training does not have."""
-    for name, field in options.model_fields.items():
-        if facts.options.get(name, field.default) == field.default:
-            continue
-        for needs in field.metadata:
-            if isinstance(needs, Needs):
-                for requirement in needs.requirements:
+    def faults(self, facts: TrainingFacts) -> Iterator[ParameterFault]:
+        """Yield what each used option needs and the training does not have."""
+        for name, field in type(self).model_fields.items():
+            if getattr(self, name) == field.default:
+                continue
+            for needs in field.metadata:
+                for requirement in needs.requirements if isinstance(needs, Needs) else ():
                     missing = requirement.missing(facts)
                     if missing is not None:
                         expected = requirement.expected.format_map(facts._asdict())
-                        yield ParameterFault(
-                            field.alias or name, f"expected {expected}, found {missing}"
-                        )
+                        fault = f"expected {expected}, found {missing}"
+                        yield ParameterFault(field.alias or name, fault)
