@@ -1,4 +1,4 @@
-"""What others may use of this package, and the module that each name is in."""
+"""The names that other packages may import from this one, and the module of each."""
 
 from .importers.registry import import_model as import_model
 from .importers.registry import text_draft as text_draft

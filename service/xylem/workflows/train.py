@@ -107,7 +107,7 @@ _MADE_LATER: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class TrainingWork:
     """A training, and what its steps have made so far.
 
     origin           fields of the version's origin
@@ -169,7 +169,7 @@ class Work:
         return [*warnings_of(self.source), *self.trained.warnings]
 
 
-Step: TypeAlias = Callable[[Work], Work]
+Step: TypeAlias = Callable[[TrainingWork], TrainingWork]
 
 
 def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
@@ -225,7 +225,7 @@ def train_and_publish(
     if request.valid is not None:
         check_readable(request.valid)
     with request.crew() as crew:
-        work = Work(
+        work = TrainingWork(
             request=request,
             chosen=chosen,
             crew=crew,
@@ -253,7 +253,7 @@ def train_dataset(
 
     The files that the request names are ignored: data, valid, label_names and columns.
     """
-    work = Work(
+    work = TrainingWork(
         request=request.model_copy(update={"valid": None}),
         chosen=request.chosen(),
         crew=crew or Crew(request.threads),
@@ -266,12 +266,12 @@ def train_dataset(
     return work.draft
 
 
-def when(applies: Callable[[Work], bool]) -> Callable[[Step], Step]:
+def when(applies: Callable[[TrainingWork], bool]) -> Callable[[Step], Step]:
     """Let a step apply to some trainings only: it leaves the work of the others as it is."""
 
     def decorate(step: Step) -> Step:
         @wraps(step)
-        def run(work: Work) -> Work:
+        def run(work: TrainingWork) -> TrainingWork:
             return step(work) if applies(work) else work
 
         return run
@@ -279,39 +279,39 @@ def when(applies: Callable[[Work], bool]) -> Callable[[Step], Step]:
     return decorate
 
 
-def read_rows(work: Work) -> Work:
+def read_rows(work: TrainingWork) -> TrainingWork:
     """Read the data and make rows of it: in memory, as a stream, or as they arrive."""
     source = prepare(work.request, work.chosen, work.crew, work.on_progress)
     return replace(work, source=source)
 
 
-def make_rows(work: Work) -> Work:
+def make_rows(work: TrainingWork) -> TrainingWork:
     """Make rows of a data set that was passed directly."""
     seed = work.request.seed
     source = prepare_dataset(work.dataset, seed, work.crew, work.chosen, work.on_progress)
     return replace(work, source=source)
 
 
-def read_rows_of_passes(work: Work) -> Work:
+def read_rows_of_passes(work: TrainingWork) -> TrainingWork:
     """Read the rows of the passes before again, or new ones of standard input."""
     source = rows_of_passes(work.continuation, work.crew, work.on_progress)
     return replace(work, source=source)
 
 
-def read_rows_with_new_labels(work: Work) -> Work:
+def read_rows_with_new_labels(work: TrainingWork) -> TrainingWork:
     """Read rows with labels that the version lacks, and join them to those it was trained on."""
     source = rows_with_new_labels(work.continuation.base, work.request, work.on_progress)
     return replace(work, source=source)
 
 
-def read_other_rows(work: Work) -> Work:
+def read_other_rows(work: TrainingWork) -> TrainingWork:
     """Read other rows, whose labels the version has learnt."""
     source = other_rows(work.continuation.base, work.request, work.on_progress)
     return replace(work, source=source)
 
 
 @when(lambda work: work.request.valid is not None and work.source.reads == "rows")
-def read_valid(work: Work) -> Work:
+def read_valid(work: TrainingWork) -> TrainingWork:
     """Read the validation file before the training, as the features are known."""
     assert work.request.valid is not None
     source = work.source
@@ -322,24 +322,24 @@ def read_valid(work: Work) -> Work:
 
 
 @when(lambda work: work.database is not None)
-def find_thresholds_beside(work: Work) -> Work:
+def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
     """Let OFO find thresholds on rows before they are learnt."""
     assert work.database is not None
     beside = ProgressiveThresholds(work.source, work.request.threads, work.database)
     return replace(work, beside=beside)
 
 
-def fit_trees(work: Work) -> Work:
+def fit_trees(work: TrainingWork) -> TrainingWork:
     """Make trees of the rows."""
     return _fit(work, None)
 
 
-def make_passes(work: Work) -> Work:
+def make_passes(work: TrainingWork) -> TrainingWork:
     """Make the passes over the rows that are left, from the state that the version stores."""
     return _fit(work, work.continuation.state)
 
 
-def _fit(work: Work, state: LearnerState | None) -> Work:
+def _fit(work: TrainingWork, state: LearnerState | None) -> TrainingWork:
     request = work.request
     start = time.perf_counter()
     passes = Passes(state, request.until, request.keep_state)
@@ -350,7 +350,7 @@ def _fit(work: Work, state: LearnerState | None) -> Work:
     return replace(work, trained=trained, train_seconds=time.perf_counter() - start)
 
 
-def grow_trees(work: Work) -> Work:
+def grow_trees(work: TrainingWork) -> TrainingWork:
     """Add labels to the trees of the version, or learn other rows from its weights."""
     base = work.continuation.base
     assert isinstance(work.source, PreparedRows)
@@ -365,7 +365,7 @@ def grow_trees(work: Work) -> Work:
     )
 
 
-def make_draft(work: Work) -> Work:
+def make_draft(work: TrainingWork) -> TrainingWork:
     """Put trees, labels and features together."""
     request = work.request
     source = work.source
@@ -394,7 +394,7 @@ def make_draft(work: Work) -> Work:
 
 
 @when(lambda work: work.request.valid is not None and work.valid is None)
-def read_valid_late(work: Work) -> Work:
+def read_valid_late(work: TrainingWork) -> TrainingWork:
     """Read the validation file after the training, which has found the labels and features."""
     assert work.request.valid is not None
     valid = read_labelled(work.trial, work.request.valid, work.on_progress, work.request.columns)
@@ -402,7 +402,7 @@ def read_valid_late(work: Work) -> Work:
 
 
 @when(lambda work: work.valid is not None)
-def measure(work: Work) -> Work:
+def measure(work: TrainingWork) -> TrainingWork:
     """Measure the draft on the validation rows."""
     assert work.valid is not None
     metrics, figures = valid_figures(work.trial, work.valid, work.request.threads, work.on_progress)
@@ -410,7 +410,7 @@ def measure(work: Work) -> Work:
     return replace(work, draft=draft, figures=figures, note=note_on(work.trial))
 
 
-def describe(work: Work) -> Work:
+def describe(work: TrainingWork) -> TrainingWork:
     """Make the report of the version."""
     work.on_progress("report", 0, 1)
     valid = work.valid
@@ -425,7 +425,7 @@ def describe(work: Work) -> Work:
 
 
 @when(lambda work: work.trained_weights == "float32")
-def round_to_type(work: Work) -> Work:
+def round_to_type(work: TrainingWork) -> TrainingWork:
     """Store the weights in the requested type, and measure what that costs."""
     request = work.request
     draft, figures = round_weights(
@@ -434,7 +434,7 @@ def round_to_type(work: Work) -> Work:
     return replace(work, draft=draft, figures=figures or work.figures)
 
 
-def record(work: Work) -> Work:
+def record(work: TrainingWork) -> TrainingWork:
     """Add the report and the origin to the draft."""
     report = dict(work.report)
     if work.figures is not None:
@@ -451,7 +451,7 @@ def record(work: Work) -> Work:
 
 
 @when(lambda work: work.request.calibrate and work.valid is not None)
-def calibrate(work: Work) -> Work:
+def calibrate(work: TrainingWork) -> TrainingWork:
     """Fit the scores to the validation rows, so that they are probabilities."""
     assert work.valid is not None
     work.on_progress("calibrate", 0, 1)
@@ -473,7 +473,7 @@ FINISH: tuple[Step, ...] = (
 
 
 @when(lambda work: work.request.rerank)
-def rank_candidates(work: Work) -> Work:
+def rank_candidates(work: TrainingWork) -> TrainingWork:
     """Add a ranker of the candidates by similar training rows, if held-out rows gain by it."""
     request = work.request
     on_progress = work.on_progress
@@ -499,7 +499,7 @@ def rank_candidates(work: Work) -> Work:
     return replace(work, draft=draft, rerank_report=gained)
 
 
-def publish(work: Work) -> Work:
+def publish(work: TrainingWork) -> TrainingWork:
     """Publish the draft as the model's next version; `latest` moves to it if requested."""
     work.on_progress("publish", 0, 1)
     manifest = work.store.publish(work.model, work.draft, latest=work.request.latest)
@@ -508,13 +508,13 @@ def publish(work: Work) -> Work:
 
 
 @when(lambda work: work.beside is not None)
-def store_thresholds(work: Work) -> Work:
+def store_thresholds(work: TrainingWork) -> TrainingWork:
     """Store the thresholds that were found beside the training."""
     assert work.beside is not None
     return replace(work, thresholds=work.beside.keep(work.manifest))
 
 
-def _report_of(work: Work) -> TrainReport:
+def _report_of(work: TrainingWork) -> TrainReport:
     """Return the report on a training that has published a version."""
     return TrainReport(
         model=work.model,
