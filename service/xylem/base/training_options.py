@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from xylem.base.errors import ParameterFault
 from xylem.base.parameters import CommandOption, Expected, Parameters
@@ -134,6 +135,12 @@ A_PASS_BEFORE_THE_LAST = Requirement(
 )
 
 
+def _plain_integer(value: Any) -> Any:
+    """Return an integer of numpy as one of Python; other values stay, to be checked."""
+    is_other_integer = hasattr(value, "__index__") and not isinstance(value, int)
+    return index(value) if is_other_integer else value
+
+
 class TrainingOptions(BaseModel):
     """The options that every training has: a command, a job, and a call in Python."""
 
@@ -198,6 +205,7 @@ class TrainingOptions(BaseModel):
     seed: Annotated[
         int,
         Field(ge=0, le=SEED_MAX, description="Same seed, same data: the same model."),
+        BeforeValidator(_plain_integer),
         CommandOption(panel="Work"),
     ] = 0
 
