@@ -4,7 +4,6 @@ It trains, publishes, verifies, serves and explains, alike for a seed on any num
 has an answer to every data set, be it a clear error.
 """
 
-import dataclasses
 import itertools
 import json
 import os
@@ -245,7 +244,7 @@ def test_a_stream_is_learnt_from_or_refused_with_those_that_can(
     if TRAINERS[name].reads == "once":  # the leaves of a stream are not counted anew
         assert evaluate(own.open(name), files / "train.txt")["P@1"] > 50
         return
-    train_and_publish(own, name, dataclasses.replace(request, stream=False, threads=2))
+    train_and_publish(own, name, request.model_copy(update={"stream": False, "threads": 2}))
     streamed, whole = own.open(name, 1), own.open(name, 2)
     told = ({**read_report(model.arrays), "forest": 0} for model in (streamed, whole))
     assert next(told) == next(told), "but for where training rows in memory go in a forest"
