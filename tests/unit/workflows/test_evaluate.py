@@ -381,7 +381,7 @@ def test_calibrated_at_once_with_training(
         assert np.array_equal(one.arrays[name], two_steps.arrays[name])
     assert read_origin(one.arrays)["calibration"]["source"] == "valid.jsonl"
     for given, message in (
-        (("label-tree",), "expected a validation file to fit to, found none"),
+        (("label-tree",), "expected validation rows to fit to, found none"),
         (("huffman-tree", *valid), "found huffman-tree, whose scores sum to 1"),
         (("label-tree", "--valid", folder / "train.jsonl"), "that it was trained on"),
     ):
