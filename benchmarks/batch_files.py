@@ -85,7 +85,7 @@ def main() -> None:
         write_lines(root / "train.jsonl", 20_000, rng)
         for number in range(asked.parts):
             write_lines(root / "data" / f"{number:04}.jsonl", asked.lines // asked.parts, rng)
-        request = TrainRequest("label-tree", root / "train.jsonl", threads=2)
+        request = TrainRequest(trainer="label-tree", data=root / "train.jsonl", threads=2)
         train_and_publish(Store(root / "store"), "m", request)
         for _ in range(asked.repeats):
             for way in WAYS:

@@ -59,7 +59,9 @@ def _ours(directory: Path, work: Path, valid: Dataset) -> list[list[str]]:
     store, members, lines = Store(work / "store"), [], [[""]]
     for part in (name for name in ("train", "titles") if (directory / f"{name}.jsonl.gz").exists()):
         note(f"Xylem trains: {part}")
-        request = TrainRequest("label-tree", directory / f"{part}.jsonl.gz", parameters=FEATURES)
+        request = TrainRequest(
+            trainer="label-tree", data=directory / f"{part}.jsonl.gz", parameters=FEATURES
+        )
         train_and_publish(store, part, request)
         members.append((part, 1))
         how = CombineRequest(

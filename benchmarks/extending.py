@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--seeds", type=int, default=1)
     asked = parser.parse_args()
-    request = TrainRequest(asked.trainer, asked.train)
+    request = TrainRequest(trainer=asked.trainer, data=asked.train)
     source = prepare_in_memory(request, request.chosen(), Crew(request.threads), no_progress)
     test = read_labelled_with(source.names, source.featurizer, asked.test, no_progress)
     print(
@@ -68,7 +68,10 @@ def _measured(
     number = np.argsort(np.argsort(is_new, kind="stable")).astype(np.int32)
     whole, of_test = (_renumbered(part, number, n_labels) for part in (data.labels, test.labels))
     without = _renumbered(data.labels, number, n_labels - n_new)
-    parameters, grows = TrainRequest(name, Path()).chosen().trainer, trainer(name).growth
+    parameters, grows = (
+        TrainRequest(trainer=name, data=Path()).chosen().trainer,
+        trainer(name).growth,
+    )
     assert grows is not None
     growth, full = grows(parameters, data.rows), TrainingSet(data.rows, whole)
     seconds, trained = _timed(lambda: train(name, parameters, data.rows, without, seed, 1), 2)

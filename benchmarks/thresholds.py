@@ -110,7 +110,7 @@ def model_of(data: Prepared, described: str, threads: int) -> Model:
         trainer, _, items = described.partition(":")
         parameters = items.split(",") if items else ()
         request = TrainRequest(
-            trainer, work / "train.X.npz", parameters=parameters, threads=threads
+            trainer=trainer, data=work / "train.X.npz", parameters=parameters, threads=threads
         )
         train_and_publish(store, model, request)
     return store.open(model, "latest")

@@ -66,7 +66,9 @@ def publish_combined(home: Path) -> Store:
     store = Store(home / "store")
     data = write_lines(home / "train.jsonl", documents(150, 1))
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
-        request = TrainRequest("label-tree", data, parameters=(f"features.kind={kind}",))
+        request = TrainRequest(
+            trainer="label-tree", data=data, parameters=(f"features.kind={kind}",)
+        )
         train_and_publish(store, model, request)
     names = home / "names.csv"
     names.write_text("uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES)))

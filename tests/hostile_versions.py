@@ -195,7 +195,9 @@ class Learners:
         store = Store(root / "store", fs=QuickFileSystem())
         self.versions: list[tuple[Manifest, dict[str, Any]]] = []
         for name, parameters in LEARNERS.items():
-            request = TrainRequest(name, self.rows, parameters=parameters, keep_state=True, until=1)
+            request = TrainRequest(
+                trainer=name, data=self.rows, parameters=parameters, keep_state=True, until=1
+            )
             train_and_publish(store, name, request)
             model = store.open(name)
             self.versions.append((model.manifest, dict(model.arrays)))
@@ -203,7 +205,7 @@ class Learners:
     def go_on(self, manifest: Manifest, arrays: Mapping[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as root:
             through_files(Path(root), manifest, arrays)
-            request = TrainRequest(manifest.trainer.name, self.rows, base=("m", 1))
+            request = TrainRequest(trainer=manifest.trainer.name, data=self.rows, base="m@1")
             train_and_publish(Store(Path(root), fs=QuickFileSystem()), "next", request)
 
     def try_one(self, rng: random.Random) -> None:

@@ -370,3 +370,18 @@ def test_the_document_has_the_limits_in_force() -> None:
     schemas = openapi_under(limits)["components"]["schemas"]
     assert schemas["PredictRequest"]["properties"]["top_r"]["maximum"] == 17
     assert schemas["PredictRequest"]["properties"]["instances"]["maxItems"] == 3
+
+
+TRAINING_MODULES_MAX = 24
+"""The most modules that a reader opens on the way of a training."""
+
+
+def test_the_way_of_a_training_is_short_and_its_files_are_there() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    section = page.partition("## One training, from the command to its version")[2]
+    table = section.partition("\n\n| ")[2].partition("\n\n")[0]
+    files = set(re.findall(r"`([a-z_/]+\.py)`", table))
+    sources = (ROOT / "service" / "xylem", ROOT / "model_store")
+    missing = [name for name in files if not any((source / name).is_file() for source in sources)]
+    assert missing == []
+    assert 15 < len(files) <= TRAINING_MODULES_MAX

@@ -148,3 +148,6 @@ from .traces.tracer import EndedTrace as EndedTrace
 from .traces.tracer import SpanShape as SpanShape
 from .traces.tracer import Trace as Trace
 from .traces.tracer import Tracer as Tracer
+from .training_options import DirectOptions as DirectOptions
+from .training_options import TrainingFacts as TrainingFacts
+from .training_options import TrainingOptions as TrainingOptions

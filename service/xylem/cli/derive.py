@@ -65,14 +65,14 @@ def extend(
 
     rows = learnt_rows.rows or []
     request = TrainRequest(
-        "",
-        learnt_rows.data,
-        learnt_rows.valid,
+        trainer="",
+        data=learnt_rows.data,
+        valid=learnt_rows.valid,
         label_names=learnt_rows.label_names,
         columns=table.columns(learnt_rows.data, *rows, learnt_rows.valid),
         threads=n_threads(threads),
         latest=False,
-        base=parse_reference(model),
+        base=model,
         rows=rows,
     )
     model_store = store_to_publish(store, "xylem extend")

@@ -144,34 +144,6 @@ class PredictOptions(BatchOptions, total=False):
     statistics: bool
 
 
-class TrainingFields(TypedDict, total=False):
-    """Fields of a training; the server has defaults for those left out, or None.
-
-    split         the share of the rows to measure on, instead of `valid`
-    text_column, label_column, label_separator, delimiter  of tables
-    """
-
-    valid: str | Mapping[str, Any] | None
-    split: float | None
-    parameters: Mapping[str, Any] | None
-    weights: str | None
-    seed: int | None
-    label_names: str | None
-    calibrate: bool
-    rerank: bool
-    keep_rows: bool
-    keep_state: bool
-    until: int
-    executor: Literal["local", "ray"]
-    thresholds: Mapping[str, Any] | None
-    promotion: Mapping[str, Any] | None
-    text_column: Sequence[str] | None
-    label_column: str | None
-    label_separator: str | None
-    delimiter: str | None
-    idempotency_key: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request.

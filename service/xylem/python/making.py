@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -54,8 +55,8 @@ def train(
     from 0.
     """
     request = TrainRequest(
-        trainer,
-        Path(),
+        trainer=trainer,
+        data=Path(),
         parameters=_parameters(parameters),
         weights=weights,
         seed=seed,
@@ -195,4 +196,4 @@ def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cores(threads: int | None) -> int:
-    return threads or n_processors()
+    return index(threads or n_processors())

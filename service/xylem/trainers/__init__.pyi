@@ -23,6 +23,7 @@ from .source import RowSource as RowSource
 from .source import Tools as Tools
 from .source import TrainingSet as TrainingSet
 from .spec import Trained as Trained
+from .spec import TrainerSpec as TrainerSpec
 from .state import LearnerState as LearnerState
 from .state import Passes as Passes
 from .state import PassPlan as PassPlan

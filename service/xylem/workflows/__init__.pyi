@@ -41,4 +41,3 @@ from .tuning import keep as keep
 from .tuning import request_of as request_of
 from .tuning import tune as tune
 from .weights import store_as as store_as
-from .weights import weight_type as weight_type

@@ -30,7 +30,7 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     chosen = request.chosen()
     crew = _Measuring(request.threads)
     if request.ray is not None:
-        request.check(chosen, False)
+        request.check(chosen)
     name = request.trainer
     parameters = chosen.trainer
     tools = Tools(request.seed, crew, on_progress)

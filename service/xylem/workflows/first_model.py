@@ -45,8 +45,8 @@ def make_first_model(
     train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     request = TrainRequest(
-        TRAINER,
-        data,
+        trainer=TRAINER,
+        data=data,
         parameters={f"{PREFIX}kind": AutoParameters.kind} if are_tried else {},
         seed=seed,
         threads=threads,

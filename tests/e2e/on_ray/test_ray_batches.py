@@ -48,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    request = TrainRequest("label-tree", write_data(tmp_path / "train.jsonl", 400))
+    request = TrainRequest(trainer="label-tree", data=write_data(tmp_path / "train.jsonl", 400))
     train_and_publish(Store(tmp_path / "store"), "m", request)
     return tmp_path / "store"
 

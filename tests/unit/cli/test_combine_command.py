@@ -35,7 +35,7 @@ def facts(files: Path) -> dict[str, Any]:
     store = Store(files / "store")
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
         request = TrainRequest(
-            "label-tree", files / "train.jsonl", parameters=(f"features.kind={kind}",)
+            trainer="label-tree", data=files / "train.jsonl", parameters=(f"features.kind={kind}",)
         )
         train_and_publish(store, model, request)
     members = [("words", "latest"), ("chars", 1)]

@@ -159,7 +159,9 @@ def test_a_version_is_released(tmp_path: Path, uncollected: None, kind: str) -> 
     if kind == "decision trees":
         rows = ({"text": f"word{i % 4} w{i}", "labels": [f"l{i % 4}"]} for i in range(30))
         data = write_lines(tmp_path / "rows.jsonl", rows)
-        train_and_publish(store, "m", TrainRequest("fastxml", data, parameters=("trees=2",)))
+        train_and_publish(
+            store, "m", TrainRequest(trainer="fastxml", data=data, parameters=("trees=2",))
+        )
     else:
         publish_model(store, "m", kind)
     assert use_and_release(store, "m")

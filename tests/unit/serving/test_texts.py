@@ -116,7 +116,9 @@ CASES = [
 def served_with(folder: Path, features: dict[str, Any]) -> ServedVersion:
     rows = ({"text": text, "labels": [str(len(text) % 3)]} for text in REAL_TEXTS[:60])
     data, store = write_lines(folder / "train.jsonl", rows), Store(folder / "store")
-    train_and_publish(store, "model", TrainRequest("label-tree", data, parameters=features))
+    train_and_publish(
+        store, "model", TrainRequest(trainer="label-tree", data=data, parameters=features)
+    )
     return serve_model(store.open("model"))
 
 

@@ -160,7 +160,9 @@ def test_circles_letters_and_thousands_of_names_are_taken(home: Path) -> None:
     store = Store(home / "odd")
     data = write_lines(home / "odd.jsonl", rows)
     train_and_publish(
-        store, "tree", TrainRequest("label-tree", write_lines(home / "t.jsonl", rows[:40]))
+        store,
+        "tree",
+        TrainRequest(trainer="label-tree", data=write_lines(home / "t.jsonl", rows[:40])),
     )
     told = combine_and_publish(
         store, "odd", CombineRequest([("tree", 1)], data, home / "odd.ttl", "en")
@@ -184,7 +186,9 @@ def test_names_and_members_that_cannot_be_used_publish_nothing(
     home: Path, members: Any, name: str, fault: str
 ) -> None:
     store, names = Store(home / "store"), home / "bad.tsv"
-    finnish = TrainRequest("label-tree", home / "train.jsonl", parameters=("features.stem=fi",))
+    finnish = TrainRequest(
+        trainer="label-tree", data=home / "train.jsonl", parameters=("features.stem=fi",)
+    )
     train_and_publish(store, "fi", finnish)
     names.write_text(f"<l0>\t{name}\n<l1>\ty\n")
     request = CombineRequest(

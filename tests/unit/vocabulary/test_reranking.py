@@ -404,7 +404,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    request = TrainRequest("label-tree", texts, valid=texts, rerank=True, origin={"job": "j"})
+    request = TrainRequest(
+        trainer="label-tree", data=texts, valid=texts, rerank=True, origin={"job": "j"}
+    )
     report = train_and_publish(store, "near", request)
     assert report.rerank["kept"] and report.rerank["rows"] == 600
     assert report.rerank["ranked"]["P@1"] >= report.rerank["alone"]["P@1"] + 5
@@ -412,9 +414,9 @@ def test_a_ranker_is_kept_where_held_out_rows_gain(texts: Path, tmp_path: Path) 
     assert model.manifest.kind == "combined"
     assert model.manifest.trainer.parameters["members"] == ["label-tree"]
     assert model.manifest.metrics == report.metrics
-    alone = train_and_publish(store, "alone", replace(request, rerank=False))
+    alone = train_and_publish(store, "alone", request.model_copy(update={"rerank": False}))
     assert report.metrics["P@1"] > alone.metrics["P@1"]
-    again = train_and_publish(store, "again", replace(request, threads=2))
+    again = train_and_publish(store, "again", request.model_copy(update={"threads": 2}))
     same = store.open("again").arrays
     assert again.rerank == report.rerank
     assert all(
@@ -441,7 +443,7 @@ def test_near_rows_of_a_combination_are_kept_where_they_gain(
     strange = [{"text": "nothing", "labels": ["l0"]}, {"text": "n1", "labels": ["gone"]}]
     other = write_lines(tmp_path / "other.jsonl", strange)
     store = Store(tmp_path)
-    train_and_publish(store, "tree", TrainRequest("label-tree", train))
+    train_and_publish(store, "tree", TrainRequest(trainer="label-tree", data=train))
     request = CombineRequest([("tree", "latest")], valid, rerank=train if are_own else other)
     report = combine_and_publish(store, "both", request)
     measured, arrays = report["rerank"], store.open("both").arrays
@@ -461,15 +463,15 @@ def test_what_cannot_be_ranked_is_refused_before_training(
 ) -> None:
     rows = [{"text": f"w{i}", "labels": [f"l{i % 2}"]} for i in range(99)]
     few = write_lines(tmp_path / "few.jsonl", rows)
-    request = TrainRequest("label-tree", texts, valid=texts, rerank=True)
+    request = TrainRequest(trainer="label-tree", data=texts, valid=texts, rerank=True)
     for changes, words in (
         ({"stream": True, "trainer": "plt", "parameters": ("solver=sgd",)}, "rows in memory"),
-        ({"calibrate": True}, "found --calibrate"),
+        ({"calibrate": True}, "found calibrate"),
         ({"trainer": "huffman-tree"}, "whose scores sum to 1"),
         ({"data": few}, "at least 100 rows, found 99"),
     ):
         with refused(BadParameter, f"rerank: expected .*{words}"):
-            train_and_publish(Store(tmp_path), "refused", replace(request, **changes))
+            train_and_publish(Store(tmp_path), "refused", request.model_copy(update=changes))
     with pytest.raises(BadParameter, match="whose scores sum to 1"):
         near_of(model_of(softmax_draft(1)), None, random_labels(1, 3), 0)
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)  # it may have been imported before

@@ -55,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "others": [(f"{colour} {i}x", [colour]) for colour, i in every if colour in COLOURS[2:]],
         "noise": [(f"{COLOURS[i % 3]} {i}x", [COLOURS[(i * 7 // 3) % 3]]) for i in range(27)],
     }.items():
-        request = TrainRequest("ovr", write(folder / f"{name}.jsonl", rows))
+        request = TrainRequest(trainer="ovr", data=write(folder / f"{name}.jsonl", rows))
         train_and_publish(Store(folder / "store"), name, request)
     also_green = [{colour, "green"} if i % 5 == 0 else {colour} for colour, i in every]
     texts = [f"{colour} {i}x" for colour, i in every]
@@ -157,7 +157,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kept_of(store: Path, file: Path, **options: Any) -> dict[str, Any]:
-    train_and_publish(Store(store), "m", TrainRequest("label-tree", file, valid=file, **options))
+    train_and_publish(
+        Store(store), "m", TrainRequest(trainer="label-tree", data=file, valid=file, **options)
+    )
     return read_report(Store(store).open("m").arrays)["validation"]
 
 
@@ -252,7 +254,9 @@ def test_what_cannot_be_compared_is_refused(home: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     texts = write(tmp_path / "texts.jsonl", [("a b c d", []), ("b c a d e", [])])
     parameters = ("task=text", "dim=4", "epochs=1")
-    train_and_publish(store, "words", TrainRequest("huffman-tree", texts, parameters=parameters))
+    train_and_publish(
+        store, "words", TrainRequest(trainer="huffman-tree", data=texts, parameters=parameters)
+    )
     words = Contender(store.open("words"), None)
     with pytest.raises(
         BadData, match=r"expected two models of next words.*found words@1 and some@1"
@@ -285,7 +289,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_data(folder / "train.jsonl", 300, seed=1)
     write_data(folder / "valid.jsonl", 400, seed=2, noise=0.5)
     write_data(folder / "test.jsonl", 400, seed=3, noise=0.5)
-    request = TrainRequest("label-tree", folder / "train.jsonl", folder / "valid.jsonl")
+    request = TrainRequest(
+        trainer="label-tree", data=folder / "train.jsonl", valid=folder / "valid.jsonl"
+    )
     train_and_publish(Store(folder / "store"), "m", request)
     return folder
 
@@ -376,7 +382,7 @@ def test_calibrated_at_once_with_training(
         assert np.array_equal(one.arrays[name], two_steps.arrays[name])
     assert read_origin(one.arrays)["calibration"]["source"] == "valid.jsonl"
     for given, message in (
-        (("label-tree",), "expected a validation file to fit to, found none"),
+        (("label-tree",), "expected validation rows to fit to, found none"),
         (("huffman-tree", *valid), "found huffman-tree, whose scores sum to 1"),
         (("label-tree", "--valid", folder / "train.jsonl"), "that it was trained on"),
     ):

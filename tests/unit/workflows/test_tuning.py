@@ -228,7 +228,7 @@ def test_labels_that_the_model_lacks_count_as_missed(tmp_path: Path) -> None:
     more = [{**row, "labels": [*row["labels"], "unheard-of"]} for row in rows]
     unknown_file = write_lines(tmp_path / "unknown.jsonl", more)
     store = Store(tmp_path)
-    train_and_publish(store, "colours", TrainRequest("label-tree", known_file))
+    train_and_publish(store, "colours", TrainRequest(trainer="label-tree", data=known_file))
     model = store.open("colours")
     ((known,), (unknown,)) = (
         tune(model, TuneRequest(("ofo",), file), no_progress) for file in (known_file, unknown_file)

@@ -37,6 +37,7 @@ from xylem.base import (
     BadParameter,
     BadRequest,
     Limits,
+    TrainingOptions,
     is_table,
     plain_name,
     refuse_without_table,
@@ -47,7 +48,7 @@ from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
 from xylem.thresholds import Start, check_start
 from xylem.trainers import TRAINERS, check_spreads, installed
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows import from_json
+from xylem.workflows import TrainRequest
 from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
@@ -203,25 +204,31 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _files(data, label_names=request.label_names)
     yield from parameter_faults(request.trainer, request.parameters)
     yield from _fault_of(parse_named, request.base, "from")
+    with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
+        yield from _option_faults(request)
+
+
+def _option_faults(request: TrainingJob) -> Faults:
+    """Yield what the options of a training need and do not have, as its workflow would.
+
+    If the training continues from a version, its passes are those that the version planned, and are
+    checked when it begins. Raises BadParameter for parameters that are not valid.
+    """
+    training = TrainRequest(
+        **request.model_dump(include=set(TrainingOptions.model_fields)),
+        trainer=request.trainer,
+        parameters=request.parameters,
+        data=Path("data"),  # no file is opened
+        valid=Path("valid") if request.measures else None,
+    )
+    chosen = training.chosen()
+    for name, message in training.faults(training.facts(chosen)):
+        if request.base is None or name not in ("keep_state", "until"):
+            yield BadRequest(message).with_path(name)
     if request.executor == "ray":
-        with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
-            trainer_parameters = from_json(request.trainer, dict(request.parameters)).trainer
-            yield from _fault_of(
-                lambda name: check_spreads(name, trainer_parameters), request.trainer, "executor"
-            )
-    if request.calibrate and not request.measures:
-        yield BadRequest("expected valid or split, to calibrate on, found neither").with_path(
-            "calibrate"
+        yield from _fault_of(
+            lambda name: check_spreads(name, chosen.trainer), request.trainer, "executor"
         )
-    if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
-        fault = (
-            "expected a trainer that scores each label by itself, found "
-            f"{request.trainer}, whose scores sum to 1"
-        )
-        yield BadRequest(fault).with_path("calibrate")
-    if request.calibrate and request.rerank:
-        fault = "expected calibrate or rerank, whose scores are probabilities, found both"
-        yield BadRequest(fault).with_path("rerank")
 
 
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
@@ -332,7 +339,7 @@ def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
         yield BadRequest(str(error).removeprefix("trainer: ")).with_path("trainer")
         return
     try:
-        from_json(trainer, dict(parameters))
+        TrainRequest(trainer=trainer, parameters=parameters, data=Path("data")).chosen()
     except BadParameter as error:
         for name, message in error.faults:
             yield BadRequest(message).with_path(f"parameters.{name}" if name else "parameters")

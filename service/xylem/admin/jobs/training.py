@@ -26,7 +26,7 @@ from xylem.admin.jobs.requests import (
     VocabularyJob,
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
-from xylem.base import BadParameter, OnProgress, TableColumns
+from xylem.base import BadParameter, OnProgress, TableColumns, TrainingOptions
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase
 from xylem.vocabulary import (
@@ -206,32 +206,17 @@ def _files(
     return split_lines(data, context.work, share, request.seed, report, request.columns())
 
 
-_SAME_FIELDS = {
-    *(
-        "trainer",
-        "parameters",
-        "weights",
-        "seed",
-        "calibrate",
-        "rerank",
-        "keep_rows",
-        "keep_state",
-        "until",
-    )
-}
-"""Fields of a training job that TrainRequest has, too, with the same meaning."""
-
-
 def _train(publication: Publication, request: TrainingJob) -> None:
     assert publication.data is not None
     train = TrainRequest(
+        trainer=request.trainer,
         data=publication.data,
         valid=publication.valid,
+        parameters=request.parameters,
         label_names=publication.label_names(request),
         columns=request.columns(),
-        base=None if request.base is None else parse_named(request.base),
         threads=publication.context.threads,
-        **request.model_dump(include=_SAME_FIELDS),
+        **request.model_dump(include=set(TrainingOptions.model_fields)),
         **_steps(publication.context, request),
         **publication.marks(request),
     )
@@ -243,13 +228,13 @@ def _train(publication: Publication, request: TrainingJob) -> None:
 def _extend(publication: Publication, request: ExtendJob) -> None:
     assert publication.data is not None
     train_request = TrainRequest(
-        "",
-        publication.data,
-        publication.valid,
+        trainer="",
+        data=publication.data,
+        valid=publication.valid,
         label_names=publication.label_names(request),
         columns=request.columns(),
         threads=publication.context.threads,
-        base=(request.model, LATEST if request.version is None else request.version),
+        base=f"{request.model}@{LATEST if request.version is None else request.version}",
         rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
         **publication.marks(request),
     )

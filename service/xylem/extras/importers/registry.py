@@ -33,11 +33,12 @@ from xylem.extras.importers.omikuji import read_omikuji
 from xylem.extras.importers.pecos import read_pecos
 from xylem.extras.importers.vectorizer import SavedVectorizer
 from xylem.extras.importers.vectorizer import read_vectorizer as read_vectorizer
-from xylem.workflows import store_as, weight_type
+from xylem.workflows import store_as
 from xylem_store import (
     EMBEDDING,
     ORIGIN,
     U32,
+    WEIGHTS,
     DataInfo,
     Draft,
     Manifest,
@@ -46,6 +47,7 @@ from xylem_store import (
     Store,
     TrainerInfo,
     TreeEnsemble,
+    Weights,
     build_ensemble,
     build_names,
     check_model,
@@ -94,7 +96,7 @@ def import_model(
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
-    stored_type = weight_type(weights)
+    stored_type = _weight_type(weights)
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
@@ -220,3 +222,10 @@ def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     # a group starts at the block after those of the groups before it: here after all of the chunk's
     added_groups[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
     return ensemble._replace(directory=np.concatenate([directory, added_groups], axis=1))
+
+
+def _weight_type(name: str) -> Weights:
+    """Return the type that has this name. Raises BadParameter."""
+    if name in WEIGHTS:
+        return name
+    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")

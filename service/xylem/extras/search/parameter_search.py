@@ -97,8 +97,8 @@ class SearchRequest:
     def training(self, tried: TrialFacts) -> TrainRequest:
         """Return the training of a trial's parameters on all rows."""
         return TrainRequest(
-            tried.trainer,
-            self.data,
+            trainer=tried.trainer,
+            data=self.data,
             parameters=tried.parameters,
             label_names=self.label_names,
             columns=self.columns,
@@ -136,7 +136,7 @@ def search(
     fixed = _check(request)
     if rows is None:
         training_request = TrainRequest(
-            "", request.data, label_names=request.label_names, columns=request.columns
+            trainer="", data=request.data, label_names=request.label_names, columns=request.columns
         )
         dataset = training_request.read(on_progress)
         valid = None
@@ -337,7 +337,7 @@ def try_trial(
     parameters = proposal.parameters
     threads = request.threads if request.ray is None else 1
     training = TrainRequest(
-        name, request.data, parameters=parameters, seed=request.seed, threads=threads
+        trainer=name, data=request.data, parameters=parameters, seed=request.seed, threads=threads
     )
     start = time.monotonic()
     values = []

@@ -154,8 +154,10 @@ def warm(job: WarmUpJob) -> None:
             weights=job.weights,
         )
         if job.trainer == "lomtree" or "solver=sgd" in job.parameters:
-            train_and_publish(store, "warm", replace(request, keep_state=True, until=1))
-            request = replace(request, parameters=(), base=("warm", 1))
+            train_and_publish(
+                store, "warm", request.model_copy(update={"keep_state": True, "until": 1})
+            )
+            request = request.model_copy(update={"parameters": (), "base": "warm@1"})
         model = store.open("warm", train_and_publish(store, "warm", request).version)
         if job.trainer == "label-tree":
             store.put_label_info(

@@ -40,7 +40,7 @@ At = Callable[[str], None] | None
 def train_plainly(directory: Path) -> None:
     """Publish a version of m that no job made."""
     request = TrainRequest(
-        "label-tree", directory / "data" / "train.jsonl", parameters=("trees=1",)
+        trainer="label-tree", data=directory / "data" / "train.jsonl", parameters=("trees=1",)
     )
     train_and_publish(Store(directory / "store"), "m", request)
 

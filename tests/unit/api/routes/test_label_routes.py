@@ -44,7 +44,9 @@ def named(tmp_path: Path) -> Store:
     numbered = ((i, name) for i, name in enumerate(NAMES) for _ in range(3 + i))
     write_lines(file, ({"text": f"word{i} thing", "labels": [name]} for i, name in numbered))
     train_and_publish(
-        Store(tmp_path / "store"), "named", TrainRequest("label-tree", file, valid=file)
+        Store(tmp_path / "store"),
+        "named",
+        TrainRequest(trainer="label-tree", data=file, valid=file),
     )
     return Store(tmp_path / "store")
 

@@ -84,7 +84,7 @@ def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchReque
     assert found[0].value >= found[1].value
     best = found[0]
     (fold,) = folds_of(read_dataset(request_of.data), 1, 0)
-    request = TrainRequest(best.trainer, Path(), parameters=best.parameters)
+    request = TrainRequest(trainer=best.trainer, data=Path(), parameters=best.parameters)
     model = model_of(train_dataset(fold.train, request))
     report = evaluate_rows(model, labelled_dataset(fold.held_out, featurizer_of(model))).report
     assert best.value == pytest.approx(report["P@1"])
