@@ -18,12 +18,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.runs import spread
+from xylem.base import no_progress
 from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.executors.local import Crew
-from xylem.base.executors.ray import RayCrew, connect
 from xylem.cli.answer_files import step_of
+from xylem.extras.ray.crew import RayCrew, connect
 from xylem.serving.batches.parts import answer_files
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 
@@ -85,7 +85,7 @@ def main() -> None:
         write_lines(root / "train.jsonl", 20_000, rng)
         for number in range(asked.parts):
             write_lines(root / "data" / f"{number:04}.jsonl", asked.lines // asked.parts, rng)
-        request = TrainRequest("label-tree", root / "train.jsonl", threads=2)
+        request = TrainRequest(trainer="label-tree", data=root / "train.jsonl", threads=2)
         train_and_publish(Store(root / "store"), "m", request)
         for _ in range(asked.repeats):
             for way in WAYS:

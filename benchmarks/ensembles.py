@@ -26,9 +26,9 @@ from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.options import PredictOptions
 from xylem.engine.searcher import Searcher
 from xylem.evaluation.ranking import PredictedRows
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.vocabulary.featurizers import featurizer_of
-from xylem.workflows.combine import CombineRequest, combine_and_publish
-from xylem.workflows.ranker import FOLDS, ranking_figures
+from xylem.vocabulary.ranker import FOLDS, ranking_figures
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 
@@ -59,7 +59,9 @@ def _ours(directory: Path, work: Path, valid: Dataset) -> list[list[str]]:
     store, members, lines = Store(work / "store"), [], [[""]]
     for part in (name for name in ("train", "titles") if (directory / f"{name}.jsonl.gz").exists()):
         note(f"Xylem trains: {part}")
-        request = TrainRequest("label-tree", directory / f"{part}.jsonl.gz", parameters=FEATURES)
+        request = TrainRequest(
+            trainer="label-tree", data=directory / f"{part}.jsonl.gz", parameters=FEATURES
+        )
         train_and_publish(store, part, request)
         members.append((part, 1))
         how = CombineRequest(

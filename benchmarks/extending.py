@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xylem.base import no_progress
 from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, offsets
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions
+from xylem.evaluation import Labelled
 from xylem.evaluation.ranking import PredictedRows, mark_true, rows_of
 from xylem.trainers.registry import train, trainer
 from xylem.trainers.source import Tools, TrainingSet
 from xylem.trainers.spec import Trained
 from xylem.workflows.choose_features import trial_model
-from xylem.workflows.labelled import Labelled, no_progress, read_labelled_with
+from xylem.workflows.labelled import read_labelled_with
 from xylem.workflows.prepared import prepare_in_memory
 from xylem.workflows.request import TrainRequest
 
@@ -38,7 +40,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--seeds", type=int, default=1)
     asked = parser.parse_args()
-    request = TrainRequest(asked.trainer, asked.train)
+    request = TrainRequest(trainer=asked.trainer, data=asked.train)
     source = prepare_in_memory(request, request.chosen(), Crew(request.threads), no_progress)
     test = read_labelled_with(source.names, source.featurizer, asked.test, no_progress)
     print(
@@ -66,7 +68,10 @@ def _measured(
     number = np.argsort(np.argsort(is_new, kind="stable")).astype(np.int32)
     whole, of_test = (_renumbered(part, number, n_labels) for part in (data.labels, test.labels))
     without = _renumbered(data.labels, number, n_labels - n_new)
-    parameters, grows = TrainRequest(name, Path()).chosen().trainer, trainer(name).growth
+    parameters, grows = (
+        TrainRequest(trainer=name, data=Path()).chosen().trainer,
+        trainer(name).growth,
+    )
     assert grows is not None
     growth, full = grows(parameters, data.rows), TrainingSet(data.rows, whole)
     seconds, trained = _timed(lambda: train(name, parameters, data.rows, without, seed, 1), 2)

@@ -8,7 +8,7 @@ for clusters that nobody has here.
 
 Played through: the training runs once, in this process, one step after the other. The processor
 time and the bytes of every step are kept, and handed out to 10, 100 and 1,000 nodes as
-`xylem.base.executors.ray` does it: fields go to each node once, from node to node (the holders
+`xylem.extras.ray.crew` does it: fields go to each node once, from node to node (the holders
 double in each round), items in bundles to the first processor that is free, the driver begins,
 takes and joins one after the other. Then the same for `--rows` and `--labels`: steps as a tree of
 so many labels has them, each with the seconds and bytes for a row's visit or a label that were
@@ -34,10 +34,10 @@ from benchmarks.data import prepare
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import spread
 from xylem.base.executors.local import Crew
-from xylem.base.executors.ray import BUNDLE_MAX, BUNDLE_SECONDS
 from xylem.base.executors.steps import Calls
 from xylem.base.executors.values import n_bytes
 from xylem.datasets.data_stream import DataStream
+from xylem.extras.ray.crew import BUNDLE_MAX, BUNDLE_SECONDS
 from xylem.trainers import fit, parse_parameters
 from xylem.trainers.blocks import PASSES_MAX
 from xylem.trainers.classifiers import Solve

@@ -27,6 +27,7 @@ from xylem.engine.features.registry import load_featurizer
 from xylem_store.store import Store
 
 EXAMPLES = ROOT / "examples" / "debtags"
+THIS_CHECKOUT = "this checkout"
 SECONDS = 1.0
 """Of a turn of one kind on one server."""
 
@@ -58,12 +59,9 @@ class Kind(NamedTuple):
 
 
 def run(settings: Settings) -> None:
-    store = prepared(settings.out / "requests", settings.against)
-    kinds = kinds_of(store)
+    checkouts = trained_stores(settings)
+    kinds = kinds_of(checkouts[THIS_CHECKOUT][1])
     kinds += tensor_kinds({kind.name: kind.requests for kind in kinds})
-    checkouts = {"this checkout": (ROOT, store)}
-    if settings.against is not None:
-        checkouts["the other one"] = settings.against, store.with_name("store")
     with ExitStack() as stack:
         servers = {
             name: stack.enter_context(served(of, 1, checkout, own_database=True))
@@ -78,17 +76,27 @@ def run(settings: Settings) -> None:
         _processor_times(settings, kinds, checkouts)
 
 
-def prepared(work: Path, against: Path | None) -> Path:
-    """Return a store with a model of texts and one of named features;
-    the other checkout's is beside it.
+def trained_stores(settings: Settings) -> dict[str, tuple[Path, Path]]:
+    """Return this checkout and the one to compare with by name: its directory, and its store.
 
-    That trains them, if there is one: an older one cannot read what this one writes. Ours is a
-    copy.
+    Each checkout trains its own store, because another one may not be able to read it.
     """
-    work = work if against is None else work / against.name
+    work = settings.out / "requests"
+    checkouts = {THIS_CHECKOUT: (ROOT, trained(work / "this", ROOT))}
+    if (other := settings.against) is not None:
+        checkouts["the other one"] = (other, trained(work / f"other-{other.name}", other))
+    return checkouts
+
+
+def trained(work: Path, checkout: Path) -> Path:
+    """Return a store with a model of texts and one of named features, which a checkout has trained.
+
+    work  a directory for this checkout; what it has trained there is used again
+    """
     store = work / "store"
     if not (work / "ready").exists():
-        work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
         named = work / "named.jsonl"
         with named.open("w") as out:
             for text, labels in described("train"):
@@ -96,11 +104,9 @@ def prepared(work: Path, against: Path | None) -> Path:
         for name, data in (("text", EXAMPLES / "train.jsonl.gz"), ("named", named)):
             note(f"trains {name}")
             options = ["label-tree", "--data", str(data), "--model", name, "--store", str(store)]
-            run_cli(against or ROOT, "train", *options)
-        shutil.copytree(store, work / "ours")
-        run_cli(ROOT, "models", "migrate", "--store", str(work / "ours"))
+            run_cli(checkout, "train", *options)
         (work / "ready").touch()
-    return work / "ours"
+    return store
 
 
 def described(part: str) -> list[tuple[str, list[str]]]:

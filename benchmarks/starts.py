@@ -13,29 +13,29 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.requests import described, prepared
+from benchmarks.requests import described, trained_stores
 from benchmarks.runs import Settings, note, show, spread
-from benchmarks.server import ROOT, run_cli, served, source_path
+from benchmarks.server import run_cli, served, source_path
 
 
 def run(settings: Settings) -> None:
     """Print the seconds of each; kernels are cached but where
     they are compiled, which is done once.
     """
-    store = prepared(settings.out / "requests", settings.against)
-    checkouts = {"this checkout": ROOT}
-    if settings.against is not None:
-        checkouts["the other one"] = settings.against
+    stores = trained_stores(settings)
+    checkouts = {name: checkout for name, (checkout, _) in stores.items()}
+    store_of = dict(stores.values())
     line = settings.out / "line.jsonl"
     line.write_text(json.dumps({"text": described("test")[0][0]}) + "\n")
 
     def ready(checkout: Path) -> float:
-        with served(store, 1, checkout, own_database=True) as (_, seconds, _):
+        with served(store_of[checkout], 1, checkout, own_database=True) as (_, seconds, _):
             return seconds
 
     def first(checkout: Path) -> float:
         start = time.perf_counter()
-        run_cli(checkout, "predict", "text", "--data", str(line), "--store", str(store))
+        options = ["--data", str(line), "--store", str(store_of[checkout])]
+        run_cli(checkout, "predict", "text", *options)
         return time.perf_counter() - start
 
     rows = [

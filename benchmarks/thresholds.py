@@ -21,9 +21,9 @@ from xylem.engine.all_labels import predict_all
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions, Predictor
 from xylem.engine.searcher import Searcher
-from xylem.evaluation import EmptyConvention, FMeasures, PredictedRows, Truth, f_measures
+from xylem.evaluation import EmptyConvention, FMeasures, Labelled, PredictedRows, Truth, f_measures
 from xylem.thresholds.store.codec import METHODS
-from xylem.workflows.labelled import Labelled, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import TuneRequest, tune
 from xylem_store.store import Store
@@ -111,7 +111,7 @@ def model_of(data: Prepared, described: str, threads: int) -> Model:
         trainer, _, items = described.partition(":")
         parameters = items.split(",") if items else ()
         request = TrainRequest(
-            trainer, work / "train.X.npz", parameters=parameters, threads=threads
+            trainer=trainer, data=work / "train.X.npz", parameters=parameters, threads=threads
         )
         train_and_publish(store, model, request)
     return store.open(model, "latest")

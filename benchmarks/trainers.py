@@ -113,7 +113,10 @@ def _measure(data: Prepared, trainer: str, items: str, settings: Settings) -> Me
     shutil.rmtree(work, ignore_errors=True)
     store = Store(work)
     request = TrainRequest(
-        trainer, data.work / "train.txt", parameters=parameters, threads=settings.threads
+        trainer=trainer,
+        data=data.work / "train.txt",
+        parameters=parameters,
+        threads=settings.threads,
     )
     report = train_and_publish(store, trainer, request)
     model = store.open(trainer)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from xylem_store.alias import Alias, Beside, denying
+from xylem_store.alias import Alias, TrafficShare, denying
 from xylem_store.identifiers import ALIASES, LATEST, MODELS, alias_file
 from xylem_store.moves import DENIED, SPLIT
 from xylem_store.store import Store
@@ -24,7 +24,9 @@ def split(
     """Set the canary and the shadow version of an alias; None: the alias has none."""
 
     def change(now: Alias) -> Alias:
-        return now._replace(canary=canary and Beside(*canary), shadow=shadow and Beside(*shadow))
+        return now._replace(
+            canary=canary and TrafficShare(*canary), shadow=shadow and TrafficShare(*shadow)
+        )
 
     store.change_alias(model, alias, SPLIT, change)
 

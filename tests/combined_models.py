@@ -11,10 +11,10 @@ from tests.golden.make_golden import DRAFTS, SET_IN_LINES
 from xylem.base.rows import LabelRows
 from xylem.engine.features.combined import members_of
 from xylem.engine.features.registry import load_featurizer
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.vocabulary.concepts import concepts_of
 from xylem.vocabulary.names import NameParameters, build_names, count_words
-from xylem.workflows.combine import CombineRequest, combine_and_publish
-from xylem.workflows.near_rows import draw_near_rows
+from xylem.vocabulary.near_rows import draw_near_rows
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.arrays import group_of
 from xylem_store.label_info import Subject
@@ -66,7 +66,9 @@ def publish_combined(home: Path) -> Store:
     store = Store(home / "store")
     data = write_lines(home / "train.jsonl", documents(150, 1))
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
-        request = TrainRequest("label-tree", data, parameters=(f"features.kind={kind}",))
+        request = TrainRequest(
+            trainer="label-tree", data=data, parameters=(f"features.kind={kind}",)
+        )
         train_and_publish(store, model, request)
     names = home / "names.csv"
     names.write_text("uri,label_en\n" + "".join(f"l{i},{name}\n" for i, name in enumerate(NAMES)))
@@ -85,7 +87,7 @@ def full_draft() -> Draft:
 
     It has names with brackets, names with neighbours, and near rows.
     """
-    draft = DRAFTS[6]["combined-clean"]
+    draft = DRAFTS["combined-clean"]
     concept_names = [*LONG_NAMES, "red (colour)", "red wine", "wine red", "wine"]
     subjects = [
         Subject(f"l{i}", None, {"en": name}, broader=(f"l{i // 2}",), related=(f"l{8 - i}",))

@@ -330,6 +330,7 @@ def hide_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
             return imported(name, *arguments)
 
         monkeypatch.setattr(builtins, "__import__", refuse)
+        monkeypatch.setitem(sys.modules, hidden, None)  # for importlib.import_module
 
     return hide
 

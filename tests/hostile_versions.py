@@ -94,9 +94,9 @@ DRAFTS = [
     softmax_draft(9, dim=17, weights="int8", n_places=3, n_turned=1),
     softmax_draft(10, dim=5, weights="bfloat16", n_places=2, n_turned=5, is_half=True),
     with_rows(small_draft(13, n_labels=6, n_features=40, n_trees=1)),
-    GOLDEN[4]["text-stop-words"],
-    GOLDEN[6]["text-clean-chars"],
-    *[GOLDEN[5]["combined"], full_draft(), full_draft()],
+    GOLDEN["text-stop-words"],
+    GOLDEN["text-clean-chars"],
+    *[GOLDEN["combined"], full_draft(), full_draft()],
 ]
 LEARNERS = {
     "plt": ("solver=sgd", "epochs=2", "leaf_size=2"),
@@ -195,7 +195,9 @@ class Learners:
         store = Store(root / "store", fs=QuickFileSystem())
         self.versions: list[tuple[Manifest, dict[str, Any]]] = []
         for name, parameters in LEARNERS.items():
-            request = TrainRequest(name, self.rows, parameters=parameters, keep_state=True, until=1)
+            request = TrainRequest(
+                trainer=name, data=self.rows, parameters=parameters, keep_state=True, until=1
+            )
             train_and_publish(store, name, request)
             model = store.open(name)
             self.versions.append((model.manifest, dict(model.arrays)))
@@ -203,7 +205,7 @@ class Learners:
     def go_on(self, manifest: Manifest, arrays: Mapping[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as root:
             through_files(Path(root), manifest, arrays)
-            request = TrainRequest(manifest.trainer.name, self.rows, base=("m", 1))
+            request = TrainRequest(trainer=manifest.trainer.name, data=self.rows, base="m@1")
             train_and_publish(Store(Path(root), fs=QuickFileSystem()), "next", request)
 
     def try_one(self, rng: random.Random) -> None:

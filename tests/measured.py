@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from xylem.base import no_progress
 from xylem.workflows.evaluate import evaluate_rows
-from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem_store.version import Model
 
 

@@ -143,7 +143,7 @@ def softmax_draft(
     is_half: bool = False,
     **changes: Any,
 ) -> Draft:
-    """Return a draft of schema 2: a random tree with softmax nodes and random embeddings.
+    """Return the draft of a random tree with softmax nodes and random embeddings.
 
     is_half  whether embeddings are bfloat16
     """

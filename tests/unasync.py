@@ -15,14 +15,14 @@ CLIENT = ROOT / "service" / "xylem" / "client"
 FROM, TO = CLIENT / "_async", CLIENT / "_sync"
 
 REPLACED = (
-    (r"The client for asyncio, of which .* made:", "The client for callers that block, made by"),
     (
-        r" Instances that take long to come should be .*:\n\s+others are asked in the event loop\.",
-        "",
+        r"The client for asyncio; (`.*`) makes the blocking client from it\.",
+        r"The client for callers that block, made by \1.",
     ),
+    (r"\n\s+Instances that take long to come should be [^.]* while it is read\.", ""),
     (
         r"The client for asyncio\.",
-        "The client for callers that block: made of the one for asyncio.",
+        "The client for callers that block, made from the client for asyncio.",
     ),
     (r"for one event loop\. Close it", "which threads may share. Close it"),
     (r"\basync (def|with|for)\b", r"\1"),

@@ -44,7 +44,7 @@ _ROLES = {"canary": PARTS - 1, "shadow": PARTS}
 """The roles of versions besides the one that an alias names, and the most parts of each."""
 
 
-class Beside(NamedTuple):
+class TrafficShare(NamedTuple):
     """A canary or a shadow: a version that answers a part of the requests to an alias.
 
     parts  how many of PARTS of the requests
@@ -68,15 +68,15 @@ class Alias(NamedTuple):
 
     version: int
     before: tuple[int, ...] = ()
-    canary: Beside | None = None
-    shadow: Beside | None = None
+    canary: TrafficShare | None = None
+    shadow: TrafficShare | None = None
     denied: tuple[str, ...] = ()
     serial: int = 0
 
     @property
     def split_versions(self) -> tuple[int, ...]:
         """Return the versions of its canary and its shadow."""
-        return tuple(beside.version for beside in (self.canary, self.shadow) if beside is not None)
+        return tuple(share.version for share in (self.canary, self.shadow) if share is not None)
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -87,9 +87,7 @@ class Alias(NamedTuple):
         """Return the roles of a version besides being named: `canary`, `shadow`, both or none."""
         roles = {"canary": self.canary, "shadow": self.shadow}
         return [
-            role
-            for role, beside in roles.items()
-            if beside is not None and beside.version == version
+            role for role, share in roles.items() if share is not None and share.version == version
         ]
 
     def split(self) -> dict[str, Any]:
@@ -110,16 +108,16 @@ class Alias(NamedTuple):
         Raises BadSplit if they do not, and BadNames for a document above ALIAS_BYTES_MAX.
         """
         for role, parts_max in _ROLES.items():
-            beside: Beside | None = getattr(self, role)
-            if beside is None:
+            share: TrafficShare | None = getattr(self, role)
+            if share is None:
                 continue
-            if not 1 <= beside.parts <= parts_max:
+            if not 1 <= share.parts <= parts_max:
                 raise BadSplit(
-                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {beside.parts}"
+                    f"{role}: expected 1 to {parts_max} of {PARTS} parts, found {share.parts}"
                 )
-            if beside.version == self.version:
+            if share.version == self.version:
                 expected = "another version than the alias names"
-                raise BadSplit(f"{role}: expected {expected}, found {beside.version}")
+                raise BadSplit(f"{role}: expected {expected}, found {share.version}")
         if self.denied and (size := len(render_alias(self))) > ALIAS_BYTES_MAX:
             raise BadNames(
                 f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}"
@@ -127,8 +125,8 @@ class Alias(NamedTuple):
 
     def fields(self) -> dict[str, Any]:
         """Return the document for JSON; `alias_of` reads it."""
-        beside = {role: (entry := getattr(self, role)) and entry._asdict() for role in _ROLES}
-        return {**self._asdict(), **beside}
+        shares = {role: (entry := getattr(self, role)) and entry._asdict() for role in _ROLES}
+        return {**self._asdict(), **shares}
 
 
 def render_alias(alias: Alias) -> bytes:
@@ -145,13 +143,13 @@ def parse_alias(data: bytes, where: str) -> Alias:
 
 
 _VERSION = integer(1, VERSION_MAX)
-_BESIDE = optional(record(Beside, version=_VERSION, parts=integer(1, PARTS)))
+_TRAFFIC_SHARE = optional(record(TrafficShare, version=_VERSION, parts=integer(1, PARTS)))
 _ALIAS = record(
     Alias,
     version=_VERSION,
     before=list_of(_VERSION, 0, BEFORE_MAX),
-    canary=_BESIDE,
-    shadow=_BESIDE,
+    canary=_TRAFFIC_SHARE,
+    shadow=_TRAFFIC_SHARE,
     denied=list_of(text("(?s:.*)"), 0, DENIED_MAX),
     serial=integer(0, SERIAL_MAX),
 )
@@ -188,11 +186,11 @@ Change = Callable[[Alias], Alias | None]
 """A function from an alias to the next one; None removes it. A new alias begins as `Alias(0)`."""
 
 LabelChange = Callable[[tuple[str, ...]], Collection[str]]
-"""A function from the labels that an alias denies to those that it shall deny."""
+"""A function from the labels that an alias denies to the labels that it denies afterwards."""
 
 
 def apply(change: Change, alias: Alias, place: str) -> Alias | None:
-    """Return an alias after a change; an equal one where nothing has changed.
+    """Return an alias after a change; it equals the old one if nothing has changed.
 
     place  the model and alias, for error messages
 
@@ -238,9 +236,10 @@ def rolled_back(model: str, name: str, versions: Container[int], to: int | None 
 
     versions  the existing versions: an alias goes back to no other
 
-    The versions that the alias named after that one are forgotten. If the alias has a canary, a
-    step back ends canary and shadow and the alias keeps its version; so does `to` the version that
-    it already names. The change raises NothingToRollBack if there is no such step.
+    The versions that the alias named after that one are forgotten. In two cases the alias keeps its
+    version, and only its canary and its shadow end: in a step back if it has a canary, and if `to`
+    is the version that it already names. The change raises NothingToRollBack if there is no earlier
+    version to go back to.
     """
 
     def change(alias: Alias) -> Alias:
@@ -272,7 +271,7 @@ def with_canary(version: int, weight: float, stable_weight: float | None = None)
     parts = parts_of("weight", weight)
     if stable_weight is not None and parts + parts_of("stable_weight", stable_weight) != PARTS:
         raise BadSplit(f"expected weights that add up to 1, found {weight:g} and {stable_weight:g}")
-    return lambda alias: alias._replace(canary=Beside(version, parts))
+    return lambda alias: alias._replace(canary=TrafficShare(version, parts))
 
 
 def with_shadow(version: int, share: float) -> Change:
@@ -282,8 +281,8 @@ def with_shadow(version: int, share: float) -> Change:
 
     The answers of a shadow are never returned. Raises BadSplit for another share.
     """
-    beside = Beside(version, parts_of("share", share))
-    return lambda alias: alias._replace(shadow=beside)
+    traffic_share = TrafficShare(version, parts_of("share", share))
+    return lambda alias: alias._replace(shadow=traffic_share)
 
 
 def without_canary(alias: Alias) -> Alias:

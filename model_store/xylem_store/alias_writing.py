@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from xylem_store.alias import Alias, Change, apply, promoted, removed, render_alias, rolled_back
 from xylem_store.errors import AliasNotFound, Conflict, Corrupt, NotFound
+from xylem_store.files import StoreFiles
 from xylem_store.fs import Buffer, write_file
 from xylem_store.identifiers import ALIASES, LATEST, MOVES, alias_file, check_alias, check_version
 from xylem_store.moves import (
@@ -23,8 +24,8 @@ from xylem_store.moves import (
     move_of,
     render_move,
 )
-from xylem_store.reading import no_version
-from xylem_store.writing import StoreWriter
+from xylem_store.reading import StoreReader, no_version
+from xylem_store.staging import Staging
 
 _ATTEMPTS = 16  # to change an alias that other writers change meanwhile
 
@@ -43,8 +44,20 @@ class AliasChange(NamedTuple):
         return None if self.new_alias is None else self.new_alias.version
 
 
-class AliasWriter(StoreWriter):
-    """A directory of models whose aliases can be changed; see `store.Store`."""
+class AliasWriter:
+    """The part of a store that changes aliases; see `store.Store`.
+
+    cause  the cause of moves in calls without one
+    """
+
+    def __init__(
+        self, files: StoreFiles, reader: StoreReader, staging: Staging, cause: Cause
+    ) -> None:
+        self.cause = cause
+        self._files = files
+        self._fs = files.fs
+        self._reader = reader
+        self._staging = staging
 
     def change_alias(
         self,
@@ -66,7 +79,7 @@ class AliasWriter(StoreWriter):
         Corrupt, StoreUnwritable, and Conflict if other writers change the alias at every attempt.
         """
         for _ in range(_ATTEMPTS):
-            old_alias = self._alias_or_new(name, alias, create=create)
+            old_alias = self.alias_or_new(name, alias, create=create)
             new_alias = apply(change, old_alias, f"{name}@{alias}")
             if new_alias == old_alias and old_alias.serial > 0:
                 return AliasChange(name, alias, old_alias, new_alias)
@@ -75,16 +88,20 @@ class AliasWriter(StoreWriter):
                 if new_alias is not None
                 else ()
             ):
-                self._open(name, version, verify=True, check=True)
-            with self._writing(0), self._stage() as stage, self._locked(name):
-                if self._alias_or_new(name, alias, create=create) != old_alias:
+                self._reader.open_version(name, version, verify=True, check=True)
+            with (
+                self._staging.writing(0),
+                self._staging.stage() as stage,
+                self._staging.locked(name),
+            ):
+                if self.alias_or_new(name, alias, create=create) != old_alias:
                     continue
                 for version in () if new_alias is None else new_alias.versions:
-                    if version not in self.versions(name):
+                    if version not in self._reader.versions(name):
                         raise no_version(name, version)
-                move = move_of(alias, action, old_alias, new_alias, cause or self._cause)
+                move = move_of(alias, action, old_alias, new_alias, cause or self.cause)
                 return AliasChange(
-                    name, alias, old_alias, self._replace(name, alias, stage, move, new_alias)
+                    name, alias, old_alias, self.replace(name, alias, stage, move, new_alias)
                 )
         raise Conflict(
             f"{name}: expected to change {alias}, found it changed by others {_ATTEMPTS} times"
@@ -107,13 +124,14 @@ class AliasWriter(StoreWriter):
         """Make an alias name its previous version, or the earlier version `to`, verified first.
 
         The versions that it named after that one are forgotten: the next step back leads further
-        back. Deleted versions are skipped. If `to` is the version that it already names, only its
-        canary and its shadow end; so they do in a step back while there is a canary. Raises
-        NothingToRollBack if no earlier version is left, and what `change_alias` raises.
+        back. Deleted versions are skipped. In two cases the alias keeps its version, and only its
+        canary and its shadow end: in a step back if it has a canary, and if `to` is the version
+        that it already names. Raises NothingToRollBack if no earlier version is left, and what
+        `change_alias` raises.
         """
 
         def change(current_alias: Alias) -> Alias | None:
-            return rolled_back(name, alias, self.versions(name), to)(current_alias)
+            return rolled_back(name, alias, self._reader.versions(name), to)(current_alias)
 
         return self.change_alias(name, alias, ROLLED_BACK, change, cause)
 
@@ -124,8 +142,10 @@ class AliasWriter(StoreWriter):
         """
         if check_alias(alias) == LATEST:
             raise Conflict(f"{name}: {LATEST} cannot be deleted, since every model has it")
-        if alias not in self._alias_names(name):
-            raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
+        if alias not in self._reader.alias_names(name):
+            raise self._reader.missing(
+                name, AliasNotFound(f"{name}: expected an alias, found {alias!r}")
+            )
         return self.change_alias(name, alias, REMOVED, removed, cause, create=True)
 
     def note_refusal(self, name: str, alias: str, version: int, cause: Cause) -> None:
@@ -133,67 +153,67 @@ class AliasWriter(StoreWriter):
 
         Raises what `change_alias` raises.
         """
-        self._require_model(name)
-        current_alias = self._alias_or_new(name, alias, create=True)
+        self._reader.require_model(name)
+        current_alias = self.alias_or_new(name, alias, create=True)
         move = move_of(alias, REFUSED, current_alias, current_alias, cause)._replace(
             to_version=version
         )
-        with self._writing(0), self._locked(name), self._stage() as stage:
-            self._append_moves(name, stage, [move])
+        with self._staging.writing(0), self._staging.locked(name), self._staging.stage() as stage:
+            self.append_moves(name, stage, [move])
 
-    # --- parts
+    # --- for the writer of versions
 
-    def _alias_or_new(self, name: str, alias: str, *, create: bool) -> Alias:
+    def alias_or_new(self, name: str, alias: str, *, create: bool) -> Alias:
         """Return the present alias; with `create`, `Alias(0)` for one that is missing or damaged.
 
         Raises NotFound and Corrupt without `create`.
         """
         try:
-            return self.alias(name, alias)
+            return self._reader.alias(name, alias)
         except (NotFound, Corrupt):
             if not create:
                 raise
             return Alias(0)
 
-    def _replace(
+    def replace(
         self, name: str, alias: str, stage: Path, move: Move, new_alias: Alias | None
     ) -> Alias | None:
         """Append a move, put the new document in place and return it; called under the lock.
 
         None removes the alias.
         """
-        new_alias = self._stage_alias(name, stage, move, new_alias)
-        self._put_alias(name, alias, stage, new_alias)
+        new_alias = self.stage_alias(name, stage, move, new_alias)
+        self.put_alias(name, alias, stage, new_alias)
         return new_alias
 
-    def _stage_alias(
+    def stage_alias(
         self, name: str, stage: Path, move: Move, new_alias: Alias | None
     ) -> Alias | None:
         """Write the line of the move and the staged document; return the document with its serial.
 
         All that needs disk space is written here.
         """
-        number = self._append_moves(name, stage, [move])
+        number = self.append_moves(name, stage, [move])
         if new_alias is not None:
             new_alias = new_alias._replace(serial=number)
             write_file(self._fs, stage / "alias", [render_alias(new_alias)])
         return new_alias
 
-    def _put_alias(self, name: str, alias: str, stage: Path, new_alias: Alias | None) -> None:
+    def put_alias(self, name: str, alias: str, stage: Path, new_alias: Alias | None) -> None:
         """Put the staged document in its place, or remove the existing one, and sync."""
-        directory = self._home(name) / ALIASES
+        directory = self._files.home(name) / ALIASES
         if new_alias is not None:
             self._fs.rename(stage / "alias", directory / alias_file(alias))
-        elif alias in self._alias_files(name):
+        elif alias in self._files.alias_names(name):
             self._fs.rename(directory / alias_file(alias), stage / "removed")
         self._fs.fsync_dir(directory)
 
-    def _append_moves(self, name: str, stage: Path, moves: list[Move]) -> int:
+    def append_moves(self, name: str, stage: Path, moves: list[Move]) -> int:
         """Number and append moves, and sync; return the last number. Called under the lock."""
-        path = self._home(name) / MOVES
-        data = self._moves_bytes(name)
-        serials = [document.serial for document in self.info(name).documents.values()]
-        number = max([*serials, *(move.id for move in self.moves(name)[-1:])], default=0)
+        path = self._files.home(name) / MOVES
+        data = self._files.moves(name)
+        serials = [document.serial for document in self._reader.info(name).documents.values()]
+        number = max([*serials, *(move.id for move in self._reader.moves(name)[-1:])], default=0)
         lines = [render_move(move._replace(id=number + i)) for i, move in enumerate(moves, 1)]
         if len(data) > MOVES_BYTES_MAX:
             data = data[-MOVES_BYTES_MAX // 2 :]
@@ -202,7 +222,7 @@ class AliasWriter(StoreWriter):
             self._fs.rename(stage / MOVES, path)
         is_cut_off = data and not data.endswith(b"\n")
         self._append(path, b"".join([b"\n", *lines] if is_cut_off else lines))
-        self._fs.fsync_dir(self._home(name))
+        self._fs.fsync_dir(self._files.home(name))
         return number + len(moves)
 
     def _append(self, path: Path, data: Buffer) -> None:

@@ -67,8 +67,9 @@ def read_archive(
 ) -> Manifest:
     """Write the arrays of the version in the tar `file` into `directory` and return its manifest.
 
-    require_space  called with the number of bytes to be written, before any is
-    info_path      where label info after the arrays is written, unchecked; None: it is refused
+    require_space  called with the number of bytes to be written, before the first is written
+    info_path      the file to which label info after the arrays is written, unchecked; None: label
+                   info is refused
 
     Raises Corrupt for a tar that `archive_pieces` would not have made, StoreUnreadable if `file`
     cannot be read, and OSError if `directory` cannot be written. The contents of the arrays are not
@@ -108,7 +109,8 @@ def spool_archive(file: BinaryIO, piece: bytes, header_at: int) -> int:
     header_at  what the call for the previous piece returned, 0 at first
 
     Raises Corrupt for bytes that are no tar and for more than TRAILER_BYTES_MAX after its end, and
-    OSError. So a small compressed body that unpacks to gigabytes and is no archive fills no disk.
+    OSError. These checks keep a small compressed body that unpacks to gigabytes, and is no archive,
+    from filling the disk.
     """
     n_bytes = file.seek(0, io.SEEK_END) + file.write(piece)
     while header_at + _BLOCK <= n_bytes:

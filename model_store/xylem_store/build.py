@@ -118,7 +118,7 @@ PARTS = {
     "sparse_ptr": "sparse",
     "dense_ptr": "dense",
 }
-"""Each array of offsets, and the array whose chunks, one after the other, these delimit."""
+"""Each array of offsets, and the array that it cuts into the parts of the chunks."""
 
 
 def build_ensemble(

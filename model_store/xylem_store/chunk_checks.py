@@ -70,7 +70,7 @@ def check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
 def _last_features(directory: NDArray[np.uint32], n_features: int) -> np.uint32:
     """Return the set of features that a chunk's last block may have.
 
-    It is smaller than 32 features if that is the last block of all features.
+    These are all 32 features of the block, unless the block is the last one of the D features.
     """
     n_over = n_features & 31
     last = (n_features - 1) >> BLOCK_BITS

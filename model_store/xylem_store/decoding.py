@@ -109,7 +109,7 @@ def _unpack(
     n = 0
     n_sparse = 0
     n_dense = 0
-    size = np.uint32(
+    magnitude_mask = np.uint32(
         (1 << 8 * bits_out.itemsize - 1) - 1
     )  # all bits but the sign: -0.0 counts as 0
     for row in range(len(is_dense)):
@@ -117,12 +117,12 @@ def _unpack(
             for c in range(n_children):
                 child_out[n] = c
                 bits_out[n] = dense[n_dense, c]
-                n += np.uint32(dense[n_dense, c]) & size != 0
+                n += np.uint32(dense[n_dense, c]) & magnitude_mask != 0
             n_dense += 1
         else:
             for i in range(ends[n_sparse], ends[n_sparse + 1]):
                 child_out[n], bits_out[n] = split_word(words[i], words.itemsize)
-                n += bits_out[n] & size != 0
+                n += bits_out[n] & magnitude_mask != 0
             n_sparse += 1
         row_ptr_out[row + 1] = n
     return n

@@ -176,7 +176,7 @@ class Chunk(NamedTuple):
     bias: NDArray[np.float32]
 
     @staticmethod
-    def of(
+    def from_weights(
         feature: NDArray[Any],
         child: NDArray[Any],
         weight: NDArray[np.float32],

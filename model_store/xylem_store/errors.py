@@ -12,7 +12,7 @@ StoreError
 │   ├── VersionInUse        version-in-use: an alias names the version that was to be deleted
 │   └── NothingToRollBack   nothing-to-roll-back: the alias has no earlier existing version
 ├── Corrupt                 model-corrupt: bytes that are not a version
-│   └── UnsupportedSchema   model-schema-unsupported: a schema version unknown to this code
+│   └── UnsupportedSchema   model-schema-unsupported: another schema than this release has
 ├── StoreUnreadable         store-unreadable: no permission, I/O error
 └── StoreUnwritable         store-unwritable: no space, no permission, read-only, locked, I/O error
 """
@@ -106,14 +106,14 @@ class Corrupt(StoreError, code="model-corrupt"):
 
 
 class UnsupportedSchema(Corrupt, code="model-schema-unsupported"):
-    """A version of a schema that this code does not know, most often a newer one."""
+    """A version of another schema than that of this release."""
 
 
 class StoreUnreadable(StoreError, code="store-unreadable"):
     """The file system refused or failed to read."""
 
     @classmethod
-    def of(cls, path: Path, expected: str, actual: str) -> StoreUnreadable:
+    def for_path(cls, path: Path, expected: str, actual: str) -> StoreUnreadable:
         """Return an error whose message names the path, and whose `public_message` does not."""
         error = cls(f"{path}: expected {expected}, found {actual}")
         error.public_message = f"expected {expected}, found {actual}"

@@ -162,11 +162,11 @@ class Embedding(NamedTuple):
     """Makes the dense row of a row x: the sum over its features f of x_f * turned(f), or the mean.
 
     u     float32[V, d]     the vectors of V words, 1 <= d <= DIM_MAX; or uint16[V, d]: as bfloat16
-    r     float32[T, R, d]  feature f is word f % V at place f // V, and T * V the number of
-          features R = 0: turned(f) is u[word], and T is 1 R = 1: r[place] times u[word], each
-          dimension by itself R = d: the matrix r[place] times u[word]
-    mean  int32[1]          1: sums are divided by the sum of |x_f| unless that is 0; 0: they are
-          not
+    r     float32[T, R, d]  feature f is word f % V at place f // V; there are T * V features.
+          turned(f) depends on R. R = 0: it is u[word], and T is 1. R = 1: it is r[place] times
+          u[word], each dimension by itself. R = d: it is the matrix r[place] times u[word]
+    mean  int32[1]          1: sums are divided by the sum of |x_f|, unless that is 0; 0: sums are
+          not divided
     """
 
     u: NDArray[Any]

@@ -245,7 +245,9 @@ def reading(root: Path, path: Path) -> Iterator[None]:
             name = _name_within(root, error.filename or path)
             raise Corrupt(name, "a regular file", "something else") from error
         reason = error.strerror or type(error).__name__
-        raise StoreUnreadable.of(path, f"to read {_name_within(root, path)}", reason) from error
+        raise StoreUnreadable.for_path(
+            path, f"to read {_name_within(root, path)}", reason
+        ) from error
 
 
 def _name_within(root: Path, path: Path | str) -> str:

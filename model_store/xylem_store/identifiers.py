@@ -35,21 +35,23 @@ def is_version(text: str) -> bool:
 def check_model(name: object) -> str:
     """Return the name. Raises InvalidName unless a model may have it."""
     if not isinstance(name, str) or not is_model(name):
-        raise InvalidName(f"model name: expected {_GRAMMAR}, found {_shown(name)}")
+        raise InvalidName(f"model name: expected {_GRAMMAR}, found {_excerpt(name)}")
     return name
 
 
 def check_alias(name: object) -> str:
     """Return the name. Raises InvalidName unless an alias may have it."""
     if not isinstance(name, str) or not is_alias(name):
-        raise InvalidName(f"alias: expected {_GRAMMAR}, and not digits only, found {_shown(name)}")
+        raise InvalidName(
+            f"alias: expected {_GRAMMAR}, and not digits only, found {_excerpt(name)}"
+        )
     return name
 
 
 def check_version(version: object) -> int:
     """Return the number. Raises InvalidName unless a version may have it."""
     if type(version) is not int or not 1 <= version <= VERSION_MAX:
-        raise InvalidName(f"version: expected 1 to {VERSION_MAX}, found {_shown(version)}")
+        raise InvalidName(f"version: expected 1 to {VERSION_MAX}, found {_excerpt(version)}")
     return version
 
 
@@ -66,7 +68,7 @@ def parse_named(text: str) -> tuple[str, str | int]:
     return check_model(name), parse_ref(version) if separator else LATEST
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"
 

@@ -43,9 +43,9 @@ LABEL_INFO = "label_info"
 URI = "uri"
 NOTATION = "notation"
 NAME = "name:"
-OTHERS = "others:"
+OTHER_NAME = "others:"
 DEPRECATED = "deprecated"
-"""The columns. NAME begins the column of the names in a language, OTHERS that of other names.
+"""The columns. NAME begins the column of the names in a language, OTHER_NAME that of other names.
 
 Deprecated subjects have the text DEPRECATED in the column of this name, which exists only if there
 are such subjects.
@@ -62,7 +62,7 @@ SUBJECTS_MAX = 1 << 27
 HEAD_BYTES = 8192
 
 _LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
-_COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHERS}){_LANGUAGE}"
+_COLUMN = rf"{URI}|{NOTATION}|{DEPRECATED}|({NAME}|{OTHER_NAME}){_LANGUAGE}"
 _SCHEMA = 1
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 22
@@ -94,8 +94,8 @@ class Head(NamedTuple):
     columns     "uri", "notation", "name:LANGUAGE" for each language, "others:LANGUAGE" for some;
                 the first is the key, in which labels are looked up: the first n_keys subjects have
                 it
-    language    of names in answers to requests without a language: one of the columns', or "" if
-                there are no names
+    language    the language of names in answers to requests that state none: one of those of the
+                columns, or "" if there are no names
     n_texts     bytes of all texts
     n_broader   pairs of a subject and a subject above it
     sha256      of everything after the head
@@ -185,7 +185,8 @@ def build_label_info(
 ) -> LabelInfo:
     """Return the table of `subjects`, in which labels are looked up by `key_column`.
 
-    language  of names in answers to requests without a language; None: the first one that occurs
+    language  the language of names in answers to requests that state none; None: the first
+              language that occurs
 
     Subjects without a text in that column come last. Raises BadNames for a text that is too long or
     has control characters, and for a key that occurs twice; its `index` is that of the subject in
@@ -197,7 +198,7 @@ def build_label_info(
     languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
     with_others = {tag for subject in subjects for tag, _, _ in subject.other_names}
     columns = _columns(languages, key_column) + tuple(
-        f"{OTHERS}{tag}" for tag in languages if tag in with_others
+        f"{OTHER_NAME}{tag}" for tag in languages if tag in with_others
     )
     columns += (DEPRECATED,) if any(subject.deprecated for subject in subjects) else ()
     if language is not None and language not in languages:
@@ -252,18 +253,24 @@ def _columns(languages: Sequence[str], key_column: str) -> tuple[str, ...]:
 
 
 def _text(subject: Subject, column: str) -> str:
-    """Return a subject's text in a column, "" for none; as many other names as fit."""
+    """Return a subject's text in a column, "" if it has none.
+
+    In a column of other names these are joined, as many as fit into NAME_BYTES_MAX bytes.
+    """
     if column == URI:
         return subject.uri
     if column == NOTATION:
         return subject.notation or ""
     if column == DEPRECATED:
         return DEPRECATED if subject.deprecated else ""
-    if column.startswith(OTHERS):
+    if column.startswith(OTHER_NAME):
         text = ""
         for tag, _, name in subject.other_names:
-            longer = f"{text}{NAME_SEPARATOR}{name}" if text else name
-            if column == OTHERS + tag and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX:
+            longer = f"{text} | {name}" if text else name
+            if (
+                column == OTHER_NAME + tag
+                and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX
+            ):
                 text = longer
         return text
     return subject.names.get(column.removeprefix(NAME), "")

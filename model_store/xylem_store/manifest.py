@@ -37,8 +37,8 @@ from xylem_store.ensemble import LINKS, Kind, Link, Weights
 from xylem_store.errors import Corrupt, UnsupportedSchema
 from xylem_store.identifiers import NAME_PATTERN, VERSION_MAX
 
-SCHEMA_VERSION = 6
-"""The newest schema. A version has the oldest schema that suffices for it: see `schema_of`."""
+SCHEMA_VERSION = 1
+"""The schema of this release. Until 0.1.0 is released, every change of the format stays in it."""
 
 MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
@@ -51,26 +51,14 @@ IDS_MAX = (1 << 31) - 2
 """The most labels, features or nodes: ids are int32, and so are offsets of them."""
 
 TREES_MAX = 1 << 16
-NEWER_FEATURE_KINDS = ("chars", "words+chars")
-FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", *NEWER_FEATURE_KINDS)
-"""The kinds of features. "context", windows of words, needs schema 2.
-
-The newer kinds, n-grams of characters, need schema 3.
-"""
-
-UNICODE = "unicode"
-"""The parameter of features that needs schema 3: how characters beyond ASCII are read."""
+FEATURE_KINDS = ("raw", "named", "tfidf", "hashing", "context", "chars", "words+chars")
+"""The kinds of features of versions that hold no others."""
 
 CALIBRATION = "calibration"
-"""The prefix of the names of the arrays that need schema 4: see `xylem_store.extras`."""
-WORD_FORMS = ("stem", "lemmas", "stop_words")
-"""Parameters of features that need schema 4: which words count, and in which form."""
-
-CLEAN = "clean"
-"""The parameter of features that needs schema 6: traces of line breaking in texts are undone."""
+"""The group of the arrays of a calibration: see `xylem_store.extras`."""
 
 COMBINED = "combined"
-"""The kind of a version that holds other versions, and of its features; it needs schema 5.
+"""The kind of a version that holds other versions, and of its features.
 
 See `xylem_store.members`.
 """
@@ -78,7 +66,7 @@ See `xylem_store.members`.
 MEMBERS_MAX = 8  # the most members of a combined version
 COMBINED_ARRAYS_MAX = 512  # arrays of a combined version, including its members'
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
-"""The types of weights, of all schemas."""
+"""The types of weights."""
 
 ROWS = "rows"
 STATE = "state"
@@ -140,7 +128,7 @@ class Manifest:
     members: tuple[Manifest, ...] = ()
 
     @property
-    def shown(self) -> str:
+    def full_name(self) -> str:
         """Return the version's name as commands print it: model@version."""
         return f"{self.model}@{self.version}"
 
@@ -158,22 +146,6 @@ class Manifest:
 def has_calibration(arrays: Iterable[str]) -> bool:
     """Return whether any calibration array, complete or not, is among these names of arrays."""
     return any(name.startswith(f"{CALIBRATION}/") for name in arrays)
-
-
-def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
-    """Return the oldest schema that suffices for a version.
-
-    arrays  the names of its arrays
-    """
-    if CLEAN in features:
-        return 6
-    if features.get("kind") == COMBINED:
-        return 5
-    if has_calibration(arrays) or any(name in features for name in WORD_FORMS):
-        return 4
-    if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
-        return 3
-    return 2 if link == "softmax" or features.get("kind") == "context" else 1
 
 
 def render_manifest(manifest: Manifest) -> bytes:
@@ -246,10 +218,6 @@ def _checked(manifest: Manifest, where: str) -> Manifest:
     choice(*LINKS[manifest.kind])(manifest.link, f"{where}: link")
     kinds = (COMBINED,) if manifest.kind == COMBINED else FEATURE_KINDS
     choice(*kinds)(manifest.features.get("kind"), f"{where}: features.kind")
-    least = schema_of(manifest.link, manifest.features, manifest.arrays)
-    if least != manifest.schema_version:
-        expected = f"{least} for such features and arrays"
-        raise refusal(f"{where}: schema_version", expected, manifest.schema_version)
     return manifest
 
 
@@ -271,8 +239,9 @@ def member_arrays(number: int, arrays: Mapping[str, Item]) -> dict[str, Item]:
 
 def _schema(value: Any, where: str) -> int:
     version: int = integer(1, VERSION_MAX)(value, where)
-    if version > SCHEMA_VERSION:
-        raise UnsupportedSchema(where, f"1 to {SCHEMA_VERSION}", version)
+    if version != SCHEMA_VERSION:
+        origin = "a newer release wrote it, or a state before 0.1.0; train it again"
+        raise UnsupportedSchema(where, f"schema {SCHEMA_VERSION}", f"{version} ({origin})")
     return version
 
 

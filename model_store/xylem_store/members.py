@@ -25,7 +25,7 @@ from xylem_store.arrays import (
 from xylem_store.compiled.handles import F32_1, I32_1, handle
 from xylem_store.errors import Corrupt
 from xylem_store.manifest import Manifest
-from xylem_store.near import CONTEXT, assemble_near, has_near, near_features
+from xylem_store.near import assemble_near, near_features
 
 RANKER = "ranker"  # the prefix of the names of the ranker's arrays
 MEMBER_FEATURES = ("log score", "log rank", "share of the best score", "has the label")
@@ -48,8 +48,9 @@ class Ranker(NamedTuple):
     linear     float32[F + 1]  m begins with x . linear[:F] + linear[F]
     tree_ptr   int32[T + 1]    tree t has the nodes tree_ptr[t] .. tree_ptr[t + 1] - 1, the root
                first
-    feature    int32[N]        from a node that is no leaf a candidate goes to child + 1 if
-    threshold  float32[N]      x[feature] > threshold, else to child
+    feature    int32[N]        the feature that an inner node compares with its threshold
+    threshold  float32[N]      a candidate goes to child + 1 if x[feature] > threshold, else to
+               child
     child      int32[N]        greater than the node, in its tree, and so is child + 1; in a leaf:
                the node itself
     value      float32[N]      what a leaf adds to m
@@ -133,10 +134,8 @@ def check_ranker(ranker: Ranker, manifest: Manifest, arrays: Mapping[str, NDArra
         if len(np.unique(mapped_labels)) < len(mapped_labels):
             raise Corrupt(element_name(map_name(number), 0), "each label once", "one twice")
     n_features = len(ranker.linear) - 1
-    without_near = candidate_features(len(manifest.members), proposing)
-    expected = without_near + near_features(arrays)
-    without_context = without_near + CONTEXT if has_near(arrays) else expected
-    if n_features not in (expected, without_context) or n_features > FEATURES_MAX:
+    expected = candidate_features(len(manifest.members), proposing) + near_features(arrays)
+    if n_features != expected or n_features > FEATURES_MAX:
         raise Corrupt(
             element_name(f"{RANKER}/linear", 0),
             f"{expected} features, {FEATURES_MAX} at most, and a constant",

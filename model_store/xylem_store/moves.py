@@ -20,14 +20,14 @@ REMOVED = "removed"
 REFUSED = "refused"
 SPLIT = "split"
 DENIED = "denied"
-FOUND = "found"
+ADOPTED = "found"
 """The actions of moves.
 
 REFUSED  a promotion that its rule refused: the alias stayed
 SPLIT    the alias names the same version, with another canary or shadow, or none
 DENIED   the alias names the same version, and denies other labels
-FOUND    the alias was taken over as it is in the object store that is followed, or in a store of
-         an earlier release
+ADOPTED  the alias was written down as it is: in the object store that is followed, or here, where
+         `latest` had no document
 """
 
 MOVES_BYTES_MAX = 4 << 20
@@ -135,6 +135,7 @@ def parse_moves(data: bytes, find_alias: Callable[[str], Alias | None]) -> list[
 
 
 def _came_about(move: Move, alias: Alias | None) -> bool:
+    """Return whether the last move of an alias took effect, by its present document."""
     if move.action == REFUSED:
         return True
     if alias is None:

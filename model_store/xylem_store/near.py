@@ -49,28 +49,32 @@ NEAR_FEATURES = (
 )
 """The features of a candidate that come from near rows.
 
-Four are of the cosines between the row that is answered and the label's rows. The mean cosine is
-the product with the centroid of these rows, which therefore needs no arrays of its own. Each is 0
-if a label has no rows; if it has two, the third greatest is 0. Then the NEAREST of all rows vote
-for their labels, by the cube of their cosines: the votes for the label, these as a share of all
-votes, and the greatest cosine of a row that votes for it. Then the mean, by score, of how often the
-label was true where the first member's best labels were, and three of these features divided by
-the greatest value among the candidates of this row.
+The first four come from the cosines between the row that is answered and the label's rows. The mean
+cosine is the product with the centroid of these rows, which therefore needs no arrays of its own.
+Each is 0 if a label has no rows; if it has two, the third greatest is 0.
+
+The next three come from votes. The NEAREST of all rows vote for their labels, by the cube of their
+cosines. The features are the votes for the label, these as a share of all votes, and the greatest
+cosine of a row that votes for the label.
+
+The next one says how often the label was true together with the first member's best labels: the
+mean over these, weighted by their scores. Three more are the greatest cosine, the sum of cubes and
+this expectation, each divided by its greatest value among the candidates of the row.
 
 The last five are the row's context. "score beside the next" is the logarithm of the first member's
-score for the label divided by that of its next label; 0 if it does not propose the label. The
-others are equal for all candidates of a row: they are of the first member's scores and of the
-candidates' votes.
+score for the label divided by its score for the next label in its answer; 0 if it does not propose
+the label. The others are equal for all candidates of a row, and are computed from the first
+member's scores and the candidates' votes.
 """
 
 CONTEXT = NEAR_FEATURES.index("score beside the next")
-"""The first feature of a row's context: rankers of older versions only have those before it."""
+"""The first feature of a row's context."""
 
 POSTINGS_MAX = 256
 """The most rows of a feature: those in which it weighs most.
 
 Source: champion lists, Manning, Raghavan and Schütze 2008, "Introduction to Information
-Retrieval", section 7.1.3. So answers do not take longer when there are more rows.
+Retrieval", section 7.1.3. With this bound answers do not take longer when there are more rows.
 """
 
 ZERO = 128
@@ -96,7 +100,7 @@ class NearRows(NamedTuple):
     other_ptr      int64[K + 1]  label l was true together with
                                  other_label[other_ptr[l] : other_ptr[l + 1]]
     other_label    int32[..]     ascending within a label, at most OTHERS_MAX
-    other_share    float32[..]   in which share of the label's rows, from 0 to 1
+    other_share    float32[..]   the share, from 0 to 1, of label l's rows that have the other label
     """
 
     label_ptr: I64_1

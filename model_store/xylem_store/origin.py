@@ -14,8 +14,8 @@ feedback     {model: seconds since 1970}: until when feedback to a model was rea
              if never
 libraries    the versions of the libraries that read texts besides the kernels, by name; only if
              there are any
-vectorizer   {"file", "sha256"}: the vectorizer as which texts are read; only of
-             `xylem import-vectorizer`
+vectorizer   {"file", "sha256"}: the vectorizer that texts are read like; only of a version that
+             `xylem import-vectorizer` made
 
 The outcome of the rule is not here: a published version never changes. It is in the history of the
 aliases.

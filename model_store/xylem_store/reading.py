@@ -22,21 +22,16 @@ from xylem_store.errors import (
     StoreUnreadable,
     VersionNotFound,
 )
-from xylem_store.fs import Buffer, Entry, FileSystem, reading
+from xylem_store.files import StoreFiles
+from xylem_store.fs import Buffer
 from xylem_store.identifiers import (
     ALIASES,
     LAST,
     LATEST,
-    MODELS,
-    MOVES,
     VERSION_MAX,
     VERSIONS,
     alias_file,
-    alias_in,
     check_alias,
-    check_model,
-    check_version,
-    is_model,
     is_version,
     parse_ref,
 )
@@ -45,19 +40,18 @@ from xylem_store.label_info import (
     LABEL_INFO,
     Head,
     LabelInfo,
+    label_info_pieces,
     map_label_info,
     parse_head,
 )
 from xylem_store.manifest import ARRAYS, Manifest
-from xylem_store.moves import MOVES_BYTES_MAX, Move, parse_moves
+from xylem_store.moves import Move, parse_moves
 from xylem_store.origin import is_made_for
 from xylem_store.version import Model, StoredArray, map_version, read_manifest, verify_version
 
 VERIFIED_MAX = 256
 """The most verified versions that are remembered; a forgotten one is verified again."""
 
-_OPEN_ATTEMPTS = 3  # an alias may move, and its old version be deleted, while it is opened
-_LAST_BYTES_MAX = 4096  # of the file with the last number, whose document has 100 bytes
 
 Check = Callable[[Model], object]
 """A function of a verified version, which raises StoreError if the version cannot be served."""
@@ -88,15 +82,15 @@ class ModelInfo(NamedTuple):
 
 
 class StoreReader:
-    """A directory of models, for reading; see `store.Store`."""
+    """The part of a store that reads; see `store.Store`.
 
-    def __init__(
-        self, root: Path, *, fs: FileSystem | None = None, check: Check = no_check
-    ) -> None:
-        """Take the store's directory, and the check of versions that an alias is to name."""
-        self.root = Path(root)
-        self._fs = fs or FileSystem()
-        self._check = check
+    check  the check of versions that an alias is to name
+    """
+
+    def __init__(self, files: StoreFiles, check: Check) -> None:
+        self.check = check
+        self._files = files
+        self._fs = files.fs
         self._verified = deque[Hashable](maxlen=VERIFIED_MAX)
 
     def models(self) -> list[ModelInfo]:
@@ -106,7 +100,7 @@ class StoreReader:
         only for the directory of the models.
         """
         infos = []
-        for name in self._model_names():
+        for name in self._files.model_names():
             try:
                 infos.append(self.info(name))
             except StoreUnreadable as error:
@@ -118,7 +112,7 @@ class StoreReader:
         versions = self.versions(name)
         documents = {}
         broken = []
-        for alias in self._alias_names(name) if versions else []:
+        for alias in self.alias_names(name) if versions else []:
             try:
                 documents[alias] = self.alias(name, alias)
             except (Corrupt, StoreUnreadable):
@@ -131,7 +125,7 @@ class StoreReader:
         Raises Corrupt.
         """
         numbers = [0, *self.versions(name)]
-        if (data := self._read(self._home(name) / LAST, _LAST_BYTES_MAX)) is not None:
+        if (data := self._files.read(self._files.home(name) / LAST, 4096)) is not None:
             document = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(
                 integer(1, VERSION_MAX)(document.get("version"), f"{name}: {LAST}: version")
@@ -140,7 +134,7 @@ class StoreReader:
 
     def versions(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a model's versions, ascending; none if the model does not exist."""
-        entries = self._entries(self._home(name) / VERSIONS)
+        entries = self._files.entries(self._files.home(name) / VERSIONS)
         return tuple(sorted(int(e.name) for e in entries if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
@@ -155,7 +149,7 @@ class StoreReader:
         versions = self.versions(name)
         if alias == LATEST and versions:
             return Alias(versions[-1])
-        raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
+        raise self.missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
 
     def moves(self, name: str) -> list[Move]:
         """Return the moves of a model's aliases, the oldest first, even of a deleted model.
@@ -169,7 +163,7 @@ class StoreReader:
             except Corrupt:  # treated as newer than every move, so that none is dropped
                 return Alias(0, serial=SERIAL_MAX)
 
-        return parse_moves(self._moves_bytes(name), find_alias)
+        return parse_moves(self._files.moves(name), find_alias)
 
     def users_of(self, name: str, version: int) -> list[str]:
         """Return what names a version: `ALIAS`, `canary of ALIAS`, `shadow of ALIAS`.
@@ -178,7 +172,7 @@ class StoreReader:
         """
         users = []
         for alias_name, alias in (
-            (alias_name, self.alias(name, alias_name)) for alias_name in self._alias_names(name)
+            (alias_name, self.alias(name, alias_name)) for alias_name in self.alias_names(name)
         ):
             users += [alias_name] if alias.version == version else []
             users += [f"{role} of {alias_name}" for role in alias.roles_of(version)]
@@ -190,16 +184,16 @@ class StoreReader:
         if isinstance(parsed, str):
             return self.alias(name, parsed).version
         if parsed not in self.versions(name):
-            raise self._missing(name, no_version(name, parsed))
+            raise self.missing(name, no_version(name, parsed))
         return parsed
 
     def manifest(self, name: str, version: int) -> Manifest:
         """Return the manifest of a version. Raises NotFound, Corrupt or StoreUnreadable."""
-        directory = self._version_path(name, version)
+        directory = self._files.version_path(name, version)
         with self._reading_version(name, version):
             manifest = read_manifest(self._fs, directory)
             if (manifest.model, manifest.version) != (name, version):
-                full_name = manifest.shown
+                full_name = manifest.full_name
                 raise Corrupt("manifest.json: model and version", f"{name}@{version}", full_name)
             return manifest
 
@@ -210,10 +204,10 @@ class StoreReader:
         exactly these files before. Without, it takes milliseconds whatever the size, and the model
         must not be given to a kernel unless it was verified before.
         """
-        for _ in range(_OPEN_ATTEMPTS):
+        for _ in range(3):
             version = self.resolve(name, ref)
             try:
-                return self._open(name, version, verify=verify)
+                return self.open_version(name, version, verify=verify)
             except VersionNotFound:  # deleted meanwhile, so its alias must have moved before
                 if self.resolve(name, ref) == version:
                     raise
@@ -224,7 +218,7 @@ class StoreReader:
 
         Also raises what the check of this store raises: see `Check`.
         """
-        self._open(name, version, verify=True, again=True, check=True)
+        self.open_version(name, version, verify=True, again=True, check=True)
 
     def label_info_head(self, name: str) -> Head | None:
         """Return the head of a model's label info, None without one.
@@ -232,19 +226,32 @@ class StoreReader:
         Cost: a read of 8 kB. Its `sha256` differs whenever the label info does. Raises Corrupt and
         StoreUnreadable.
         """
-        data = self._read(self._home(name) / LABEL_INFO, HEAD_BYTES - 1)
+        data = self._files.read(self._files.home(name) / LABEL_INFO, HEAD_BYTES - 1)
         return None if data is None else parse_head(data, f"{name}: {LABEL_INFO}")
 
     def label_info(self, name: str) -> LabelInfo | None:
         """Return a model's label info, mapped, None without one.
 
-        Every digest and invariant is checked first. It stays valid when it is replaced. Raises
-        Corrupt or StoreUnreadable.
+        Every digest and invariant is checked first. The returned label info stays valid when the
+        file is replaced. Raises Corrupt or StoreUnreadable.
         """
-        path = self._home(name) / LABEL_INFO
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+        path = self._files.home(name) / LABEL_INFO
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._files.reading(path):
             return map_label_info(self._fs, path, f"{name}: {LABEL_INFO}")
         return None
+
+    def export_label_info(self, name: str, file: BinaryIO) -> Head | None:
+        """Write the file of a model's label info, verified first; return its head, or None.
+
+        None means that there is no label info. Raises Corrupt and StoreUnreadable, and what `file`
+        raises.
+        """
+        info = self.label_info(name)
+        if info is None:
+            return None
+        for piece in label_info_pieces(info):
+            file.write(piece)
+        return info.head
 
     def files_of(
         self, model: Model, arrays: Mapping[str, NDArray[Any]], prefix: str = ""
@@ -254,7 +261,7 @@ class StoreReader:
         prefix  of the names in `arrays` and in the result
         """
         manifest = model.manifest
-        home = self._version_path(manifest.model, manifest.version) / ARRAYS
+        home = self._files.version_path(manifest.model, manifest.version) / ARRAYS
         return {
             f"{prefix}{name}": StoredArray(home / file_name(name), info)
             for name, info in manifest.arrays.items()
@@ -270,7 +277,7 @@ class StoreReader:
         info. Raises StoreUnreadable unless the store is a directory that can be read.
         """
         self._check_root()
-        return tuple((name, *self._traces(name)) for name in self._model_names())
+        return tuple((name, *self._traces(name)) for name in self._files.model_names())
 
     def published(self, name: str, made_for: str) -> Manifest | None:
         """Return the manifest of the version that was made for a job, None without one.
@@ -293,10 +300,10 @@ class StoreReader:
 
         Raises NotFound, Corrupt and StoreUnreadable.
         """
-        self._open(name, version, verify=True, again=True)
+        self.open_version(name, version, verify=True, again=True)
         info = self.label_info(name) if label_info else None
         manifest = self.manifest(name, version)
-        directory = self._version_path(name, version)
+        directory = self._files.version_path(name, version)
         with self._reading_version(name, version):
             yield from archive_pieces(self._fs, directory, manifest, info)
 
@@ -305,122 +312,91 @@ class StoreReader:
         for piece in self.archive(name, version, label_info=label_info):
             file.write(piece)
 
-    # --- parts
-
-    def _model_names(self) -> list[str]:
-        entries = self._entries(self.root / MODELS)
-        return [entry.name for entry in entries if entry.is_dir and is_model(entry.name)]
+    # --- for writers
 
     def _traces(self, name: str) -> list[object]:
         """Return values that change whenever anything of a model that `generation` covers changes.
 
         The errors of what cannot be read are among them.
         """
-        home = self._home(name)
+        home = self._files.home(name)
         try:
-            traces: list[object] = [*self._entries(home / VERSIONS)]
+            traces: list[object] = [*self._files.entries(home / VERSIONS)]
             files = {
                 home / ALIASES / alias_file(alias): ALIAS_BYTES_MAX
-                for alias in self._alias_files(name)
+                for alias in self._files.alias_names(name)
             }
         except StoreUnreadable as error:
             return [str(error)]
         files[home / LABEL_INFO] = HEAD_BYTES - 1
         for path, bytes_max in sorted(files.items()):
             try:
-                traces.append((path.name, self._read(path, bytes_max)))
+                traces.append((path.name, self._files.read(path, bytes_max)))
             except (Corrupt, StoreUnreadable) as error:
                 traces.append((path.name, str(error)))
         return traces
 
-    def _home(self, name: str) -> Path:
-        return self.root / MODELS / check_model(name)
-
-    def _version_path(self, name: str, version: int) -> Path:
-        return self._home(name) / VERSIONS / str(check_version(version))
-
-    def _entries(self, path: Path) -> list[Entry]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return self._fs.entries(path)
-        return []
-
     def _check_root(self) -> None:
         """Raise StoreUnreadable unless the store is a readable directory; it may be empty."""
         try:
-            self._fs.entries(self.root)
+            self._fs.entries(self._files.root)
         except OSError as error:
             kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
             reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
-            raise StoreUnreadable.of(self.root, "the directory of the models", reason) from error
+            raise StoreUnreadable.for_path(
+                self._files.root, "the directory of the models", reason
+            ) from error
 
-    def _read(self, path: Path, bytes_max: int) -> bytes | None:
-        """Return the bytes of a small file, None if it does not exist.
-
-        Raises Corrupt for something that is not a file.
-        """
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
-            return self._fs.read(path, bytes_max)
-        return None
-
-    def _alias_names(self, name: str) -> list[str]:
-        return sorted({LATEST, *self._alias_files(name)})
-
-    def _alias_files(self, name: str) -> set[str]:
-        """Return the aliases that have a document.
-
-        Raises StoreUnreadable if the aliases have the form of an earlier release.
-        """
-        directory = self._home(name) / ALIASES
-        files = [entry.name for entry in self._entries(directory)]
-        if LATEST in files:
-            expected = (
-                "aliases as documents, which xylem models migrate makes of those of "
-                "an earlier release"
-            )
-            raise StoreUnreadable.of(directory, expected, f"{name}: {ALIASES}/{LATEST}")
-        return {alias for file in files if (alias := alias_in(file)) is not None}
+    def alias_names(self, name: str) -> list[str]:
+        """Return the names of a model's aliases, sorted; `latest` is always among them."""
+        return sorted({LATEST, *self._files.alias_names(name)})
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        data = self._read(self._home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX)
+        data = self._files.read(
+            self._files.home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX
+        )
         if data is not None:
             return parse_alias(data, f"{name}: alias {alias}")
-        self._alias_files(name)
         return None
 
-    def _moves_bytes(self, name: str) -> bytes:
-        return self._read(self._home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
-
-    def _open(
+    def open_version(
         self, name: str, version: int, *, verify: bool, again: bool = False, check: bool = False
     ) -> Model:
+        """Return a version with its arrays mapped: see `open`.
+
+        again  whether to verify all arrays even if exactly these files were verified before
+        check  whether to give the version to the check of this store
+        """
         manifest = self.manifest(name, version)
         with self._reading_version(name, version):
-            model, maps = map_version(self._fs, self._version_path(name, version), manifest)
+            model, maps = map_version(self._fs, self._files.version_path(name, version), manifest)
             digest = hashlib.sha256(repr(manifest).encode()).digest()
             key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
             if again or (verify and key not in self._verified):
                 verify_version(model, maps, resting=again)
                 self._verified.append(key)
             if check:
-                self._check(model)
+                self.check(model)
         return model
 
-    def _missing(self, name: str, error: NotFound) -> NotFound:
+    def require_model(self, name: str) -> None:
+        """Raise ModelNotFound unless the model has a version."""
+        if not self.versions(name):
+            raise self.missing(name, ModelNotFound(name))
+
+    def missing(self, name: str, error: NotFound) -> NotFound:
         """Return ModelNotFound if the whole model is missing, else `error`."""
         if self.versions(name):
             return error
-        missing = ModelNotFound(f"{self.root}: expected a model, found none named {name!r}")
+        missing = ModelNotFound(f"{self._files.root}: expected a model, found none named {name!r}")
         missing.public_message = f"expected a model, found none named {name!r}"
         return missing
-
-    def _reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
-        return reading(self.root, path)
 
     @contextlib.contextmanager
     def _reading_version(self, name: str, version: int) -> Iterator[None]:
         """Turn the errors of reading a version into errors of the store that name the version."""
         try:
-            with self._reading(self._version_path(name, version)):
+            with self._files.reading(self._files.version_path(name, version)):
                 yield
         except Corrupt as error:
             raise error.within(f"{name}@{version}") from error
@@ -428,7 +404,7 @@ class StoreReader:
             if version in self.versions(name):
                 missing_file = Path(str(error.filename)).name
                 raise Corrupt(f"{name}@{version}: {missing_file}", "a file", "none") from error
-            raise self._missing(name, no_version(name, version)) from None
+            raise self.missing(name, no_version(name, version)) from None
 
 
 def no_version(name: str, version: int) -> VersionNotFound:

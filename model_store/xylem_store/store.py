@@ -6,253 +6,137 @@ power, and needs no lock. Writers of one model take turns through a lock file; a
 process.
 """
 
-import dataclasses
-from pathlib import Path
+from __future__ import annotations
 
-from xylem_store.alias import Alias, promoted
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
 from xylem_store.alias_writing import AliasWriter
-from xylem_store.archive import Readable, read_archive
-from xylem_store.documents import render_sealed
-from xylem_store.errors import Conflict, Corrupt, StoreUnwritable, VersionInUse
-from xylem_store.fs import write_file
-from xylem_store.identifiers import ALIASES, LAST, VERSION_MAX, VERSIONS, check_model, check_version
+from xylem_store.files import StoreFiles
+from xylem_store.fs import FileSystem
 from xylem_store.identifiers import LATEST as LATEST
 from xylem_store.identifiers import MODELS as MODELS
-from xylem_store.label_info import LABEL_INFO, map_label_info
-from xylem_store.manifest import Manifest, manifest_digest
-from xylem_store.moves import FOUND, PUBLISHED, REMOVED, Cause, move_of
-from xylem_store.origin import made_for_of
+from xylem_store.label_info_writing import LabelInfoWriter
+from xylem_store.moves import NOBODY, Cause
+from xylem_store.reading import Check, StoreReader, no_check
 from xylem_store.reading import ModelInfo as ModelInfo
-from xylem_store.reading import no_version
-from xylem_store.version import (
-    Draft,
-    manifest_of,
-    map_version,
-    verify_version,
-    write_arrays,
-    write_manifest,
-)
+from xylem_store.staging import Staging
+from xylem_store.version_writing import VersionWriter
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 
-class Store(AliasWriter):
-    """A directory of models; any number of processes may read and write it at once."""
+def _forward(
+    part_of: Callable[[Store], Part],
+    method: Callable[Concatenate[Part, Arguments], Result],
+) -> Callable[Concatenate[Store, Arguments], Result]:
+    """Return a method of the store that calls the method of one of its parts.
 
-    def prepare(self) -> None:
-        """Make the store if it does not exist, and check that a version can be staged in it.
+    Signature and docstring are those of the part. The alternative would have been 34 methods that
+    repeat both.
+    """
 
-        Call this before long work whose result is to be published. The directory that holds the
-        store must exist: a mistyped path is refused rather than made. A disk may still fill up
-        afterwards. Raises StoreUnwritable.
-        """
-        with self._writing(0), self._stage():
-            pass
+    @functools.wraps(method)
+    def call(store: Store, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return method(part_of(store), *args, **kwargs)
 
-    def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
-        """Write a draft as the model's next version, move `latest` to it, and return its manifest.
+    return call
 
-        latest  whether `latest` moves; it always names a model's first version
 
-        A draft that was made for a job (`xylem_store.origin`) is published once: if there is a
-        version made for that job already, it stays the only one, and its manifest is returned.
+def _reader_of(store: Store) -> StoreReader:
+    return store.reader
 
-        When this returns, the version survives a loss of power. When it raises, `latest` is where
-        it was. Raises Corrupt for a draft that breaks the format, what the store's check raises for
-        one that cannot be served, and StoreUnwritable if the disk refuses. If the disk fails at the
-        very last step, the complete version exists without its alias: promote it. The same is true
-        if the document of `latest` is damaged, since nobody knows which labels it denies.
-        """
-        check_model(name)
-        manifest = manifest_of(draft)
-        needed = draft.needed_bytes()
-        with self._writing(needed), self._stage() as stage:
-            self._require_space(needed)
-            self._fs.mkdir(stage / "version")
-            infos = write_arrays(self._fs, stage / "version", draft.arrays(), draft.files)
-            manifest = dataclasses.replace(manifest, arrays=infos)
-            self._check(map_version(self._fs, stage / "version", manifest)[0])
-            made_for = made_for_of(draft.extra)
-            return self._commit(name, stage, manifest, made_for=made_for, latest=latest)
 
-    def import_(
-        self, file: Readable, name: str, *, latest: bool = True, cause: Cause | None = None
-    ) -> Manifest:
-        """Publish a version that `export` wrote, as the next version of a model; see `publish`.
+def _versions_of(store: Store) -> VersionWriter:
+    return store.writer.versions
 
-        `file` is read once from its present position on, and need not be able to seek. The version
-        is verified completely, and given to the store's check, before it is published. Label info
-        in the archive becomes the model's unless the model has some. Raises Corrupt for an archive
-        that is not a version, and what the check raises.
-        """
-        check_model(name)
-        with self._writing(0), self._stage() as stage:
-            self._fs.mkdir(stage / "version")
-            info = stage / LABEL_INFO
-            manifest = read_archive(self._fs, file, stage / "version", self._require_space, info)
-            model, maps = map_version(self._fs, stage / "version", manifest)
-            verify_version(model, maps)
-            self._check(model)
-            has_info = LABEL_INFO in [entry.name for entry in self._entries(stage)]
-            if has_info:
-                map_label_info(self._fs, info, f"archive: {LABEL_INFO}")
-            manifest = self._commit(name, stage, manifest, latest=latest, cause=cause)
-            if has_info:
-                with self._locked(name):
-                    if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
-                        self._fs.rename(info, self._home(name) / LABEL_INFO)
-                        self._fs.fsync_dir(self._home(name))
-            return manifest
 
-    def mirror(
-        self, file: Readable, name: str, version: int, digest: str, denied: tuple[str, ...] = ()
-    ) -> Manifest:
-        """Publish a version that `export` wrote under the number that it had in another store.
+def _aliases_of(store: Store) -> AliasWriter:
+    return store.writer.aliases
 
-        digest  its `manifest_digest`
-        denied  labels that `latest` denies from its first moment, if this is the model's first
-                version
 
-        No alias moves, except `latest` to a model's first version. So the store's check is not
-        called: versions that cannot be served here are named by /readyz. A version that exists
-        already stays. Raises Corrupt for an archive of another version, or of none, and Conflict if
-        another version has the number here.
-        """
-        check_model(name)
-        with self._writing(0), self._stage() as stage:
-            self._fs.mkdir(stage / "version")
-            manifest = read_archive(self._fs, file, stage / "version", self._require_space)
-            archive_identity = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
-            if archive_identity != f"{name}@{version} of {digest}":
-                raise Corrupt("archive", f"{name}@{version} of {digest}", archive_identity)
-            verify_version(*map_version(self._fs, stage / "version", manifest))
-            with self._locked(name):
-                if version in self.versions(name):
-                    if manifest_digest(self.manifest(name, version)) != digest:
-                        raise Conflict(
-                            f"{name}@{version}: expected the version of {digest}, found another"
-                        )
-                    return manifest
-                write_manifest(self._fs, stage / "version", manifest)
-                is_first = not self.versions(name)
-                self._write_version(
-                    name, version, stage, self._cause, moves_latest=is_first, denied=denied
-                )
-        return manifest
+def _label_info_of(store: Store) -> LabelInfoWriter:
+    return store.writer.label_info
 
-    def delete(self, name: str, version: int) -> None:
-        """Remove a version that no alias names. Its number is not used again.
 
-        Processes that have it open keep it. Raises NotFound, VersionInUse, Corrupt for a damaged
-        alias (promote it to repair it), or StoreUnwritable.
-        """
-        self.resolve(name, check_version(version))
-        with self._writing(0), self._stage() as stage, self._locked(name):
-            versions = self.versions(name)
-            if version not in versions:
-                raise no_version(name, version)
-            users = self.users_of(name, version)
-            if users:
-                raise VersionInUse(
-                    f"{name}@{version}: expected no alias to name it, found {', '.join(users)}"
-                )
-            self._keep_last(name, stage)
-            self._fs.rename(self._version_path(name, version), stage / "deleted")
-            self._fs.fsync_dir(self._home(name) / VERSIONS)
+def _staging_of(store: Store) -> Staging:
+    return store.writer.staging
 
-    def delete_model(self, name: str, cause: Cause | None = None) -> tuple[int, ...]:
-        """Remove a model with its aliases, label info and versions; return the versions' numbers.
 
-        Processes that have a version open keep it. The numbers are not used again, should a model
-        of that name be published later; its moves stay. A crash leaves the model as it was, or
-        without label info, or with `latest` alone, or deleted. Raises ModelNotFound or
-        StoreUnwritable.
-        """
-        self._require_model(name)
-        with self._writing(0), self._stage() as stage, self._locked(name):
-            versions = self.versions(name)
-            self._keep_last(name, stage)
-            self._remove_label_info(name, stage)
-            aliases = self.info(name).documents.items()
-            moves = [
-                move_of(alias, REMOVED, old_alias, None, cause or self._cause)
-                for alias, old_alias in aliases
-            ]
-            self._append_moves(name, stage, moves)
-            for part in (ALIASES, VERSIONS):
-                self._fs.rename(self._home(name) / part, stage / part)
-                self._fs.fsync_dir(self._home(name))
-        return versions
+class StoreWriter:
+    """The parts of a store that write: label info, aliases and versions, and where they stage."""
 
-    # --- parts
+    def __init__(self, files: StoreFiles, reader: StoreReader, cause: Cause) -> None:
+        self.staging = Staging(files)
+        self.label_info = LabelInfoWriter(files, reader, self.staging)
+        self.aliases = AliasWriter(files, reader, self.staging, cause)
+        self.versions = VersionWriter(files, reader, self.staging, self.aliases, self.label_info)
 
-    def _commit(
+
+class Store:
+    """A directory of models; any number of processes may read and write it at once.
+
+    It has a reader, which takes no lock, and a writer; their methods are those of the store.
+    """
+
+    def __init__(
         self,
-        name: str,
-        stage: Path,
-        manifest: Manifest,
+        root: Path,
         *,
-        made_for: str | None = None,
-        latest: bool,
-        cause: Cause | None = None,
-    ) -> Manifest:
-        """Give the staged arrays a number and a manifest, and publish them, as `latest` or not.
-
-        Everything that takes space is written before the first rename. If `latest` stays and has no
-        document, which would make it name the highest version, its document is written before that
-        too.
-        """
-        with self._locked(name):
-            if made_for is not None and (earlier_manifest := self.published(name, made_for)):
-                return earlier_manifest
-            version = self.last_version(name) + 1
-            if version > VERSION_MAX:
-                expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
-                raise StoreUnwritable(f"{name}: {expected}")
-            manifest = dataclasses.replace(manifest, model=name, version=version)
-            write_manifest(self._fs, stage / "version", manifest)
-            moves = latest or not self.versions(name)
-            self._write_version(name, version, stage, cause or self._cause, moves_latest=moves)
-        return manifest
-
-    def _write_version(
-        self,
-        name: str,
-        version: int,
-        stage: Path,
-        cause: Cause,
-        *,
-        moves_latest: bool,
-        denied: tuple[str, ...] = (),
+        fs: FileSystem | None = None,
+        cause: Cause = NOBODY,
+        check: Check = no_check,
     ) -> None:
-        """Put a staged version in place, and move `latest` to it or not; called under the lock.
+        """Take the store's directory.
 
-        For the first version `latest` is written first, so that no reader sees the version without
-        the `denied` labels.
+        fs     the file system, which tests replace
+        cause  the cause of moves of aliases in calls without one
+        check  the check of versions that an alias is to name
         """
-        is_first = not self.versions(name)
-        try:
-            old_alias = (
-                Alias(0, denied=denied)
-                if is_first
-                else self._alias_or_new(name, LATEST, create=False)
-            )
-        except Corrupt:  # a damaged `latest` stays as it is
-            old_alias = Alias(0, serial=1)
-            moves_latest = False
-        new_alias = promoted(version)(old_alias) if moves_latest else old_alias
-        move = move_of(LATEST, PUBLISHED if moves_latest else FOUND, old_alias, new_alias, cause)
-        moves_later = moves_latest and not is_first
-        if moves_later:
-            self._stage_alias(name, stage, move, new_alias)
-        elif old_alias.serial == 0:
-            self._replace(name, LATEST, stage, move, new_alias)
-        self._fs.rename(stage / "version", self._version_path(name, version))
-        self._fs.fsync_dir(self._home(name) / VERSIONS)
-        if moves_later:
-            self._put_alias(name, LATEST, stage, new_alias)
+        files = StoreFiles(root, fs)
+        self.root = files.root
+        self.reader = StoreReader(files, check)
+        self.writer = StoreWriter(files, self.reader, cause)
 
-    def _keep_last(self, name: str, stage: Path) -> None:
-        """Write down the highest number that a version has or had; called under the lock."""
-        document = {"version": self.last_version(name), "history": []}
-        write_file(self._fs, stage / LAST, [render_sealed(document)])
-        self._fs.rename(stage / LAST, self._home(name) / LAST)
-        self._fs.fsync_dir(self._home(name))
+    models = _forward(_reader_of, StoreReader.models)
+    info = _forward(_reader_of, StoreReader.info)
+    last_version = _forward(_reader_of, StoreReader.last_version)
+    versions = _forward(_reader_of, StoreReader.versions)
+    alias = _forward(_reader_of, StoreReader.alias)
+    moves = _forward(_reader_of, StoreReader.moves)
+    users_of = _forward(_reader_of, StoreReader.users_of)
+    resolve = _forward(_reader_of, StoreReader.resolve)
+    manifest = _forward(_reader_of, StoreReader.manifest)
+    open = _forward(_reader_of, StoreReader.open)
+    verify = _forward(_reader_of, StoreReader.verify)
+    label_info_head = _forward(_reader_of, StoreReader.label_info_head)
+    label_info = _forward(_reader_of, StoreReader.label_info)
+    export_label_info = _forward(_reader_of, StoreReader.export_label_info)
+    files_of = _forward(_reader_of, StoreReader.files_of)
+    generation = _forward(_reader_of, StoreReader.generation)
+    published = _forward(_reader_of, StoreReader.published)
+    archive = _forward(_reader_of, StoreReader.archive)
+    export = _forward(_reader_of, StoreReader.export)
+
+    publish = _forward(_versions_of, VersionWriter.publish)
+    import_ = _forward(_versions_of, VersionWriter.import_)
+    mirror = _forward(_versions_of, VersionWriter.mirror)
+    delete = _forward(_versions_of, VersionWriter.delete)
+    delete_model = _forward(_versions_of, VersionWriter.delete_model)
+
+    change_alias = _forward(_aliases_of, AliasWriter.change_alias)
+    promote = _forward(_aliases_of, AliasWriter.promote)
+    rollback = _forward(_aliases_of, AliasWriter.rollback)
+    delete_alias = _forward(_aliases_of, AliasWriter.delete_alias)
+    note_refusal = _forward(_aliases_of, AliasWriter.note_refusal)
+
+    put_label_info = _forward(_label_info_of, LabelInfoWriter.put_label_info)
+    import_label_info = _forward(_label_info_of, LabelInfoWriter.import_label_info)
+    delete_label_info = _forward(_label_info_of, LabelInfoWriter.delete_label_info)
+
+    prepare = _forward(_staging_of, Staging.prepare)
+    collect = _forward(_staging_of, Staging.collect)

@@ -38,6 +38,7 @@ from xylem_store.manifest import (
     COMBINED,
     MANIFEST,
     MANIFEST_BYTES_MAX,
+    SCHEMA_VERSION,
     SEAL,
     SEAL_BYTES_MAX,
     DataInfo,
@@ -46,7 +47,6 @@ from xylem_store.manifest import (
     TrainerInfo,
     parse_manifest,
     render_manifest,
-    schema_of,
 )
 from xylem_store.names import NameTable
 from xylem_store.origin import MADE_FOR
@@ -180,7 +180,7 @@ def manifest_of(draft: Draft) -> Manifest:
         shapes = [(member.n_trees, member.n_nodes, member.n_chunks) for member in draft.members]
     n_trees, n_nodes, n_chunks = map(sum, zip(*shapes, strict=True))
     manifest = Manifest(
-        schema_version=schema_of(draft.link, draft.features, ()),
+        schema_version=SCHEMA_VERSION,
         model="draft",
         version=1,
         created_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -202,11 +202,8 @@ def manifest_of(draft: Draft) -> Manifest:
         members=draft.members,
     )
     render_manifest(manifest)
-    arrays = draft.arrays()
-    check_version(manifest, arrays)
-    return dataclasses.replace(
-        manifest, schema_version=schema_of(draft.link, draft.features, arrays)
-    )
+    check_version(manifest, draft.arrays())
+    return manifest
 
 
 def write_arrays(
@@ -294,7 +291,7 @@ def at_rest(model: Model, group: str) -> dict[str, NDArray[Any]]:
         info = model.manifest.arrays.get(name)  # a draft has no entries
         if info is not None and (sha256 := info_of(name, array).sha256) != info.sha256:
             raise Corrupt(
-                f"{model.manifest.shown}: {file_name(name)}", f"sha256 {info.sha256}", sha256
+                f"{model.manifest.full_name}: {file_name(name)}", f"sha256 {info.sha256}", sha256
             )
     return arrays
 

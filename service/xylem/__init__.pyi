@@ -18,6 +18,7 @@ from .client import Prediction as Prediction
 from .client import Predictions as Predictions
 from .client import Progress as Progress
 from .client import Promotion as Promotion
+from .client import Retries as Retries
 from .client import Scores as Scores
 from .client import ServerEvent as ServerEvent
 from .client import Thresholds as Thresholds
@@ -26,7 +27,6 @@ from .errors import ClientError as ClientError
 from .errors import ConnectionFailed as ConnectionFailed
 from .errors import FieldError as FieldError
 from .errors import ProblemError as ProblemError
-from .errors import Retries as Retries
 from .errors import WaitTimeout as WaitTimeout
 from .python import LabelTreeClassifier as LabelTreeClassifier
 from .python import Model as Model

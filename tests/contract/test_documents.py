@@ -2,7 +2,6 @@
 settings, errors, and the OpenAPI document.
 """
 
-import inspect
 import json
 import re
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import xylem.api.door.problems as problems
 import xylem.base.errors
 import xylem_store.errors
 from xylem.admin.jobs.kinds import KINDS
+from xylem.admin.jobs.leases import ClaimLost
 from xylem.api.app import create_app
 from xylem.base.errors import BadInput
 from xylem.base.parameters import Parameters, expected_of
@@ -191,14 +191,18 @@ def test_every_code_is_documented_with_its_status_and_title() -> None:
     assert documented == {code: [str(p.status), p.title] for code, p in problems.PROBLEMS.items()}
 
 
-ERRORS: list[Any] = [
-    value
-    for module in (xylem.base.errors, xylem_store.errors, problems)
-    for value in vars(module).values()
-    if inspect.isclass(value)
-    and issubclass(value, Exception)
-    and value.__module__ == module.__name__
+def errors_from(base: type[Exception]) -> list[Any]:
+    """Return a class of errors and all that derive from it."""
+    return [base, *(each for derived in base.__subclasses__() for each in errors_from(derived))]
+
+
+ERRORS = [
+    each
+    for base in (xylem.base.errors.XylemError, xylem_store.errors.StoreError)
+    for each in errors_from(base)
+    if each.__module__.split(".")[0] in ("xylem", "xylem_store") and each is not ClaimLost
 ]
+"""The errors that an answer may tell; ClaimLost never leaves a worker."""
 FAULTS_OF_THE_INPUT = (BadInput, NotFound, Conflict, InvalidName, BadNames, BadSplit)
 
 
@@ -366,3 +370,18 @@ def test_the_document_has_the_limits_in_force() -> None:
     schemas = openapi_under(limits)["components"]["schemas"]
     assert schemas["PredictRequest"]["properties"]["top_r"]["maximum"] == 17
     assert schemas["PredictRequest"]["properties"]["instances"]["maxItems"] == 3
+
+
+TRAINING_MODULES_MAX = 24
+"""The most modules that a reader opens on the way of a training."""
+
+
+def test_the_way_of_a_training_is_short_and_its_files_are_there() -> None:
+    page = (DOCS / "architecture.md").read_text()
+    section = page.partition("## One training, from the command to its version")[2]
+    table = section.partition("\n\n| ")[2].partition("\n\n")[0]
+    files = set(re.findall(r"`([a-z_/]+\.py)`", table))
+    sources = (ROOT / "service" / "xylem", ROOT / "model_store")
+    missing = [name for name in files if not any((source / name).is_file() for source in sources)]
+    assert missing == []
+    assert 15 < len(files) <= TRAINING_MODULES_MAX

@@ -4,7 +4,6 @@ It trains, publishes, verifies, serves and explains, alike for a seed on any num
 has an answer to every data set, be it a clear error.
 """
 
-import dataclasses
 import itertools
 import json
 import os
@@ -98,7 +97,9 @@ def store(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Store:
     data, valid = files / "train.txt", files / "valid.txt"
     poor = []
     for name in TRAINERS:
-        request = TrainRequest(name, data, valid, items_of(name), seed=2, threads=2)
+        request = TrainRequest(
+            trainer=name, data=data, valid=valid, parameters=items_of(name), seed=2, threads=2
+        )
         report = train_and_publish(store, name, request)
         if (report.version, report.trainer) != (1, name) or report.metrics["P@1"] <= 50:
             poor.append(report)
@@ -191,7 +192,14 @@ async def test_they_are_served_with_thresholds_and_explanations(store: Store) ->
 def test_fewer_bits_cost_little(
     name: str, weights: Any, store: Store, own: Store, files: Path
 ) -> None:
-    request = TrainRequest(name, files / "train.txt", None, items_of(name), weights=weights, seed=2)
+    request = TrainRequest(
+        trainer=name,
+        data=files / "train.txt",
+        valid=None,
+        parameters=items_of(name),
+        weights=weights,
+        seed=2,
+    )
     train_and_publish(own, name, request)
     own.verify(name, 1)
     model, whole = own.open(name), store.open(name)
@@ -227,7 +235,7 @@ async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
 
 def stream_of(name: str, data: Path) -> TrainRequest:
     items = [*items_of(name), *(["solver=sgd"] if name == "plt" else [])]
-    return TrainRequest(name, data, None, items, stream=True)
+    return TrainRequest(trainer=name, data=data, valid=None, parameters=items, stream=True)
 
 
 @every_trainer
@@ -244,7 +252,7 @@ def test_a_stream_is_learnt_from_or_refused_with_those_that_can(
     if TRAINERS[name].reads == "once":  # the leaves of a stream are not counted anew
         assert evaluate(own.open(name), files / "train.txt")["P@1"] > 50
         return
-    train_and_publish(own, name, dataclasses.replace(request, stream=False, threads=2))
+    train_and_publish(own, name, request.model_copy(update={"stream": False, "threads": 2}))
     streamed, whole = own.open(name, 1), own.open(name, 2)
     told = ({**read_report(model.arrays), "forest": 0} for model in (streamed, whole))
     assert next(told) == next(told), "but for where training rows in memory go in a forest"
@@ -269,7 +277,7 @@ def test_a_stream_that_cannot_be_learnt_from_is_refused(
         pipe: "pipe.svm: expected files to read, found: a pipe, a socket or a device",
         empty: "expected at least one row, found none",
         unlabelled: "expected rows with labels, found none in 2 rows",
-        Path("-"): "expected a file with --stream and --label-names, found standard input",
+        Path("-"): "stream: expected a file, found standard input",
     }
     for path, message in faults.items():
         with pytest.raises(BadInput, match=message):

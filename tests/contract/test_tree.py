@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import training_fields
 from tests.checkout import PACKAGES, ROOT
 from tests.unasync import TO, modules
 
@@ -142,6 +143,12 @@ def test_the_blocking_half_is_made_of_the_asynchronous_one() -> None:
     made = modules()
     assert {path: path.read_text() for path in TO.glob("*.py")} == made, (
         "call python -m tests.unasync"
+    )
+
+
+def test_the_clients_fields_of_a_training_are_those_of_the_job() -> None:
+    assert training_fields.FILE.read_text() == training_fields.source(), (
+        "call python -m tests.training_fields"
     )
 
 

@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     valid = write_data(folder / "valid.jsonl", 300, seed=2, noise=0.5)
     for name, trainer in TRAINERS.items():
         n_trees = 1 if name == "tree" else 3
-        request = TrainRequest(trainer, train, parameters=(f"trees={n_trees}",))
+        request = TrainRequest(trainer=trainer, data=train, parameters=(f"trees={n_trees}",))
         train_and_publish(Store(folder / "store"), name, request)
         calibrate_and_publish(Store(folder / "store"), name, "1", valid)
     return folder / "store"

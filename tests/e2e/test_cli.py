@@ -20,7 +20,7 @@ from tests import foreign_models as foreign
 from tests.conftest import Run
 from tests.datasets_helpers import write_lines
 
-from xylem_store import writing
+from xylem_store import staging
 from xylem_store.fs import FileSystem
 from xylem_store.store import Store
 
@@ -288,7 +288,7 @@ def test_models_list_tells_of_aliases_that_cannot_be_read(run_here: Run, store: 
 def test_models_collect_removes_what_dead_writers_left(run_here: Run, store: Path) -> None:
     dead = store / "staging" / "dead"
     (dead / "version").mkdir(parents=True)
-    with writing.stage(FileSystem(), store) as living:
+    with staging.stage(FileSystem(), store) as living:
         assert answer(run_here("models", "collect", "--json", store=store)) == {
             "removed": [str(dead)]
         }

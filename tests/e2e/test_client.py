@@ -76,7 +76,9 @@ def publish_words(store: Store) -> None:
     with TemporaryDirectory() as directory:
         data = Path(directory) / "texts.jsonl"
         data.write_text('{"text": "one two three four one two three four"}\n' * 20)
-        request = TrainRequest("huffman-tree", data, parameters=["task=text", "dim=8", "epochs=2"])
+        request = TrainRequest(
+            trainer="huffman-tree", data=data, parameters=["task=text", "dim=8", "epochs=2"]
+        )
         train_and_publish(store, "words", request)
 
 

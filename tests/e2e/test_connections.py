@@ -336,7 +336,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may(
 ) -> None:
     code = (
         f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({soft}, {hard}))\n"
-        "from xylem.base.process import raise_limit; raise_limit(1024)\n"
+        "from xylem.server.descriptors import raise_limit; raise_limit(1024)\n"
         "print(r.getrlimit(r.RLIMIT_NOFILE)[0])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -106,7 +106,9 @@ def test_a_new_label_is_answered_corrections_make_a_better_version_and_a_worse_o
     store, data = Store(tmp_path / "store"), tmp_path / "data"
     data.mkdir()
     train = write_data(data / "train.jsonl", 300, seed=1)
-    train_and_publish(store, "m", TrainRequest("label-tree", train, parameters=("trees=1",)))
+    train_and_publish(
+        store, "m", TrainRequest(trainer="label-tree", data=train, parameters=("trees=1",))
+    )
     settings = {"data_dir": data, "jobs": 1, "job_nice": 0, "feedback_rows": 1, "admin_key": KEY}
     with (
         ServerProcess(store.root, **settings) as server,

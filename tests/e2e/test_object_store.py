@@ -17,11 +17,11 @@ from tests.servers import ServerProcess, wait_for
 from tests.small_models import small_draft
 
 from xylem.admin.registry.follower import RemoteFollower
-from xylem.admin.registry.remote import RemoteStore
-from xylem.admin.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
+from xylem.admin.registry.remote import RemoteStore, RemoteVersion
 from xylem_store.alias import Alias, promoted
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.manifest import manifest_digest
+from xylem_store.remote_index import RemoteIndex, RemoteModel
 from xylem_store.store import Store
 
 MOTO = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin" / "moto_server"

@@ -3,7 +3,6 @@ the bit: weights, reports and state.
 """
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,10 @@ def test_passes_that_are_left_give_what_was_never_stopped(
     if is_stream:
         parameters += ["features.kind=hashing", "features.n_features=1024"]
     is_open = trainer in ("plt", "lomtree") or learner == "huffman-tree, adagrad"
-    plain = TrainRequest(trainer, data, parameters=tuple(parameters), seed=seed, stream=is_stream)
-    train_and_publish(store, "whole", replace(plain, keep_state=is_open))
+    plain = TrainRequest(
+        trainer=trainer, data=data, parameters=tuple(parameters), seed=seed, stream=is_stream
+    )
+    train_and_publish(store, "whole", plain.model_copy(update={"keep_state": is_open}))
     told = read_report(store.open("whole").arrays)["training"]
     if "short" in learner:
         left_out = ["passed_over"] if trainer == "plt" else ["weights_left_out", "labels_left_out"]
@@ -120,13 +121,15 @@ def test_passes_that_are_left_give_what_was_never_stopped(
     if "swaps" in learner:
         assert told["swaps"]
     report = train_and_publish(
-        store, "cut", replace(plain, keep_state=True, until=cuts[0], threads=2)
+        store, "cut", plain.model_copy(update={"keep_state": True, "until": cuts[0], "threads": 2})
     )
     assert f"stopped after pass {cuts[0]} of 4: continue with train --from" in (
         report.warnings or []
     )
     for until in (*cuts[1:], 0):
-        on = TrainRequest(trainer, data, stream=is_stream, base=("cut", "latest"), until=until)
+        on = TrainRequest(
+            trainer=trainer, data=data, stream=is_stream, base="cut@latest", until=until
+        )
         train_and_publish(store, "cut", on)
     assert ("state/json" in check_same(store)) == is_open
 
@@ -138,12 +141,18 @@ def test_so_it_is_with_the_next_words_of_texts(trainer: str, is_stream: bool, st
     texts = [{"text": " ".join(f"w{word}" for word in line)} for line in words]
     data = write_lines(store.root.with_name("texts.jsonl"), texts)
     parameters = ("task=text", "epochs=3", "dim=4", "arity=3", "window=2")
-    whole = TrainRequest(trainer, data, parameters=parameters, seed=4, stream=is_stream)
+    whole = TrainRequest(
+        trainer=trainer, data=data, parameters=parameters, seed=4, stream=is_stream
+    )
     keep = trainer == "huffman-tree"  # whose rate stays, so that more passes may come
-    train_and_publish(store, "whole", replace(whole, keep_state=keep))
-    train_and_publish(store, "cut", replace(whole, keep_state=True, until=2, weights="bfloat16"))
+    train_and_publish(store, "whole", whole.model_copy(update={"keep_state": keep}))
+    train_and_publish(
+        store,
+        "cut",
+        whole.model_copy(update={"keep_state": True, "until": 2, "weights": "bfloat16"}),
+    )
     # what was trained in memory goes on with a stream, and the other way
-    on = TrainRequest(trainer, data, base=("cut", 1), stream=not is_stream)
+    on = TrainRequest(trainer=trainer, data=data, base="cut@1", stream=not is_stream)
     train_and_publish(store, "cut", on)
     cut, found = store.open("cut"), store.open("whole")
     assert cut.manifest.weights == "bfloat16" and found.manifest.weights == "float32"
@@ -171,9 +180,13 @@ def test_so_it_is_with_ids_and_with_names(
             json.dumps(named) if suffix == ".jsonl" else " ".join([",".join(labels), *pairs])
         )
     data.write_text("\n".join(lines) + "\n")
-    whole = TrainRequest(trainer, data, parameters=tuple(parameters), seed=2, stream=is_stream)
+    whole = TrainRequest(
+        trainer=trainer, data=data, parameters=tuple(parameters), seed=2, stream=is_stream
+    )
     is_open = trainer != "huffman-tree"
-    train_and_publish(store, "whole", replace(whole, keep_state=is_open))
-    train_and_publish(store, "cut", replace(whole, keep_state=True, until=2))
-    train_and_publish(store, "cut", TrainRequest(trainer, data, stream=is_stream, base=("cut", 1)))
+    train_and_publish(store, "whole", whole.model_copy(update={"keep_state": is_open}))
+    train_and_publish(store, "cut", whole.model_copy(update={"keep_state": True, "until": 2}))
+    train_and_publish(
+        store, "cut", TrainRequest(trainer=trainer, data=data, stream=is_stream, base="cut@1")
+    )
     check_same(store)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.problems import to_labels
 
-from xylem.evaluation.tree_criteria import NodeCounts, counts_of, criteria_of, splits_of
 from xylem.trainers.kernels.problem import localise_labels
 from xylem.trainers.ldsm.objective import count_labels, split_quality
+from xylem.trainers.tree_criteria import NodeCounts, counts_of, criteria_of, splits_of
 
 seeds = st.integers(0, 2**32 - 1)
 N_ROWS, N_LABELS = 12, 6

@@ -23,7 +23,7 @@ from tests.small_models import small_draft
 from xylem.admin.registry.registry import Registry
 from xylem.base.db.engine import Database
 from xylem_store import errors
-from xylem_store.alias import Alias, Beside
+from xylem_store.alias import Alias, TrafficShare
 from xylem_store.moves import DENIED, SPLIT, Cause
 from xylem_store.store import Store
 from xylem_store.version import Model
@@ -42,7 +42,7 @@ class Line:
     """
 
     history: list[int] = field(default_factory=list)
-    beside: tuple[Beside | None, Beside | None] = (None, None)
+    beside: tuple[TrafficShare | None, TrafficShare | None] = (None, None)
     denied: tuple[str, ...] = ()
 
     @property
@@ -209,8 +209,8 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def split(self, name: str, alias: str, canary: int, shadow: int | None, weight: int) -> None:
         beside = (
-            Beside(canary, weight) if weight else None,
-            None if shadow is None else Beside(shadow, 7),
+            TrafficShare(canary, weight) if weight else None,
+            None if shadow is None else TrafficShare(shadow, 7),
         )
         line, wanted = self.line(name, alias), Line(beside=beside).others()
         try:

@@ -28,8 +28,8 @@ BLOCK_BITS = 5
 """A block holds 2^5 features, a group 2^5 blocks."""
 GROUP_BITS = 2 * BLOCK_BITS
 _MASK = 31
-_ONE = np.uint32(1)
-_ONE_64 = np.uint64(1)
+_ONE_U32 = np.uint32(1)
+_ONE_U64 = np.uint64(1)
 
 
 @instruction
@@ -47,13 +47,15 @@ def popcount(typing_context: Any, word: Any) -> Any:
 @nonallocating_inlined
 def has(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return 1 if item % 32 is in the set `word`, else 0, int64."""
-    return np.int64((word >> np.uint32(item & _MASK)) & _ONE)
+    return np.int64((word >> np.uint32(item & _MASK)) & _ONE_U32)
 
 
 @nonallocating_inlined
 def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return how many elements of the set `word` are less than item % 32, int64."""
-    return np.int64(popcount(np.uint32(word & np.uint32((_ONE << np.uint32(item & _MASK)) - _ONE))))
+    return np.int64(
+        popcount(np.uint32(word & np.uint32((_ONE_U32 << np.uint32(item & _MASK)) - _ONE_U32)))
+    )
 
 
 @nonallocating_inlined
@@ -61,7 +63,7 @@ def split_word(word: int | np.integer[Any], n_bytes: int) -> tuple[np.int64, np.
     """Return the child's position and the weight's bits in a sparse word of `n_bytes` bytes."""
     half = np.uint64(4 * n_bytes)
     word_64 = np.uint64(word)
-    return np.int64(word_64 & ((_ONE_64 << half) - _ONE_64)), np.uint32(word_64 >> half)
+    return np.int64(word_64 & ((_ONE_U64 << half) - _ONE_U64)), np.uint32(word_64 >> half)
 
 
 @nonallocating_inlined

@@ -40,10 +40,11 @@ def cache_dir() -> Path:
     If the user has no writable home, as in a container, it is a directory of this user below that
     for temporary files; if that is impossible too, a path that cannot exist.
 
-    NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own.
-    So has each combination of Python, numba, llvmlite and numpy, as two of them would evict each
-    other's kernels. So have the levels of processors ($XYLEM_KERNEL_CPU, `shipped_dir`), since it
-    must be possible to see which ones exist.
+    Some kernels have a directory of their own: those compiled with NUMBA_BOUNDSCHECK, which changes
+    the code without changing its key; those of each combination of Python, numba, llvmlite and
+    numpy, because two combinations would evict each other's kernels; and those of each level of
+    processors ($XYLEM_KERNEL_CPU, `shipped_dir`), because it must be possible to see for which
+    levels there are kernels.
     """
     directory = _directory_of_this_processor()
     level = _level()

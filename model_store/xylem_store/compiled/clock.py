@@ -32,4 +32,4 @@ def _clock_ns(typing_context: Any) -> Any:
 
 
 clock_ns: Any = instruction(_clock_ns)
-"""clock_ns() -> nanoseconds since an instant in the past; a call takes about twenty of them."""
+"""clock_ns() -> nanoseconds since an instant in the past. A call takes about 20 nanoseconds."""

@@ -31,7 +31,7 @@ Then it compiles for itself.
 _LOCK_POLL_SECONDS = 0.02
 
 # paths of the locks of kernels that this process is compiling; guarded by numba's compiler lock
-_held: set[str] = set()
+_lock_paths: set[str] = set()
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def hold_lock(path: str) -> Iterator[None]:
     The lock only saves work. It ends with the process. A kernel waits only for those that it calls,
     so no two wait for each other.
     """
-    if path in _held:
+    if path in _lock_paths:
         yield
         return
     try:
@@ -49,7 +49,7 @@ def hold_lock(path: str) -> Iterator[None]:
     except OSError:  # a read-only cache
         yield
         return
-    _held.add(path)
+    _lock_paths.add(path)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while time.monotonic() < deadline:
@@ -62,7 +62,7 @@ def hold_lock(path: str) -> Iterator[None]:
                 break
         yield
     finally:
-        _held.remove(path)
+        _lock_paths.remove(path)
         os.close(fd)
 
 
@@ -111,15 +111,17 @@ def compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
     only the code that they inline.
     """
     options = {**options, "forceinline": True}
-    called = compiled(options, function)
+    python_function = compiled(options, function)
 
     @functools.cache
     def inlined_only() -> Any:  # made on demand: most processes compile nothing
         return compiled({**options, "pipeline_class": InlinedCompiler}, function, HelperCache)
 
-    called.get_call_template = lambda *arguments: inlined_only().get_call_template(*arguments)
-    called.get_overload = lambda signature: inlined_only().get_overload(signature)
-    return called
+    python_function.get_call_template = lambda *arguments: inlined_only().get_call_template(
+        *arguments
+    )
+    python_function.get_overload = lambda signature: inlined_only().get_overload(signature)
+    return python_function
 
 
 def _widened(kind: Any) -> Any:
@@ -138,15 +140,15 @@ def _link_only_what_numba_adds() -> None:
 
     Only kernels call them.
     """
-    numbas: Any = Dispatcher
-    get_call_template = numbas.get_call_template
+    dispatcher_class: Any = Dispatcher
+    get_call_template = dispatcher_class.get_call_template
 
     def get_template(self: Any, arguments: Any, keywords: Any) -> Any:
-        if _held and not self.overloads and self.py_func.__module__.startswith("numba."):
+        if _lock_paths and not self.overloads and self.py_func.__module__.startswith("numba."):
             self._compiler.pipeline_class = InlinedCompiler
         return get_call_template(self, arguments, keywords)
 
-    numbas.get_call_template = get_template
+    dispatcher_class.get_call_template = get_template
 
 
 _link_only_what_numba_adds()

@@ -242,7 +242,7 @@ struct_at: Callable[Concatenate[type[Struct], ...], Struct] = instruction(_emit_
 write_struct: Any = instruction(_emit_write_struct)
 
 
-def _at(context: Any, builder: Any, words: Any, place: int, offset: int) -> Any:
+def _word_address(context: Any, builder: Any, words: Any, place: int, offset: int) -> Any:
     """Emit the address of a word of a field in a handle."""
     return builder.gep(words, [context.get_value_type(types.intp)(place * _PLACES + offset)])
 
@@ -251,22 +251,24 @@ def _write(context: Any, builder: Any, words: Any, place: int, kind: Any, value:
     """Emit the writing of an array's address and shape, or an integer, to a place of a handle."""
     if not isinstance(kind, types.Array):
         builder.store(
-            context.cast(builder, value, kind, types.int64), _at(context, builder, words, place, 0)
+            context.cast(builder, value, kind, types.int64),
+            _word_address(context, builder, words, place, 0),
         )
         return
     array = context.make_array(kind)(context, builder, value)
     address = builder.ptrtoint(array.data, context.get_value_type(types.intp))
     shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
     for offset, word in enumerate([address, *shape]):
-        builder.store(word, _at(context, builder, words, place, offset))
+        builder.store(word, _word_address(context, builder, words, place, offset))
 
 
 def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
     """Emit the array whose address and shape are at a place of a handle, or the integer there."""
     if kind == types.int64:
-        return builder.load(_at(context, builder, words, place, 0))
+        return builder.load(_word_address(context, builder, words, place, 0))
     field_words = [
-        builder.load(_at(context, builder, words, place, offset)) for offset in range(1 + kind.ndim)
+        builder.load(_word_address(context, builder, words, place, offset))
+        for offset in range(1 + kind.ndim)
     ]
     word = context.get_value_type(types.intp)
     array = context.make_array(kind)(context, builder)
@@ -286,7 +288,7 @@ def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
 
 
 class Uncopyable:
-    """An object that holds addresses of this process's arrays, or is useless without such one.
+    """An object that holds addresses of this process's arrays, or needs an object that does.
 
     A copy would hold the addresses as numbers, which would lead to freed memory.
     """

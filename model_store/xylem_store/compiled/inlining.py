@@ -54,7 +54,7 @@ class _Library(JITCodeLibrary):
 def _name_of(library: _Library, description: Any, environment: Any) -> Any:
     """Return the key by which numba finds the helper when kernels call it.
 
-    It is a function of the interpreter without code.
+    The key is a Python function object that has no code.
     """
     name = description.qualname.split(".")[-1]
     make_function = numba._dynfunc.make_function  # type: ignore[attr-defined]

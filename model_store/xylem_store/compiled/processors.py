@@ -50,6 +50,16 @@ def levels_here() -> tuple[str, ...]:
     return tuple(levels_of(llvmlite.binding.get_host_cpu_features()))
 
 
+def environments_by_level() -> list[dict[str, str]]:
+    """Return the environment of a process for each level, if kernels are compiled for all levels.
+
+    That is so if $XYLEM_KERNEL_CPU is PORTABLE; else return none.
+    """
+    if os.environ.get(VARIABLE) != PORTABLE:
+        return []
+    return [{**os.environ, VARIABLE: level} for level in levels_here()]
+
+
 def directory_for(cache: Path, level: str) -> Path:
     """Return the directory of the kernels of a level, beside that of this machine's processor."""
     return cache.with_name(f"{cache.name}-{level}")

@@ -85,10 +85,10 @@ def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vec
 
 
 def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
-    nothing = ir.Constant(vector, ir.Undefined)
-    first_lane = builder.insert_element(nothing, scalar, _I32(0))
+    undefined = ir.Constant(vector, ir.Undefined)
+    first_lane = builder.insert_element(undefined, scalar, _I32(0))
     zeros = ir.Constant(ir.VectorType(_I32, vector.count), [0] * vector.count)
-    return builder.shuffle_vector(first_lane, nothing, zeros)
+    return builder.shuffle_vector(first_lane, undefined, zeros)
 
 
 def _bits_of(builder: Any, lanes: Any) -> Any:

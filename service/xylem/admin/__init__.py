@@ -1,4 +1,4 @@
-"""The work of admins, without HTTP: jobs, aliases, versions here and in an object store."""
+"""Administration, without HTTP: jobs, aliases, and versions in the store and in an object store."""
 
 from xylem_store import face_of
 

@@ -1,5 +1,7 @@
 """The names that other packages may import from this one, and the module of each."""
 
+from .jobs.data import UploadedFile as UploadedFile
+from .jobs.errors import JobConflict as JobConflict
 from .jobs.figures import JobFigures as JobFigures
 from .jobs.job import Job as Job
 from .jobs.job_workers import JobWorkers as JobWorkers
@@ -24,13 +26,3 @@ from .registry.follower import RemoteFollower as RemoteFollower
 from .registry.registry import Registry as Registry
 from .registry.registry import Removal as Removal
 from .registry.remote import RemoteStore as RemoteStore
-from .schemas.jobs import JobAnswer as JobAnswer
-from .schemas.jobs import JobList as JobList
-from .schemas.jobs import JobQuery as JobQuery
-from .schemas.jobs import KindQuery as KindQuery
-from .schemas.jobs import ScheduleAnswer as ScheduleAnswer
-from .schemas.jobs import ScheduleList as ScheduleList
-from .schemas.jobs import ScheduleRequest as ScheduleRequest
-from .schemas.jobs import SubmittedJob as SubmittedJob
-from .schemas.jobs import UploadedFile as UploadedFile
-from .schemas.jobs import UploadedFileList as UploadedFileList

@@ -1,4 +1,4 @@
-"""HTTP and the names of JSON fields: the only place that knows them."""
+"""The HTTP interface: the only part that knows HTTP and the names of JSON fields."""
 
 from xylem_store import face_of
 

@@ -130,9 +130,8 @@ def create_app(
     place        which of a server's workers this process is; None: it is the only one
 
     The lifespan of the app starts and stops the threads and tasks that follow the store and the
-    database.
-    While `app.state.draining`, a threading.Event, is set, `/readyz` answers that the service is not
-    ready.
+    database. While `app.state.draining`, a threading.Event, is set, `/readyz` answers that the
+    service is not ready.
     """
     settings = settings or read_settings()
     draining = threading.Event()
@@ -270,7 +269,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
 
 
 def _settle() -> None:
-    """Exclude what exists now from garbage collection, and log that the store was read."""
+    """Exclude the present objects from garbage collection, and log that the store was read."""
     settle()
     log(logging.INFO, "models_opened")
 

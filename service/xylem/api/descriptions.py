@@ -119,17 +119,18 @@ def describe_history(
 
 
 def _label_of(served: ServedVersion, query: LabelQuery) -> int:
-    """Return the id of the label that a query names, by id or name. Raises BadRequest,
-    UnknownLabel.
+    """Return the id of the label that a query gives by id or name.
+
+    Raises BadRequest, UnknownLabel.
     """
     if (query.id is None) == (query.label is None):
         present = "neither" if query.id is None else "both"
-        raise BadRequest(f"expected a label's id or its name, found {present}").at("label")
+        raise BadRequest(f"expected a label's id or its name, found {present}").with_path("label")
     n_labels = served.labels.n_names
     label = find_name(served.labels, query.label) if query.label is not None else query.id
     if label is None or not 0 <= label < n_labels:
         requested = query.id if query.label is None else query.label
-        raise UnknownLabel(f"expected one of {n_labels} labels, found {requested!r:.80}").at(
+        raise UnknownLabel(f"expected one of {n_labels} labels, found {requested!r:.80}").with_path(
             "label"
         )
     return label
@@ -254,7 +255,7 @@ _FIGURES: TypeAdapter[ValidationFigures] = TypeAdapter(ValidationFigures)
 def describe_figures(store: Store, model: str, version: int) -> VersionFigures:
     """Return the manifest of a version and its figures on validation rows. Blocking.
 
-    Of the arrays of the version, only the report is read.
+    Only the report is read, not the other arrays of the version.
 
     Raises NotFound, Corrupt, StoreUnreadable.
     """

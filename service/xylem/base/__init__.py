@@ -1,4 +1,4 @@
-"""What every part of the service uses: errors, settings, logs, rows. It imports no other part."""
+"""The base of all other parts: errors, settings, logs, rows. It imports no other part."""
 
 from xylem_store import face_of
 

@@ -1,6 +1,6 @@
 """Progress bars, on a terminal or in a notebook."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,12 +16,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-OnProgress = Callable[[str, int, int], None]
-"""A callback with the name of a phase, the amount done, and the total (0: unknown)."""
+from xylem.base.progress import OnProgress
 
 
 @contextmanager
-def shown_progress(is_enabled: bool) -> Iterator[OnProgress]:
+def progress_bar(is_enabled: bool) -> Iterator[OnProgress]:
     """Show progress bars while the block runs, if standard error is a terminal or a notebook.
 
     Yields the callback that reports progress; it does nothing if no bars are shown.
@@ -38,8 +37,8 @@ def shown_progress(is_enabled: bool) -> Iterator[OnProgress]:
 def phase_bars(console: Console) -> Iterator[OnProgress]:
     """Show a bar for each phase while the block runs: how much is done, how fast, and the time.
 
-    The clock of the first line runs to the end. Phases whose names differ only after a comma, such
-    as the number of a tree, share one bar.
+    Yields the callback that reports progress. The first line shows the time of all phases. Phases
+    whose names differ only after a comma, such as the number of a tree, share one bar.
     """
     tasks: dict[str, tuple[TaskID, str]] = {}
     columns = (

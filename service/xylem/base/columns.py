@@ -30,13 +30,14 @@ class TextColumn(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """The columns of a table that are read, and what separates its cells and labels.
+    """The columns of a table that are read, and the separators of its cells and labels.
 
     texts      joined by line ends, in this order; a column of weight w is repeated w times
     labels     the column of the labels
     separator  stands between the labels of a cell; blanks around a label, and empty labels, are
                left out
-    delimiter  stands between the cells of a row of text; empty: as the suffix of the file implies
+    delimiter  stands between the cells of a line of a text table; empty: the suffix of the file
+               decides
     """
 
     texts: tuple[TextColumn, ...] = (TextColumn("text"),)
@@ -73,8 +74,8 @@ def columns_of(
     if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
         expected = f"expected 1 to {SEPARATOR_CHARS_MAX} characters"
         raise BadParameter(f"label separator: {expected}, found {len(separator)}")
-    mark = "\t" if delimiter == "tab" else delimiter or ""
-    if delimiter is not None and (len(mark) != 1 or mark in '"\r\n'):
+    delimiter_char = "\t" if delimiter == "tab" else delimiter or ""
+    if delimiter is not None and (len(delimiter_char) != 1 or delimiter_char in '"\r\n'):
         raise BadParameter(
             f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}"
         )
@@ -82,7 +83,7 @@ def columns_of(
         text_columns,
         DEFAULT_COLUMNS.labels if labels is None else labels,
         DEFAULT_COLUMNS.separator if separator is None else separator,
-        mark,
+        delimiter_char,
     )
 
 
@@ -99,7 +100,7 @@ def _text_column(text: str) -> TextColumn:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether the suffix of a file is that of a table."""
+    """Return whether a file has the suffix of a table."""
     return plain_name(path).endswith(TABLES)
 
 
@@ -107,8 +108,8 @@ def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     """Raise BadParameter if columns are chosen although no file is a table."""
     paths = [file for file in files if file is not None]
     # a directory, which has no suffix, may contain tables
-    may_be = [is_table(file) or not file.suffix for file in paths]
-    if columns != DEFAULT_COLUMNS and not any(may_be):
+    can_be_tables = [is_table(file) or not file.suffix for file in paths]
+    if columns != DEFAULT_COLUMNS and not any(can_be_tables):
         names = ", ".join(repr(file.name) for file in paths)
         raise BadParameter(
             f"columns: expected a file that ends in {', '.join(TABLES)}, found {names}"

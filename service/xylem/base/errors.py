@@ -30,7 +30,7 @@ class BadInput(XylemError, code="bad-input"):
 
     path: str | None = None
 
-    def at(self, path: str) -> Self:
+    def with_path(self, path: str) -> Self:
         """Set the place in the request to `path`, and return this error."""
         self.path = path
         return self
@@ -46,11 +46,11 @@ class BadInput(XylemError, code="bad-input"):
 
     def within(self, outer: str) -> Self:
         """Put `outer` in front of the place in the request, and return this error."""
-        return self.at(f"{outer}.{self.path}" if self.path else outer)
+        return self.with_path(f"{outer}.{self.path}" if self.path else outer)
 
     def without(self, outer: str) -> Self:
         """Remove `outer` from the front of the place in the request, and return this error."""
-        return self.at((self.path or "").removeprefix(outer).removeprefix("."))
+        return self.with_path((self.path or "").removeprefix(outer).removeprefix("."))
 
 
 class BadData(BadInput, code="bad-data"):
@@ -80,7 +80,7 @@ class BadParameter(BadInput, code="bad-parameter"):
     faults: tuple[ParameterFault, ...] = ()
 
     @classmethod
-    def of(cls, faults: Iterable[ParameterFault]) -> Self:
+    def from_faults(cls, faults: Iterable[ParameterFault]) -> Self:
         """Return one error that has all these faults."""
         all_faults = tuple(faults)
         error = cls(
@@ -109,16 +109,12 @@ class BadFields(BadRequest):
         self.faults = tuple(faults)
 
 
-class MalformedJson(BadInput, code="malformed-json"):
-    """Bytes that are not JSON."""
-
-
 class UnsupportedOption(BadInput, code="unsupported-option"):
     """An option that the route or the model does not have."""
 
 
 class NotTuned(BadInput, code="thresholds-not-tuned"):
-    """Tuned thresholds of a model that has none; the message says how to tune them."""
+    """Tuned thresholds were requested, but the model has none; the message says how to tune."""
 
 
 class UnknownLabel(BadInput, code="unknown-label"):
@@ -160,35 +156,6 @@ class ScopeMissing(AccessRefused, code="scope-missing"):
     challenge = 'Bearer realm="xylem", error="insufficient_scope"'
 
 
-class JobNotFound(BadInput, code="job-not-found"):
-    """No job has this id, or its history is not kept any more."""
-
-
-class ScheduleNotFound(BadInput, code="schedule-not-found"):
-    """There is no schedule with this id."""
-
-
-class JobConflict(BadInput, code="job-conflict"):
-    """The state of a job does not allow what was requested."""
-
-
-class JobFailed(XylemError):
-    """A job that a request waited for has failed."""
-
-    def __init__(self, message: str, code: str | None) -> None:
-        super().__init__(message)
-        if code is not None:
-            self.code = code
-
-
-class IdempotencyConflict(BadInput, code="idempotency-conflict"):
-    """An idempotency key that was used before, with another request."""
-
-
-class DataNotFound(BadInput, code="data-not-found"):
-    """There is no file of this name below the data directory."""
-
-
 class Unavailable(XylemError, code="unavailable"):
     """Something that cannot be done now; the same call may succeed later."""
 
@@ -199,10 +166,6 @@ class Overloaded(Unavailable, code="overloaded"):
 
 class TimedOut(Unavailable, code="timed-out"):
     """A request that was not answered within a time limit."""
-
-
-class ModelUnavailable(Unavailable, code="model-unavailable"):
-    """A model whose version is in the store, but cannot be served."""
 
 
 class DatabaseUnavailable(Unavailable, code="database-unavailable"):
@@ -221,10 +184,6 @@ class DatabaseUnavailable(Unavailable, code="database-unavailable"):
 
 class DatabaseUnsupported(DatabaseUnavailable, code="database-unsupported"):
     """A database with the schema of a newer release, or an encoding other than UTF8."""
-
-
-class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
-    """Thresholds in the database that belong to another version of the same name."""
 
 
 def public_message_of(error: Exception) -> str:

@@ -63,7 +63,7 @@ def sentence_of(error: Any, expected: str | None = None) -> str:
 def unknown(name: str, known_names: Collection[str], noun: str) -> str:
     """Return the message for an unknown name, with a similar known name as a hint.
 
-    noun  what the name is: "field", "parameter"
+    noun  a word for the thing that has the name: "field", "parameter"
     """
     hint = did_you_mean(shortened(name), known_names)
     return (
@@ -88,10 +88,10 @@ _HINTS_MAX = 256  # cached hints: a client makes the same mistake in each reques
 
 def did_you_mean(name: str, candidates: Iterable[str], *, is_quoted: bool = False) -> str:
     """Return '; did you mean ...?' with the most similar candidate; empty if none is similar."""
-    near = _nearest(name, tuple(candidates))
-    if near is None:
+    nearest = _nearest(name, tuple(candidates))
+    if nearest is None:
         return ""
-    return f"; did you mean {near!r:.80}?" if is_quoted else f"; did you mean {near}?"
+    return f"; did you mean {nearest!r:.80}?" if is_quoted else f"; did you mean {nearest}?"
 
 
 @functools.lru_cache(_HINTS_MAX)
@@ -102,7 +102,7 @@ def _nearest(name: str, candidates: tuple[str, ...]) -> str | None:
     return next(iter(difflib.get_close_matches(name, candidates, n=1)), None)
 
 
-SHOWN = 60
+TEXT_CHARACTERS_MAX = 60
 """The most characters of a text that a message shows."""
 
 
@@ -123,5 +123,5 @@ def what_is(value: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return a text, cut off after SHOWN characters."""
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    """Return a text, cut off after TEXT_CHARACTERS_MAX characters."""
+    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"

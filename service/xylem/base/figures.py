@@ -20,7 +20,7 @@ class ProcessFigures(Collector):
         )
         ages = GaugeMetricFamily(
             "xylem_follower_age_seconds",
-            "Seconds since a follower last did what it does again and again.",
+            "Seconds since a follower last succeeded, or was started.",
             labels=("follower",),
         )
         for name, at_seconds in sorted(succeeded_at.copy().items()):

@@ -43,7 +43,7 @@ class RemotePath(PosixPath):
     def fs(self) -> Any:
         """Return fsspec's file system of the store.
 
-        Raises BadParameter for an unknown one.
+        Raises BadParameter for an unknown kind of store.
         """
         return file_system(str(self))[0]
 
@@ -83,7 +83,7 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
 
 
 def redacted_url(url: str) -> str:
-    """Return a URL without what may be secret in it: a user, a password, a query."""
+    """Return a URL without its parts that may be secret: a user, a password, a query."""
     scheme, mark, location = url.partition("://")
     place = location.partition("?")[0]
     return f"{scheme}{mark}{place.rpartition('@')[2]}"
@@ -93,7 +93,7 @@ def file_path(text: str) -> Path:
     """Return the path for the value of an option: local, or remote for the URL of an object store.
 
     Raises BadParameter for a URL with a user, because messages would show its password, and for an
-    empty name: from a shell variable that is not set it would become the working directory.
+    empty name, which a shell variable that is not set gives: it would mean the working directory.
     """
     if not text:
         raise BadParameter("expected the name of a file, found an empty one")

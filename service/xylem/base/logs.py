@@ -4,10 +4,10 @@ Events of the service do not go through logging: a record of the standard librar
 much, on every request. What libraries log goes through it and comes out in the same form.
 
 Logging never raises. In a service it never blocks either: lines wait for a thread that writes them,
-and those that find no room are dropped and counted. Three other ways were rejected. A descriptor
-that does not block is shared with the shell and other processes, whose writes would fail. Whether a
-pipe has room can be asked, but another process may fill it meanwhile. Neither helps where a disk
-hangs.
+and lines that find no room in this queue are dropped and counted. Two other ways were rejected. If
+the descriptor were set not to block, it would not block for the shell and other processes either,
+which share it, and their writes would fail. Before a write a process can ask whether a pipe has
+room, but another process may fill it meanwhile. Neither way helps where a disk hangs.
 """
 
 import atexit
@@ -36,8 +36,8 @@ GATHER_SECONDS = 0.01  # the delay of a line, so that several are written togeth
 FLUSH_SECONDS = 2.0  # the longest wait for lines to be written when a process ends
 MESSAGE_MAX = 8192  # most characters of a message of a library
 
-# Not `sys.stderr`: that may be closed or replaced, and keeps what a full disk refuses. Python
-# then exits with 120.
+# Not `sys.stderr`: that may be closed or replaced, and it keeps text that a full disk refuses, so
+# that Python exits with 120.
 _STDERR = 2
 
 # JSON does not escape these: line ends, terminal commands, changes of the text direction
@@ -47,7 +47,7 @@ _level = logging.INFO
 # SimpleQueue, because a signal handler may use it while the queue is in use
 _waiting: SimpleQueue[bytes | None] = SimpleQueue()
 _writer: threading.Thread | None = None
-_is_torn = False
+_is_torn = False  # whether the last line was written only in part
 _n_dropped = 0
 
 
@@ -124,7 +124,7 @@ def log_requests(requests: Iterable[Request]) -> None:
 
 
 def encode_fields(**fields: object) -> bytes:
-    """Return fields of a log line as JSON without the braces: similar requests share the result."""
+    """Return fields of a log line as JSON without the braces; similar requests can share it."""
     return _escaped(orjson.dumps(fields))[1:-1]
 
 
@@ -165,10 +165,10 @@ def _drop(lines: bytes) -> None:
 
 
 def _write_lines(lines: bytes) -> None:
-    """Write lines, together as many as a pipe takes whole or not at all.
+    """Write lines in blocks of at most PIPE_BUF bytes, which a pipe takes whole or not at all.
 
-    So lines of several processes do not mix. What the system refuses is dropped. A new line begins
-    after one that was written in part.
+    So lines of several processes do not mix. Lines that the system refuses are dropped. If the last
+    line was written only in part, a line end is written first.
     """
     global _is_torn
     text = b"\n" + lines if _is_torn else lines
@@ -203,7 +203,7 @@ def _write_waiting() -> None:
 
 
 def _end(writer: threading.Thread) -> None:
-    """Write what waits, but for a limited time: whoever should read it may never do so."""
+    """Wait until the queue is written, but at most FLUSH_SECONDS: its reader may never read it."""
     _waiting.put(None)
     writer.join(FLUSH_SECONDS)
 

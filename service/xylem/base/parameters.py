@@ -5,11 +5,12 @@ as `Literal["a", "b"]`. From that come the checks, the error texts, docs/paramet
 Schema (`model_json_schema()`), whether the values come from a command line or a JSON object.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from xylem.base.errors import BadParameter, ParameterFault
 from xylem.base.faults import FAULT, sentence_of, shortened, unknown, what_is
@@ -38,6 +39,18 @@ class Expected:
     words: str
 
 
+@dataclass(frozen=True)
+class CommandOption:
+    """An annotation of a field: commands have an option for it, `--name` with its help.
+
+    panel    the heading below which `--help` shows it; empty: it is among the first ones
+    metavar  the word for its value in `--help`, if it is not the type
+    """
+
+    panel: str = ""
+    metavar: str | None = None
+
+
 class Parameters(BaseModel):
     """The base of all parameters: frozen, and checked when made, each value of exactly its type.
 
@@ -56,7 +69,15 @@ class Parameters(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise BadParameter.of(_faults(type(self), error)) from None
+            raise BadParameter.from_faults(_faults(type(self), error)) from None
+
+    @classmethod
+    def command_options(cls) -> Iterator[tuple[str, FieldInfo, CommandOption]]:
+        """Yield the name and the field of each option of a command, and how `--help` shows it."""
+        for name, field in cls.model_fields.items():
+            for shown in field.metadata:
+                if isinstance(shown, CommandOption):
+                    yield name, field, shown
 
     @classmethod
     def parse(cls, items: Iterable[str]) -> Self:
@@ -99,7 +120,7 @@ def split_items(items: Iterable[str]) -> dict[str, str]:
             faults.append(ParameterFault(shortened(key), "expected once, found twice"))
         texts[key] = text
     if faults:
-        raise BadParameter.of(faults)
+        raise BadParameter.from_faults(faults)
     return texts
 
 
@@ -121,7 +142,9 @@ def scalar_of(text: str) -> Scalar:
 def json_object(values: object) -> dict[str, Any]:
     """Return a value, checked to be a JSON object. Raises BadParameter."""
     if not isinstance(values, dict):
-        raise BadParameter.of([ParameterFault("", f"expected an object, found {what_is(values)}")])
+        raise BadParameter.from_faults(
+            [ParameterFault("", f"expected an object, found {what_is(values)}")]
+        )
     return values
 
 

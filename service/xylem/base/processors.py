@@ -18,10 +18,10 @@ def n_processors(
 ) -> int:
     """Return the number of processors of this process: the smaller of its affinity and its quota.
 
-    A control group has at most the quotas of the groups around it. In a container the names may be
-    those that the host sees, while the container's own group is mounted as the root: a group that
-    is not there has no quota. A part of a processor counts as a whole one: with a quota of 1.5, one
-    thread would leave a third of it unused.
+    The quotas of the groups around a control group limit it too. In a container the names may be
+    those that the host sees, while the container's own group is mounted as the root: a group whose
+    folder does not exist has no quota. A part of a processor counts as a whole one: with a quota of
+    1.5, one thread would leave a third of it unused.
 
     groups   the file that names the control groups of this process
     mount_point  where control groups are mounted, of version 1, 2 or both

@@ -48,7 +48,7 @@ class SparseRows(NamedTuple):
 
     def take(self, chosen: NDArray[Any]) -> SparseRows:
         """Return the rows at the positions `chosen`, in this order."""
-        indptr, entries = _taken(self.indptr, chosen)
+        indptr, entries = _select(self.indptr, chosen)
         return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
 
 
@@ -89,7 +89,7 @@ class LabelRows(NamedTuple):
 
     def take(self, chosen: NDArray[Any]) -> LabelRows:
         """Return the rows at the positions `chosen`, in this order."""
-        indptr, entries = _taken(self.indptr, chosen)
+        indptr, entries = _select(self.indptr, chosen)
         return LabelRows(indptr, self.indices[entries], self.n_labels)
 
 
@@ -98,17 +98,17 @@ class Dataset:
     """The rows of a data file. Exactly one of `rows`, `texts` and `named_rows` is not None.
 
     source          the file's base name
-    sha256          of its decompressed bytes (of both files of an .npz pair, one after the other)
+    sha256          of the file's decompressed bytes (for an .npz pair, of both files in a row)
     n_rows          the number of rows, at least one
     labels          the true labels of each row, as ids
-    unknown_labels  int32[n_rows], the number of further labels of each row that are unknown to the
-                    model of `labels=`
+    unknown_labels  int32[n_rows], the number of further labels of each row that the model, whose
+                    labels the reader was given, does not have
     rows            instances with feature ids
     texts           instances as text
     named_rows      instances as values by feature name
     unknown_names   the names of the unknown labels, or their numbers; each once
-    label_names     the name of each id, when the file or a names file gives names and no model does
-    warning         what may be wrong with the data, if something is
+    label_names     the name of each id, if the file or a names file has names and no model is given
+    warning         a sentence about a possible fault in the data; None if nothing was noticed
     """
 
     source: str
@@ -143,7 +143,7 @@ class Dataset:
 
 
 def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
-    """Return int64[n + 1]: where blocks of these sizes begin, one after the other, and the end.
+    """Return int64[n + 1]: the offset of each of consecutive blocks of these sizes, and the end.
 
     A list is summed in Python: numpy's cumsum takes five times as long for the few blocks of a
     request.
@@ -213,7 +213,7 @@ def _cut(indptr: NDArray[np.int64], first: int, last: int) -> tuple[NDArray[np.i
     return part - part[0], slice(int(part[0]), int(part[-1]))
 
 
-def _taken(
+def _select(
     indptr: NDArray[np.int64], chosen: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the offsets of the chosen rows side by side, and the indices of their entries."""

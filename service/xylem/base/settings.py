@@ -1,4 +1,4 @@
-"""Settings and limits: each comes from an XYLEM_ variable of the environment, frozen and finite.
+"""Settings and limits: frozen, with finite numbers; each comes from an XYLEM_ variable.
 
 `docs/settings.md` lists them; a test compares the two.
 """
@@ -48,7 +48,7 @@ _SERVICE_VARIABLE = re.compile(
 Port = Annotated[
     int,
     Field(ge=0, le=65535),
-    # Kubernetes sets it to the URL of a service called `xylem`
+    # Kubernetes sets XYLEM_PORT to a URL if a service is called `xylem`
     BeforeValidator(lambda port: _PORT if _SERVICE_URL.fullmatch(str(port)) else port),
 ]
 
@@ -63,8 +63,8 @@ _STRAY = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]|\A\s|\s\Z")
 def _check_text(value: object) -> object:
     """Return the value of a setting; refuse a text with a line end, or with a blank at an end.
 
-    Such a key never matches, and such a URL or path leads elsewhere. The message does not show the
-    text: it may be secret.
+    A key with one never matches, and a URL or path with one leads elsewhere. The message does not
+    show the text: it may be secret.
     """
     if isinstance(value, str | Path) and _STRAY.search(str(value)):
         raise PydanticCustomError(
@@ -163,10 +163,10 @@ def memory_bytes() -> int:
 
 
 class Limits(BaseSettings):
-    """Limits of one request, and of all together: the most, or for `..._min` the least.
+    """Limits of one request, and of all requests together: maxima, and minima named `..._min`.
 
-    Limits that a comment describes are the same everywhere: `read_settings` takes no variable for
-    them.
+    A limit that is described in a comment is the same everywhere: `read_settings` takes no variable
+    for it.
     """
 
     model_config = _CONFIG
@@ -182,8 +182,8 @@ class Limits(BaseSettings):
     block_rows_max: Count = 2048  # lines of a batch that are predicted together
     block_bytes_max: Count = 1 << 20  # bytes of a batch's lines that are predicted together
     event_streams_max: Count = 64  # streams of a job's events at a time; one more is answered 503
-    # bytes that a batch brings, or a client reads of an answer, at least, in
-    # each body_seconds_max of waiting
+    # the least bytes that a batch must bring, or that a client must read of an answer, in each
+    # body_seconds_max of waiting
     batch_bytes_min: Count = 1024
     events_max: Count = 1024  # events of a feedback request (a stream has no such limit)
     event_id_bytes_max: Count = 256  # bytes of an event's id, as UTF-8
@@ -197,7 +197,7 @@ class Limits(BaseSettings):
     versions_max: Count = 16  # further model versions kept open because requests named them
     jobs_queued_max: Count = 100  # jobs that wait; one more is answered 503
     jobs_kept_max: Count = 1000  # jobs that have ended and are remembered; the oldest go first
-    job_attempts_max: Count = 3  # workers that may die of a job before it fails
+    job_attempts_max: Count = 3  # workers that may die while they run a job, before it fails
     job_log_bytes_max: Bytes = 1 << 20  # bytes of a job's log; its beginning goes first
 
     body_bytes_max: Count = _field(

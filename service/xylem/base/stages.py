@@ -26,18 +26,10 @@ commit    events of feedback wait until they are durable
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
-BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
-"""The positions in a kernel's times: when it began, and when each of its stages ended.
+_OF_KERNELS = (READ, FEATURES, SEARCH, WRITE)
+"""The stages that kernels measure, in their order."""
+_NAMES_OF_KERNELS = tuple(STAGES[stage] for stage in _OF_KERNELS)
 
-HAS_READ  it has read the body
-MADE      it has made rows of texts
-SEARCHED  it has searched
-WRITTEN   it has written the answer
-
-If nothing was read, or no rows were made, two times are equal.
-"""
-
-N_TIMES = 5
 
 STRETCHES_MAX = 256
 """The most stages of a stream that its trace has: a stream may have any number of blocks."""
@@ -82,30 +74,30 @@ class StageTimings:
     stretches  the stages that were counted; filled only if `is_traced`
     """
 
-    __slots__ = ("_at", "intervals", "is_traced", "stretches")
+    __slots__ = ("_stage_start", "intervals", "is_traced", "stretches")
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
         self.intervals: list[StageInterval] = []
         self.stretches: list[Stretch] = []
-        self._at = perf_counter_ns()
+        self._stage_start = perf_counter_ns()
 
     def begin(self) -> None:
         """Begin a stage now: the time before it belongs to no stage."""
-        self._at = perf_counter_ns()
+        self._stage_start = perf_counter_ns()
 
     def end(self, stage: int) -> None:
         """End a stage now; it began where the previous one ended, or with `begin`."""
         now = perf_counter_ns()
-        self.intervals.append((stage, self._at, now))
-        self._at = now
+        self.intervals.append((stage, self._stage_start, now))
+        self._stage_start = now
 
     def add_kernel_times(self, times: NDArray[np.int64]) -> None:
-        """Add a kernel's times, [N_TIMES], to the trace.
+        """Add a kernel's times to the trace: when it began, and when each of its stages ended.
 
         The kernel itself has counted its stages.
         """
-        self.stretches.append((STAGES[: N_TIMES - 1], array("q", times.tobytes())))
+        self.stretches.append((_NAMES_OF_KERNELS, array("q", times.tobytes())))
 
     def drain_stages(self) -> list[Stretch]:
         """Return the stages for the trace, and remove them here."""
@@ -132,7 +124,8 @@ class StageTimes:
     For the event loop only; kernels that run there count in its arrays.
 
     bounds_ns  [buckets]              the upper bounds of the buckets
-    counts     [stages, buckets + 1]  counted by kernels: the number of times above the bound below
+    counts     [stages, buckets + 1]  the number of times in each bucket, above the bound of the
+                                      previous one, as counted by kernels; the last has no bound
     total_ns   [stages]               the sum of these times
     """
 
@@ -145,7 +138,7 @@ class StageTimes:
         self._total_ns = self.total_ns.tolist()
 
     def count(self, timings: StageTimings) -> None:
-        """Count the stages of a request; they stay only for its trace, if it has one."""
+        """Count the stages of a request; if it is traced, move them to its `stretches`."""
         self.count_all(timings.intervals)
         if timings.is_traced:
             timings.stretches += (
@@ -164,18 +157,16 @@ class StageTimes:
         self._total_ns[stage] += nanoseconds
 
     def count_times(self, times: NDArray[np.int64]) -> None:
-        """Count the stages of one call of a kernel, from its times [N_TIMES]."""
+        """Count the stages of one call of a kernel, from its times, as above."""
         instants = times.tolist()
-        for stage, began, ended in zip(
-            (READ, FEATURES, SEARCH, WRITE), instants, instants[1:], strict=False
-        ):
+        for stage, began, ended in zip(_OF_KERNELS, instants, instants[1:], strict=False):
             if ended > began or stage >= SEARCH:
                 self.count_one(stage, ended - began)
 
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return the name, the counts by bucket, and the total nanoseconds of each stage.
 
-        They include what kernels counted.
+        They include the stages that kernels counted.
         """
         counts = (self.counts + np.array(self._counts)).tolist()
         totals = (self.total_ns + np.array(self._total_ns)).tolist()

@@ -1,4 +1,4 @@
-"""The first steps of a process, before it imports what takes time: SIGTERM and variables."""
+"""The first steps of a process, before slow imports: handle SIGTERM, set variables."""
 
 import os
 import re
@@ -13,9 +13,10 @@ _REMOVED = re.compile(
     r"NUMBA_(?!BOUNDSCHECK\Z).*|(?i:prometheus_multiproc_dir)|FASTAPI_.*|WEB_CONCURRENCY"
     r"|OTEL_PROPAGATORS|OTEL_PYTHON_(CONTEXT|(TRACER|METER|LOGGER)_PROVIDER)"
 )
-"""Variables of other libraries that would break the service: kernels that are not compiled, or for
-which the cache has no key; metrics in files that workers share; spans and propagators beside the
-service's own; a number of processes that uvicorn reads, although the service starts them itself.
+"""Variables of other libraries that would break the service, by their effects: kernels that are not
+compiled, or for which the cache has no key; metrics in files that workers share; spans and
+propagators beside the service's own; a number of processes that uvicorn reads, although the service
+starts them itself.
 """
 
 

@@ -105,7 +105,7 @@ def run() -> int:
     except typer.TyperException as error:
         # no message: a group without a command, whose help is printed
         if message := error.format_message():
-            # of pydantic, for a number out of its range
+            # the errors that pydantic found, such as a number out of its range
             details = getattr(error.__cause__, "errors", None)
             suffix = f", found {details()[0]['input']!r}" if details else ""
             complain(f"{message}{suffix} (see xylem --help)")

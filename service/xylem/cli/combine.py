@@ -15,7 +15,7 @@ from xylem.cli.console import (
     print_table,
     progress,
 )
-from xylem.cli.labels import BY_URI, By
+from xylem.cli.labels import BY_URI, KeyKind
 from xylem.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
         None
     )
     language: Language = None
-    by: By = BY_URI
+    by: KeyKind = BY_URI
 
 
 @in_panel("Ranking")
@@ -98,7 +98,7 @@ def combine(
     figures are cross-validated on these rows, and shown beside those of each member alone. The
     result is published as a version like any other. Needs the extra sklearn.
     """
-    from xylem.workflows import CombineRequest, combine_and_publish
+    from xylem.vocabulary import CombineRequest, combine_and_publish
 
     columns = table.columns(data)
     request = CombineRequest(
@@ -149,7 +149,7 @@ def vocabulary(
     model: Model,
     file: Annotated[Path, Option("--set", metavar="FILE", help=_VOCABULARY)],
     language: Language = None,
-    by: By = "",
+    by: KeyKind = "",
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -158,7 +158,7 @@ def vocabulary(
     From then on, new concepts are found by their names. Concepts that the file does not have are
     removed. The others keep what was learnt about them; --by says what matches labels and concepts.
     """
-    from xylem.workflows import VocabularyRequest, set_vocabulary
+    from xylem.vocabulary import VocabularyRequest, set_vocabulary
 
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem models vocabulary")

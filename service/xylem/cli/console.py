@@ -145,9 +145,9 @@ def progress(json: bool) -> Iterator[OnProgress]:
     if json or not sys.stderr.isatty():  # then rich need not be imported
         yield lambda phase, done, total: None
         return
-    from xylem.base import shown_progress
+    from xylem.base import progress_bar
 
-    with shown_progress(True) as show:
+    with progress_bar(True) as show:
         yield show
 
 

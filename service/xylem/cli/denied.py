@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Denied labels: a part of `xylem models`.")
 
-LABELS_SHOWN = 20  # most labels in the list for people; --json has all
+LISTED_LABELS_MAX = 20  # most labels in the list for people; --json has all
 
 
 @app.command()
@@ -131,7 +131,7 @@ def print_denial(denial: Denial, json: bool) -> None:
     unknown = f", {n_unknown:,} of them not in version {denial.version}" if n_unknown else ""
     denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
     print_line(f"{denial.model}: {denial.alias} {denies}")
-    for name in denial.labels[:LABELS_SHOWN]:
+    for name in denial.labels[:LISTED_LABELS_MAX]:
         print_line(f"  {name}")
-    if n_labels > LABELS_SHOWN:
-        print_line(f"  and {n_labels - LABELS_SHOWN:,} more: --json has all")
+    if n_labels > LISTED_LABELS_MAX:
+        print_line(f"  and {n_labels - LISTED_LABELS_MAX:,} more: --json has all")

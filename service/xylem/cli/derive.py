@@ -5,7 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path, n_threads
+from xylem.base import file_path, load_extra, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import print_facts, print_json, print_result, print_table, progress
 from xylem.cli.options import (
@@ -64,14 +64,14 @@ def extend(
 
     rows = learnt_rows.rows or []
     request = TrainRequest(
-        "",
-        learnt_rows.data,
-        learnt_rows.valid,
+        trainer="",
+        data=learnt_rows.data,
+        valid=learnt_rows.valid,
         label_names=learnt_rows.label_names,
         columns=table.columns(learnt_rows.data, *rows, learnt_rows.valid),
         threads=n_threads(threads),
         latest=False,
-        base=parse_reference(model),
+        base=model,
         rows=rows,
     )
     model_store = store_to_publish(store, "xylem extend")
@@ -154,12 +154,12 @@ def import_vectorizer(
     json: Json = False,
 ) -> None:
     """Publish a version again, now with the vocabulary of a scikit-learn vectorizer."""
-    from xylem.extras import read_vectorizer, text_draft
-
+    importers = load_extra("importers")
     name, reference = parse_reference(model)
     model_store = store_to_publish(store, "xylem import-vectorizer")
     version = model_store.resolve(name, reference)
-    vectorizer = read_vectorizer(file)
-    manifest = model_store.publish(name, text_draft(model_store.open(name, version), vectorizer))
-    line = f"{name}@{version} with {file} -> {manifest.shown}"
+    vectorizer = importers.read_vectorizer(file)
+    draft = importers.text_draft(model_store.open(name, version), vectorizer)
+    manifest = model_store.publish(name, draft)
+    line = f"{name}@{version} with {file} -> {manifest.full_name}"
     print_result(json, line, model=manifest.model, version=manifest.version)

@@ -30,9 +30,9 @@ def _repeat_interrupt(unraisable: Any) -> None:
     """Send Ctrl-C again if Python ignored it; report any other ignored exception as Python does.
 
     Python ignores what is raised in a finalizer or in the callback of a weak reference, a
-    KeyboardInterrupt too: a training would go on to its end. The signal goes to the main thread,
-    which may be in a call of the system that only a signal of its own interrupts, and comes
-    later, since raised here it would be ignored once more.
+    KeyboardInterrupt too: a training would go on to its end. The signal is sent to the main thread,
+    because that thread may be in a system call that only a signal to it interrupts. It is sent a
+    moment later, because an exception that is raised in this function is ignored too.
     """
     if unraisable.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(unraisable)

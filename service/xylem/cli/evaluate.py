@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base import BadParameter, n_threads, opened_database
+from xylem.base import BadParameter, load_extra, n_threads, opened_database
 from xylem.cli.console import print_facts, print_json, print_line, print_table, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
@@ -76,22 +76,27 @@ def evaluate(
     """
     from xylem.evaluation import empty_convention
     from xylem.workflows import (
-        PageSubject,
+        check_table_file,
         evaluate_rows,
-        prepare_files,
+        label_lines,
         read_labelled,
-        write_files,
+        write_label_table,
     )
 
     columns = table.columns(data)
     per_label, report = files
     empty = empty_convention(empty_labels, "--empty-labels")
     opened_model = open_model(store, model)
-    version = opened_model.manifest.shown
+    version = opened_model.manifest.full_name
     if trees is not None:
         version += f", the first {trees} of {opened_model.manifest.n_trees} trees"
         opened_model = _first_trees(opened_model, trees)
-    prepare_files(per_label, report)
+    if per_label is not None:
+        check_table_file(per_label)
+    charts = None
+    if report is not None:
+        charts = load_extra("report")
+        charts.prepare_page(report)
     thresholds = thresholds_of(store, opened_model)
     with progress(json) as show:
         evaluation = evaluate_rows(
@@ -104,9 +109,13 @@ def evaluate(
             sweep=report is not None,
         )
     tree_facts = {} if trees is None else {"trees": trees}
-    paths = write_files(
-        per_label, report, PageSubject(version, data.name, opened_model.labels), evaluation
-    )
+    paths: dict[str, str] = {}
+    if per_label is not None:
+        write_label_table(per_label, label_lines(opened_model.labels, evaluation))
+        paths["per_label"] = str(per_label)
+    if charts is not None:
+        subject = charts.PageSubject(version, data.name, opened_model.labels)
+        paths["report"] = str(charts.write_page(report, subject, evaluation))
     if json:
         print_json({**evaluation.report, **tree_facts, **paths})
         return
@@ -120,7 +129,7 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
     from xylem_store import COMBINED, first_trees
 
     if model.manifest.kind == COMBINED:
-        subject = f"{model.manifest.shown}, a combined one"
+        subject = f"{model.manifest.full_name}, a combined one"
         raise BadParameter(f"--trees: expected a version of trees, found {subject}")
     n_trees_max = model.manifest.n_trees
     if not 1 <= n_trees <= n_trees_max:

@@ -30,7 +30,7 @@ from xylem.serving import STDIN, blocks_of, opened
 
 if TYPE_CHECKING:
     from xylem.base import Database, Limits, Settings
-    from xylem.serving import KeptRows, ServedVersion
+    from xylem.serving import ServedVersion, StoredRows
 
 
 class SendsByDefault(TyperGroup):
@@ -153,11 +153,11 @@ def delete_rows(
     print_result(json, f"{answer['deleted']} rows of {model} deleted", **answer)
 
 
-def _local_rows(database: Database, settings: Settings) -> KeptRows:
-    from xylem.serving import KeptRows
+def _local_rows(database: Database, settings: Settings) -> StoredRows:
+    from xylem.serving import StoredRows
     from xylem.thresholds import FeedbackRows
 
-    return KeptRows(store_at(settings.store), FeedbackRows(database, settings), settings.limits)
+    return StoredRows(store_at(settings.store), FeedbackRows(database, settings), settings.limits)
 
 
 class _Tally:

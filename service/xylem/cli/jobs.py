@@ -41,7 +41,7 @@ def _local(database: Database, settings: Settings) -> Any:
 def _facts(job: Any) -> dict[str, Any]:
     """Return a job, of a database or of the client, in its form over HTTP.
 
-    That form is `xylem.admin.schemas.jobs.JobAnswer`.
+    That form is `xylem.api.schemas.jobs.JobAnswer`.
     """
     facts: dict[str, Any] = job.as_json() if hasattr(job, "as_json") else asdict(job)
     return facts

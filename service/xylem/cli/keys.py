@@ -89,7 +89,7 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """
     with _opened_keys(store) as (keys, database):
         key_facts = [key.facts() for key in keys.list()]
-        database_name = database.shown
+        database_name = database.public_url
     columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
     table = database_name, columns, [[key[name] for name in columns] for key in key_facts]
     print_list(

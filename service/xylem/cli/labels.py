@@ -22,7 +22,7 @@ app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 
 BY_URI = "uri"
 
-By = Annotated[
+KeyKind = Annotated[
     str,
     Option(
         "--by",
@@ -43,7 +43,7 @@ def label_info(
             "was there.",
         ),
     ] = None,
-    by: By = BY_URI,
+    by: KeyKind = BY_URI,
     language: Annotated[
         str | None,
         Option(
@@ -58,7 +58,8 @@ def label_info(
 
     Label info belongs to the model and all its versions. Running servers follow without a restart.
     """
-    from xylem.workflows import attach_label_info, attached_info, read_label_info
+    from xylem.vocabulary import read_label_info
+    from xylem.workflows import attach_label_info, attached_info
 
     model_store = store_at(store)
     if remove:
@@ -89,7 +90,7 @@ def _print(info: Attached, json: bool) -> None:
     print_facts(f"Label info of {info.model}", summary)
 
 
-_TREES_SHOWN = 5  # most trees with a column in the table; --json has all
+_LISTED_TREES_MAX = 5  # most trees with a column in the table; --json has all
 
 
 @app.command()
@@ -113,14 +114,16 @@ def explain(
         print_json(explanation)
         return
     trees: list[dict[str, Any]] = (
-        explanation["trees"][:_TREES_SHOWN] if len(explanation["trees"]) > 1 else []
+        explanation["trees"][:_LISTED_TREES_MAX] if len(explanation["trees"]) > 1 else []
     )
-    of_trees = [{entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees]
+    tree_weights = [
+        {entry["feature"]: entry["weight"] for entry in tree["features"]} for tree in trees
+    ]
     rows = [
         (
             entry["feature"],
             entry["weight"],
-            *(weights.get(entry["feature"], "") for weights in of_trees),
+            *(weights.get(entry["feature"], "") for weights in tree_weights),
         )
         for entry in explanation["features"]
     ]
@@ -133,7 +136,7 @@ def explain(
     facts = {
         f"tree {tree['tree']}": f"leaf {tree['leaf']}, at depth {tree['depth']}, told apart from "
         f"{tree['siblings']:,} siblings; bias {tree['bias']:.2f}"
-        for tree in explanation["trees"][:_TREES_SHOWN]
+        for tree in explanation["trees"][:_LISTED_TREES_MAX]
     }
     print_facts("", facts)
 
@@ -152,7 +155,7 @@ def tree(
     """Show the nodes of a label tree: the number of labels of each, and the most frequent ones."""
     import numpy as np
 
-    from xylem.evaluation import tree_labels
+    from xylem.trainers import tree_labels
     from xylem_store import name_of
 
     opened_model = open_model(store, model)
@@ -185,7 +188,7 @@ def tree(
         )
         return
     n_rows = max(1, nodes[0].n_rows)
-    print_line(f"{opened_model.manifest.shown}, tree {number}")
+    print_line(f"{opened_model.manifest.full_name}, tree {number}")
     for node, names in zip(nodes, label_names, strict=True):
         place = ".".join(map(str, node.place)) or "root"
         share = f"{100 * node.n_rows / n_rows:.1f}% of their occurrences"

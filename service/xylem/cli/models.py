@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from xylem.base import BadInput, BadParameter, unfinished
-from xylem.cli.aliases import cause_of, describe_split, store_to_publish
+from xylem.base import BadInput, BadParameter, load_extra, unfinished
+from xylem.cli.aliases import describe_split, store_to_publish
 from xylem.cli.console import (
     as_option,
     flat,
@@ -107,13 +107,13 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     if json:
         print_json({**facts, **denied, "origin": origin, "report": report})
         return
-    facts["members"] = ", ".join(member.shown for member in manifest.members)
+    facts["members"] = ", ".join(member.full_name for member in manifest.members)
     facts["origin"] = {name: fact for name, fact in origin.items() if name != "members"}
     facts["model_bytes"] = mebibytes(manifest.model_bytes)
     summary = {key: as_option(value) for key, value in flat(facts).items()}
     if denied.get("denied"):
         summary[f"labels that {reference} denies"] = ", ".join(denied["denied"])
-    print_facts(manifest.shown, summary)
+    print_facts(manifest.full_name, summary)
     _print_report(report)
 
 
@@ -125,14 +125,14 @@ def draw(
     json: Json = False,
 ) -> None:
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
-    from xylem.workflows import draw_report
     from xylem_store import read_report
 
+    charts = load_extra("report")
     model_store = store_at(store)
     name, reference = parse_reference(model)
     version = model_store.resolve(name, reference)
     report = read_report(model_store.open(name, version, verify=False).arrays)
-    files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
+    files = [str(file) for file in charts.draw_report(report, f"{name}@{version}", out)]
     if not files:
         raise BadInput(
             f"{name}@{version}: expected a report to draw, found none: was it trained here?"
@@ -190,16 +190,6 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     removed = [str(path) for path in store_at(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
     print_result(json, line, removed=removed)
-
-
-@app.command()
-def migrate(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Convert the aliases of a store from before 0.1.0, once, while no server uses it."""
-    from xylem_store import OldStore
-
-    models = OldStore(store, cause=cause_of("xylem models migrate")).migrate()
-    line = f"aliases of {len(models)} model{'' if len(models) == 1 else 's'} migrated"
-    print_result(json, line, models=models)
 
 
 @app.command("export")
@@ -261,9 +251,8 @@ def import_model(
     """
     model_store = store_to_publish(store, "xylem models import")
     if library is not None and path is not None and file is None:
-        from xylem.extras import import_model as import_foreign
-
         weight_type = weights or "float32"
+        import_foreign = load_extra("importers").import_model
         manifest = import_foreign(model_store, library, path, labels, model, features, weight_type)
     elif (
         file is not None
@@ -278,5 +267,5 @@ def import_model(
         raise BadParameter(
             "expected --file FILE --model NAME, or --from LIBRARY PATH, found other options"
         )
-    line = f"{file or path} -> {manifest.shown}"
+    line = f"{file or path} -> {manifest.full_name}"
     print_result(json, line, model=manifest.model, version=manifest.version)

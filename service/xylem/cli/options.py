@@ -1,17 +1,19 @@
 """Options that several commands have, groups of them, and the references NAME[@VERSION].
 
 typer makes options of the parameters of a function. A command that is `grouped` may have a
-parameter whose type is a NamedTuple: typer then sees the fields in its place, and the command gets
-them as one value. `--help` shows the options of a group that is `in_panel` apart.
+parameter whose type is a NamedTuple, or `OptionsOf` a model: typer then sees the fields in its
+place, and the command gets them as one value. `--help` shows the options of a NamedTuple that is
+`in_panel` apart.
 """
 
 import inspect
 import typing
 from collections.abc import Callable, Iterator
 from copy import copy
-from functools import wraps
+from functools import cached_property, update_wrapper
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, Union
 
 from typer import Argument, Option
 
@@ -53,7 +55,7 @@ StoreDir = Annotated[
 Data = Annotated[
     Path, Option("--data", metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
 ]
-Parameters = Annotated[
+ParameterItems = Annotated[
     list[str] | None,
     Option(
         "-p", metavar="KEY=VALUE", help="A parameter of the trainer or of the features; may repeat."
@@ -113,34 +115,106 @@ def in_panel(name: str, common: tuple[str, ...] = ()) -> Callable[[type[Group]],
     return mark
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command as typer sees it. Raises ValueError if two options have one name."""
-    signature = inspect.signature(command, eval_str=True)
-    groups = {
-        name: parameter.annotation
-        for name, parameter in signature.parameters.items()
-        if hasattr(parameter.annotation, "_fields")
-    }
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in signature.parameters.items():
-        if name in groups:
-            parameters += _options_of(groups[name])
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+class OptionsOf(NamedTuple):
+    """A model whose fields are options: `Parameters` in a module, which is imported on demand."""
 
-    @wraps(command)
-    def run(**arguments: Any) -> None:
+    module: str
+    name: str
+
+    @property
+    def model(self) -> Any:
+        """Return the model."""
+        return getattr(import_module(self.module), self.name)
+
+
+class _Grouped:
+    """A command whose options typer sees one by one."""
+
+    def __init__(self, command: Callable[..., None]) -> None:
+        update_wrapper(self, command)
+        self._command = command
+        self._written = inspect.signature(command, eval_str=True)
+
+    @cached_property
+    def _groups(self) -> dict[str, Any]:
+        """Return the type of each parameter that is a group."""
+        groups = {}
+        for name, parameter in self._written.parameters.items():
+            if isinstance(parameter.annotation, OptionsOf):
+                groups[name] = parameter.annotation.model
+            elif hasattr(parameter.annotation, "_fields"):
+                groups[name] = parameter.annotation
+        return groups
+
+    @cached_property
+    def _options(self) -> dict[str, list[inspect.Parameter]]:
+        return {name: list(_options_of(group)) for name, group in self._groups.items()}
+
+    @cached_property
+    def __signature__(self) -> inspect.Signature:
+        """Return the options; typer looks at them when it runs, and not at `xylem --version`."""
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in self._written.parameters.items():
+            keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            parameters += self._options.get(name, [keyword])
+        return self._written.replace(parameters=parameters)
+
+    def __call__(self, **arguments: Any) -> None:
+        """Run the command with each group as one value."""
         group_values = {
-            name: group(**{field: arguments.pop(field) for field in group._fields})
-            for name, group in groups.items()
+            name: group(
+                **{option.name: arguments.pop(option.name) for option in self._options[name]}
+            )
+            for name, group in self._groups.items()
         }
-        command(**arguments, **group_values)
+        self._command(**arguments, **group_values)
 
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return run
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as typer sees it; two options of one name raise ValueError then."""
+    return _Grouped(command)
 
 
 def _options_of(group: Any) -> Iterator[inspect.Parameter]:
+    """Yield the options that typer makes of a group."""
+    return _options_of_tuple(group) if hasattr(group, "_fields") else _options_of_model(group)
+
+
+def _options_of_model(model: Any) -> Iterator[inspect.Parameter]:
+    """Yield the options for the fields of `Parameters` that commands have.
+
+    typer converts texts to numbers within their range; all other values are checked by the model.
+    """
+    for name, field, shown in model.command_options():
+        bounds = {
+            bound: getattr(limit, limit_name)
+            for limit in field.metadata
+            for bound, limit_name in (("min", "ge"), ("max", "le"))
+            if hasattr(limit, limit_name)
+        }
+        option = Option(
+            f"--{(field.alias or name).replace('_', '-')}",
+            metavar=shown.metavar,
+            help=field.description,
+            rich_help_panel=shown.panel or None,
+            **bounds,
+        )
+        yield inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[_type_for_typer(field.annotation), option],
+        )
+
+
+def _type_for_typer(annotation: Any) -> Any:
+    """Return the type that typer converts to: a text for a choice, which the model checks."""
+    types = typing.get_args(annotation) or (annotation,)
+    converted = [kind if isinstance(kind, type) else str for kind in types]
+    return Union[tuple(dict.fromkeys(converted))]  # noqa: UP007 - of types that are known only here
+
+
+def _options_of_tuple(group: Any) -> Iterator[inspect.Parameter]:
     hints = typing.get_type_hints(group, include_extras=True)
     panel, common = getattr(group, "_panel", ("", ()))
     for name in group._fields:

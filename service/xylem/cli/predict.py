@@ -100,11 +100,11 @@ class RequestOptions(NamedTuple):
             raise BadParameter(
                 "--chunk-characters cannot be used with --explain, which explains one search"
             )
-        unsaid = {"explain"} if self.label_info else {"explain", "label_info"}
+        omitted = {"explain"} if self.label_info else {"explain", "label_info"}
         return {
             name: value
             for name, value in self._asdict().items()
-            if value is not None and name not in unsaid
+            if value is not None and name not in omitted
         }
 
 
@@ -269,13 +269,13 @@ class ResultFiles:
             raise BadParameter(
                 f"expected no results yet, found {existing[0]}: --force replaces them"
             )
-        self._rest = iter(files)
+        self._unwritten = iter(files)
         self.n_written = 0
 
     def write(self, lines: bytes) -> None:
         """Write the next answers, each to its file; a document with an error gets none."""
         for line in lines.splitlines():
-            file = next(self._rest)
+            file = next(self._unwritten)
             answer = loads(line)
             if "error" in answer:
                 complain(f"{file.with_suffix('.txt')}: {answer['error']['detail']}")
@@ -380,7 +380,10 @@ def _by_server(
 
 
 def _lines(blocks: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
-    """Yield the lines of blocks; one that is too long is empty, its number in `long_lines`."""
+    """Yield the lines of blocks.
+
+    A line that is too long becomes an empty line, and its number is added to `long_lines`.
+    """
     for block in blocks:
         long_lines += [
             number for number, line in enumerate(block.lines, block.first) if line is None

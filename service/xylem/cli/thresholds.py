@@ -129,7 +129,7 @@ def thresholds(
     opened_model = open_model(store, model)
     with ready_database(store) as database, progress(json) as show:
         facts = keep(opened_model, database, tune(opened_model, request, show), shadow=shadow)
-        database_name = database.shown
+        database_name = database.public_url
     if json:
         print_json(facts)
         return
@@ -142,7 +142,7 @@ def thresholds(
     rows = [
         (figures["method"], *(figures[name] for name in measures)) for figures in facts["methods"]
     ]
-    print_table(f"{opened_model.manifest.shown} tuned on {data}; percent", heads, rows)
+    print_table(f"{opened_model.manifest.full_name} tuned on {data}; percent", heads, rows)
     keys = (
         "method",
         "epoch",

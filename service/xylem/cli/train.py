@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from typer import Argument, Option
 
-from xylem.base import BadParameter, file_path, n_threads, opened_database, ready_database
+from xylem.base import file_path, n_threads, opened_database, ready_database
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import mebibytes, print_facts, print_json, progress
 from xylem.cli.options import (
@@ -18,22 +18,22 @@ from xylem.cli.options import (
     TRAINER_NAMES,
     Data,
     Json,
-    Parameters,
-    RayAddress,
-    Seed,
+    OptionsOf,
+    ParameterItems,
     StoreDir,
     Table,
     Threads,
     Work,
     grouped,
-    in_panel,
-    parse_reference,
 )
 
 if TYPE_CHECKING:
+    from xylem.base import DirectOptions
     from xylem.thresholds import ThresholdDatabase
     from xylem.workflows import TrainReport
     from xylem_store import Store
+else:
+    DirectOptions = OptionsOf("xylem.base", "DirectOptions")
 
 
 Valid = Annotated[
@@ -62,109 +62,19 @@ _FROM_STDIN = (
 )
 
 
-@in_panel("Published version")
 class NewVersion(NamedTuple):
-    """The options for what is published: the model, the type of its weights, its label info."""
+    """The options for what is published: the model and its label info, and its figures."""
 
     model: NewModel
-    weights: Annotated[
-        str,
-        Option(
-            "--weights", help="Store weights as float32, bfloat16 or int8; prints what that costs."
-        ),
-    ] = "float32"
-    label_names: LabelNames = None
+    valid: Valid = None
     label_info: Annotated[
         Path | None,
         Option(
             metavar="FILE",
             help="A vocabulary with names of the labels, as for xylem models label-info.",
+            rich_help_panel="Published version",
         ),
     ] = None
-    keep_rows: Annotated[
-        bool,
-        Option(
-            "--keep-rows",
-            help="Store the rows with the version: then xylem extend needs no --rows.",
-        ),
-    ] = False
-    keep_state: Annotated[
-        bool,
-        Option(
-            "--keep-state",
-            help="Store the state of the training, to continue it by --from: plt with -p "
-            "solver=sgd, "
-            "huffman-tree, learned-tree, lomtree.",
-        ),
-    ] = False
-    until: Annotated[
-        int,
-        Option(min=0, help="With --keep-state: stop after this pass; 0: after all planned passes."),
-    ] = 0
-    from_version: Annotated[
-        str | None,
-        Option(
-            "--from",
-            metavar="NAME[@VERSION]",
-            help="Start from a version, with its features and parameters: from the weights "
-            "of label-tree, "
-            "ovr or plt, on other rows; or from its --keep-state, with the passes that are left.",
-        ),
-    ] = None
-
-
-class HeldOut(NamedTuple):
-    """The options for rows that are not learnt: to measure on, and to fit scores and rankers."""
-
-    valid: Valid = None
-    calibrate: Annotated[
-        bool,
-        Option(
-            "--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities."
-        ),
-    ] = False
-    rerank: Annotated[
-        bool,
-        Option(
-            "--rerank",
-            help="Re-rank by similar training rows, if held-out rows gain. Takes 28 to 45 "
-            "times as long.",
-        ),
-    ] = False
-
-
-@in_panel("Streams")
-class Streaming(NamedTuple):
-    """The options for training without holding the data in memory."""
-
-    stream: Stream = False
-    thresholds: Annotated[
-        str | None,
-        Option(
-            metavar="ofo",
-            help="With --stream and plt: tune thresholds on rows before they are learnt, and "
-            "store them.",
-        ),
-    ] = None
-
-
-@in_panel("Work")
-class StepWork(NamedTuple):
-    """The options of `Work`, and for the steps: where they run, and whether they are resumed."""
-
-    threads: Threads = None
-    seed: Seed = 0
-    ray: RayAddress = None
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume",
-            help="Continue a training of this model that was stopped, from the steps that it "
-            "stored. With "
-            "--ray steps are always stored until the version is published, otherwise with "
-            "--resume.",
-        ),
-    ] = False
 
 
 STEPS_DIR = "steps"  # the folder of a store for finished steps of unfinished trainings, by model
@@ -183,10 +93,9 @@ def train(
     data: Data,
     table: Table,
     new: NewVersion,
-    held_out: HeldOut,
-    streaming: Streaming,
-    work: StepWork,
-    parameters: Parameters = None,
+    options: DirectOptions,
+    threads: Threads = None,
+    parameters: ParameterItems = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -198,38 +107,25 @@ def train(
     """
     from xylem.datasets import STDIN
     from xylem.trainers import trainer as find_trainer
-    from xylem.workflows import (
-        TrainRequest,
-        read_label_info,
-        train_and_publish,
-        weight_type,
-        with_label_info,
-    )
+    from xylem.vocabulary import read_label_info
+    from xylem.workflows import TrainRequest, train_and_publish, with_label_info
 
+    has_steps = options.ray is not None or options.resume
     request = TrainRequest(
+        **dict(options),
         trainer=trainer,
         data=data,
+        valid=new.valid,
         parameters=tuple(parameters or ()),
-        label_names=new.label_names,
-        columns=table.columns(data, held_out.valid),
-        weights=weight_type(new.weights),
-        seed=work.seed,
-        threads=n_threads(work.threads),
-        stream=streaming.stream,
-        keep_rows=new.keep_rows,
-        latest=new.from_version is None,
-        keep_state=new.keep_state,
-        until=new.until,
-        base=None if new.from_version is None else parse_reference(new.from_version),
-        ray=work.ray,
-        steps=store / STEPS_DIR / new.model if work.ray or work.resume else None,
-        resume=work.resume,
-        **held_out._asdict(),
+        columns=table.columns(data, new.valid),
+        threads=n_threads(threads),
+        latest=options.base is None,
+        steps=store / STEPS_DIR / new.model if has_steps else None,
     )
     model_store = store_to_publish(store, f"xylem train {trainer}")
     info = None if new.label_info is None else read_label_info(new.label_info)
     with (
-        _threshold_database(model_store, streaming.thresholds) as threshold_database,
+        _threshold_database(model_store, options.thresholds) as threshold_database,
         progress(json) as show,
     ):
         if data == STDIN and find_trainer(trainer).reads == "once":
@@ -237,7 +133,7 @@ def train(
         report = train_and_publish(model_store, new.model, request, show, threshold_database)
     if info is not None:
         report = with_label_info(model_store, report, info)
-    if new.from_version is not None:
+    if options.base is not None:
         make_latest(model_store, report)
     print_report(report, store, json)
 
@@ -253,10 +149,10 @@ def print_report(report: TrainReport, store: Path, json: bool) -> None:
 
 
 def make_latest(store: Store, report: TrainReport) -> None:
-    """Let `latest` name a version that continues another one, and give it that one's thresholds.
+    """Give a version the thresholds of the version that it continues; then let `latest` name it.
 
-    Thresholds are copied if they fit. Until then the version is published but has no alias, as with
-    jobs: nobody is answered without the thresholds.
+    The thresholds are copied if they fit. Until then the new version is published but has no alias,
+    as with jobs, so that no request is answered without the thresholds.
     """
     from xylem.thresholds import ThresholdDatabase
     from xylem.workflows import carry_thresholds
@@ -275,8 +171,6 @@ def _threshold_database(store: Store, thresholds: str | None) -> Iterator[Thresh
     if thresholds is None:
         yield None
         return
-    if thresholds != "ofo":
-        raise BadParameter(f"thresholds: expected ofo, found {thresholds!r}")
     from xylem.thresholds import ThresholdDatabase
 
     store.prepare()  # the database may be beside it
@@ -336,7 +230,7 @@ def estimate(
     data: Data,
     table: Table,
     work: Work,
-    parameters: Parameters = None,
+    parameters: ParameterItems = None,
     trainer: Annotated[
         str, Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
     ] = "label-tree",

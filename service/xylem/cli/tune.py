@@ -5,14 +5,14 @@ from typing import Annotated, NamedTuple
 
 from typer import Option
 
-from xylem.base import file_path, n_threads
+from xylem.base import file_path, load_extra, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import as_option, mebibytes, print_facts, print_json, print_table, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
     Data,
     Json,
-    Parameters,
+    ParameterItems,
     RayAddress,
     StoreDir,
     Table,
@@ -22,7 +22,7 @@ from xylem.cli.options import (
 )
 from xylem.cli.train import LabelNames, NewModel
 
-_SHOWN = 10
+_LISTED_TRIALS_MAX = 10
 
 
 class Validation(NamedTuple):
@@ -77,7 +77,7 @@ def tune(
     validation: Validation,
     search_options: SearchOptions,
     work: Work,
-    parameters: Parameters = None,
+    parameters: ParameterItems = None,
     label_names: LabelNames = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -89,13 +89,14 @@ def tune(
     processor. The figures of the search are too good, because they are the best of many trials.
     Measure the published model on another file with xylem evaluate.
     """
-    from xylem.workflows import DEFAULT_TRAINERS, SearchRequest, search, train_and_publish
+    from xylem.workflows import train_and_publish
     from xylem_store import check_model
 
+    parameter_search = load_extra("search")
     columns = table.columns(data, validation.valid)
     check_model(model)
     store_to_publish(store, "xylem tune").prepare()
-    request = SearchRequest(
+    request = parameter_search.SearchRequest(
         data=data,
         valid=validation.valid,
         folds=validation.folds or 1,
@@ -106,11 +107,11 @@ def tune(
         threads=n_threads(work.threads),
         **{
             **search_options._asdict(),
-            "trainers": tuple(search_options.trainers or DEFAULT_TRAINERS),
+            "trainers": tuple(search_options.trainers or parameter_search.DEFAULT_TRAINERS),
         },
     )
     with progress(json) as show:
-        trials = search(request, show)
+        trials = parameter_search.search(request, show)
         best = trials[0]
         model_store = store_to_publish(store, f"xylem tune {best.trainer}")
         report = train_and_publish(model_store, model, request.training(best), show)
@@ -129,16 +130,16 @@ def tune(
             trial.value,
             trial.seconds,
             mebibytes(trial.model_bytes),
-            _shown(trial.parameters),
+            _parameter_text(trial.parameters),
         )
-        for trial in trials[:_SHOWN]
+        for trial in trials[:_LISTED_TRIALS_MAX]
     ]
     heads = ("trainer", search_options.metric, "seconds", "model", "parameters")
     print_table(f"The best of {len(trials)} trials on held-out rows; percent", heads, rows)
-    summary = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    summary = {"trainer": best.trainer, "parameters": _parameter_text(best.parameters)}
     print_facts(f"Published {model}@{report.version} in {store}", summary)
 
 
-def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
+def _parameter_text(parameters: dict[str, bool | int | float | str | None]) -> str:
     """Return parameters as they are written on a command line."""
     return " ".join(f"{key}={as_option(value)}" for key, value in parameters.items())

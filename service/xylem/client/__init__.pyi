@@ -20,3 +20,4 @@ from .results import Progress as Progress
 from .results import Promotion as Promotion
 from .results import Scores as Scores
 from .results import Thresholds as Thresholds
+from .retries import Retries as Retries

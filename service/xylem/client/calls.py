@@ -12,10 +12,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
 
-from xylem.client.batches import divided
+from xylem.client.batch_parts import divided
 from xylem.errors import BadAnswer
 
-# a key as a header can carry it; the server reads no longer one
 _KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 _ODD = re.compile(r"[^\x21-\x7e]")
 _PORTS = {"http": 80, "https": 443}
@@ -145,34 +144,6 @@ class PredictOptions(BatchOptions, total=False):
     statistics: bool
 
 
-class TrainingFields(TypedDict, total=False):
-    """Fields of a training; the server has defaults for those left out, or None.
-
-    split         the share of the rows to measure on, instead of `valid`
-    text_column, label_column, label_separator, delimiter  of tables
-    """
-
-    valid: str | Mapping[str, Any] | None
-    split: float | None
-    parameters: Mapping[str, Any] | None
-    weights: str | None
-    seed: int | None
-    label_names: str | None
-    calibrate: bool
-    rerank: bool
-    keep_rows: bool
-    keep_state: bool
-    until: int
-    executor: Literal["local", "ray"]
-    thresholds: Mapping[str, Any] | None
-    promotion: Mapping[str, Any] | None
-    text_column: Sequence[str] | None
-    label_column: str | None
-    label_separator: str | None
-    delimiter: str | None
-    idempotency_key: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request.
@@ -237,7 +208,7 @@ def predict(
     options: PredictOptions,
 ) -> Request:
     """Return a request for predictions."""
-    body = dumped({"instances": _several(instances), **_named(options)})
+    body = dumped({"instances": _several(instances), **_server_options(options)})
     return Request(
         "POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True
     )
@@ -269,7 +240,7 @@ def score(
     return Request("POST", path, dumped({"instances": instance_objects}), _JSON, repeatable=True)
 
 
-def _named(options: BatchOptions) -> JsonObject:
+def _server_options(options: BatchOptions) -> JsonObject:
     """Return options by the server's names for them. Raises ValueError."""
     if "top_k" not in options:
         return {**options}
@@ -288,7 +259,7 @@ def batch_request(
     model: str, version: int | None, alias: str | None, lines: bytes, options: BatchOptions
 ) -> Request:
     """Return a request of a batch. Raises ValueError."""
-    path = f"{model_path(model, version, alias)}/batch{query(**_named(options))}"
+    path = f"{model_path(model, version, alias)}/batch{query(**_server_options(options))}"
     return Request("POST", path, lines, _LINES, repeatable=True)
 
 

@@ -34,12 +34,12 @@ class EventParser:
 
     def __init__(self) -> None:
         self.last_id: str | None = None
-        self._rest = b""
+        self._incomplete = b""
 
     def feed(self, part: bytes) -> list[ServerEvent]:
         """Take bytes; return the events that are complete now. Raises BadAnswer."""
-        *blocks, self._rest = (self._rest + part).split(b"\n\n")
-        if len(self._rest) > EVENT_BYTES_MAX:
+        *blocks, self._incomplete = (self._incomplete + part).split(b"\n\n")
+        if len(self._incomplete) > EVENT_BYTES_MAX:
             raise BadAnswer(
                 f"expected events of at most {EVENT_BYTES_MAX} bytes, found a longer one"
             )
@@ -48,7 +48,7 @@ class EventParser:
 
     def restart(self) -> None:
         """Forget an incomplete event, because a new connection follows."""
-        self._rest = b""
+        self._incomplete = b""
 
     def _read(self, block: str) -> ServerEvent | None:
         """Return the event of a block of lines; None if the block has no data."""

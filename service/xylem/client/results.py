@@ -297,10 +297,7 @@ def read_as(kind: type[T], body: bytes) -> T:
     )
 
 
-_READERS_MAX = 64  # more than there are kinds of results
-
-
-@lru_cache(_READERS_MAX)
+@lru_cache(64)
 def _reader(kind: Any) -> Callable[[bytes], Any]:
     from pydantic import TypeAdapter
 

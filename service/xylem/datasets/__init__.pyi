@@ -6,7 +6,7 @@ from .column_guess import guess_columns as guess_columns
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import first_labels as first_labels
-from .dataset import renumber_labels as renumber_labels
+from .dataset import renumbered as renumbered
 from .files import JSON_LINES as JSON_LINES
 from .files import find_files as find_files
 from .files import kind_of as kind_of
@@ -20,9 +20,11 @@ from .reader import check_readable as check_readable
 from .reader import open_texts as open_texts
 from .reader import read_dataset as read_dataset
 from .reader import read_texts as read_texts
-from .skos import read_subjects as read_subjects
 from .sparse_text import read_label_names as read_label_names
 from .stream import DataFile as DataFile
 from .stream import open_unpacked as open_unpacked
+from .subjects import SubjectList as SubjectList
+from .subjects import read_subjects as read_subjects
+from .subjects import tidy as tidy
 from .tables import TableLines as TableLines
 from .tables import check_installed as check_installed

@@ -17,7 +17,7 @@ from xylem.datasets.annif import CorpusDirectory
 from xylem.datasets.dataset import renumber_labels
 from xylem.datasets.files import open_data, source_of
 from xylem.datasets.json_lines import RowCollector
-from xylem.datasets.reader import NAMED, STDIN, format_of, named_blocks, refuse_names_file
+from xylem.datasets.reader import NAMED_FORMATS, STDIN, format_of, named_blocks, refuse_names_file
 from xylem.datasets.sparse_text import parts_of, read_label_names
 from xylem.datasets.stream import DataFile, Progress, StandardInput
 from xylem_store import I32
@@ -30,9 +30,8 @@ class DataStream:
     """The rows that `read_dataset` reads, or those of standard input, in parts that fit in memory.
 
     The first pass must go to the end: it finds the sizes, the labels and the digest. Until then,
-    the label ids of formats with names (NAMED) are provisional (`settle` returns the final ones),
-    and the sizes of a .svm file are the largest allowed. Later passes check that the file has not
-    changed.
+    the label ids of NAMED_FORMATS are provisional (`settle` returns the final ones), and the sizes
+    of a .svm file are the largest allowed. Later passes check that the file has not changed.
 
     source, warning       as in Dataset; the warning is set by the first pass
     is_read_once          whether only one pass is possible: standard input
@@ -62,7 +61,7 @@ class DataStream:
         self._suffix = ".jsonl" if self.is_read_once else format_of(open_data(path))
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
-        if self._suffix in NAMED:
+        if self._suffix in NAMED_FORMATS:
             refuse_names_file(label_names_file)
         self.label_names = (
             read_label_names(label_names_file) if label_names_file is not None else None
@@ -81,7 +80,7 @@ class DataStream:
         Returns None if the ids were final from the start. As in `read_dataset`, the ids of labels
         with names follow the names sorted by bytes.
         """
-        if self._suffix in NAMED:
+        if self._suffix in NAMED_FORMATS:
             self.label_names = sorted(self._ids)
             ids = np.array([self._ids[name] for name in self.label_names], np.int64)
             self._final = inverse(ids, len(ids))
@@ -94,7 +93,7 @@ class DataStream:
         Memory: a block of the file and its rows, and the label names.
         """
         file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
-        yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
+        yield from self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
@@ -118,7 +117,7 @@ class DataStream:
             yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
-        """Yield the rows of a format of NAMED in parts; update the labels. Raises BadData."""
+        """Yield the rows of a file with names in parts; update the labels. Raises BadData."""
         collector = RowCollector(file, self._ids)
         for _ in named_blocks(file, self._columns, collector):
             if not collector.counts:

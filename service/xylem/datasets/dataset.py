@@ -1,10 +1,12 @@
 """Renumber the labels of rows, and remove labels and features that a model does not know."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from xylem.base import LabelRows, SparseRows, offsets
+from xylem.base import Dataset, LabelRows, SparseRows, offsets
 from xylem.engine import sort_labels
-from xylem_store import I32, I64, Bools
+from xylem_store import I32, I64, Bools, NameTable, find_all
 
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""
@@ -25,6 +27,24 @@ def renumber_labels(labels: LabelRows, ids: I32, n_labels: int) -> tuple[LabelRo
     unknown = np.diff(labels.indptr) - np.diff(indptr)
     indices = indices[: sort_labels(indptr, indices)]
     return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
+
+
+def renumbered(dataset: Dataset, table: NameTable) -> Dataset:
+    """Return labelled rows whose labels have the ids of a table.
+
+    Labels that the table lacks become unknown ones.
+    """
+    names = dataset.names
+    ids = find_all(table, names)
+    labels, unknown = renumber_labels(dataset.labels, ids, table.n_names)
+    unknown_names = [names[i] for i in np.flatnonzero(ids < 0).tolist()]
+    return replace(
+        dataset,
+        labels=labels,
+        unknown_labels=unknown,
+        unknown_names=unknown_names,
+        label_names=None,
+    )
 
 
 def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, I32, list[str]]:

@@ -35,7 +35,7 @@ _MANY = (".svm", *JSON_LINES, *TABLES)
 """Formats of which several files may be one data set; the others have their sizes in a header."""
 
 
-class FoundFile(NamedTuple):
+class InputFile(NamedTuple):
     """A data file, and its size in bytes."""
 
     path: Path
@@ -46,7 +46,7 @@ class DataFiles(DataFile):
     """Data files of one kind that are read as one; errors name the file that is being read."""
 
     def __init__(
-        self, path: Path, files: Sequence[FoundFile], on_progress: Progress | None = None
+        self, path: Path, files: Sequence[InputFile], on_progress: Progress | None = None
     ) -> None:
         super().__init__(path, on_progress)
         self.kind = kind_of(files[0].path)
@@ -115,7 +115,7 @@ def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
     return DataFile(files[0].path, on_progress)
 
 
-def find_files(path: Path) -> list[FoundFile]:
+def find_files(path: Path) -> list[InputFile]:
     """Return the files that a path names, sorted by name.
 
     A path names one file, which need not exist; the files of a directory, those of the formats
@@ -129,7 +129,7 @@ def find_files(path: Path) -> list[FoundFile]:
         if not is_dir and (
             not is_pattern(path) or (not isinstance(path, RemotePath) and path.exists())
         ):
-            return [FoundFile(path, 0)]
+            return [InputFile(path, 0)]
         files = _list_files(path, is_dir=is_dir)
     except (XylemError, MemoryError):
         raise
@@ -165,7 +165,7 @@ def source_of(path: Path) -> str:
     return source.name or source.absolute().name
 
 
-def _list_files(path: Path, *, is_dir: bool) -> list[FoundFile]:
+def _list_files(path: Path, *, is_dir: bool) -> list[InputFile]:
     """Return the data files of a directory, or all files that match a pattern."""
     if isinstance(path, RemotePath):
         entries = (
@@ -174,14 +174,14 @@ def _list_files(path: Path, *, is_dir: bool) -> list[FoundFile]:
             else path.fs.glob(path.key, detail=True).values()
         )
         files = [
-            FoundFile(RemotePath(path.fs.unstrip_protocol(entry["name"])), int(entry["size"] or 0))
+            InputFile(RemotePath(path.fs.unstrip_protocol(entry["name"])), int(entry["size"] or 0))
             for entry in entries
             if entry["type"] == "file"
         ]
     else:
         matches = glob.iglob(str(path), recursive=True)  # noqa: PTH207
         names = path.iterdir() if is_dir else map(Path, matches)
-        files = [FoundFile(file, file.stat().st_size) for file in names if file.is_file()]
+        files = [InputFile(file, file.stat().st_size) for file in names if file.is_file()]
     return [file for file in files if not is_dir or _is_data(file.path)]
 
 

@@ -143,7 +143,7 @@ def _sizes_fault(archive: NpzFile) -> str:
     """
     if "format" in archive:
         kind = (
-            b"much"
+            b"several strings"
             if _size(archive, "format") > 1
             else archive["format"].tobytes().replace(b"\0", b"")
         )

@@ -29,7 +29,7 @@ from xylem.datasets.tables import check_installed, table_rows
 from xylem_store import NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
-NAMED = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
+NAMED_FORMATS = (*JSON_LINES, *TABLES, DIRECTORY, FASTTEXT)
 """Formats in which labels have names, not ids."""
 
 
@@ -66,7 +66,7 @@ def read_dataset(
     """
     file = open_data(path, on_progress)
     suffix = format_of(file)
-    if suffix in NAMED:
+    if suffix in NAMED_FORMATS:
         refuse_names_file(label_names_file)
         collector = RowCollector(file)
         for _ in named_blocks(file, columns, collector):
@@ -141,7 +141,7 @@ def refuse_names_file(label_names_file: Path | None) -> None:
 
 
 def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector) -> Iterator[None]:
-    """Collect the rows of a file whose format is one of NAMED; yield after each block.
+    """Collect the rows of a file whose format is one of NAMED_FORMATS; yield after each block.
 
     Raises BadData.
     """

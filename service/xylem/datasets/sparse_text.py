@@ -218,10 +218,10 @@ def _row_fault(
         kernels.EXTRA_ROW: f"expected {sizes.n_rows} rows as the header says",
     }[fault]
     words = block[offset : offset + 2 * _QUOTED_BYTES_MAX].split(b"\n", 1)[0].split(maxsplit=1)
-    found_text = _quoted(words[0]) if words else "the end of the line"
+    actual_text = _quoted(words[0]) if words else "the end of the line"
     if fault == kernels.EXTRA_ROW:
-        found_text = f"more, beginning with {found_text}"
-    return file.fault(line + block.count(b"\n", 0, offset), f"{expected}, found {found_text}")
+        actual_text = f"more, beginning with {actual_text}"
+    return file.fault(line + block.count(b"\n", 0, offset), f"{expected}, found {actual_text}")
 
 
 def read_label_names(path: Path) -> list[str]:

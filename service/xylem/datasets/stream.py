@@ -171,7 +171,10 @@ class DataFile:
         return self._digest.hexdigest()
 
     def fault(self, line: int | None, message: str) -> BadData:
-        """Return an error that names the file and the line; `message` says expected and found."""
+        """Return an error that names the file and the line.
+
+        message  states what was expected and what was found
+        """
         place = str(self.path) if line is None else f"{self.path}:{line}"
         return BadData(f"{place}: {message}")
 

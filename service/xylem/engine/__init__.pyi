@@ -3,11 +3,6 @@
 from .all_labels import predict_all as predict_all
 from .all_labels import predict_parts as predict_parts
 from .answering import Predictions as Predictions
-from .chunks import CHUNK_CHARACTERS_MIN as CHUNK_CHARACTERS_MIN
-from .chunks import check_chunk_characters as check_chunk_characters
-from .chunks import chunks_of as chunks_of
-from .chunks import divide as divide
-from .chunks import search_chunks as search_chunks
 from .combined_predictor import CombinedPredictor as CombinedPredictor
 from .combined_predictor import make_predictor as make_predictor
 from .explain import CombinedExplanation as CombinedExplanation
@@ -33,15 +28,12 @@ from .features.context import tokens_of as tokens_of
 from .features.featurizer import Featurizer as Featurizer
 from .features.languages import FILE_SUFFIX as FILE_SUFFIX
 from .features.languages import libraries_of as libraries_of
-from .features.long_json import PIECE_BYTES as PIECE_BYTES
-from .features.long_json import JsonSize as JsonSize
-from .features.long_json import load_in_pieces as load_in_pieces
-from .features.long_json import size_of as size_of
 from .features.ngram_counts import Vocabulary as Vocabulary
 from .features.ngram_counts import count_ids as count_ids
 from .features.parameters import N_FEATURES_MAX as N_FEATURES_MAX
 from .features.parameters import PARAMETERS as PARAMETERS
 from .features.parameters import PREFIX as PREFIX
+from .features.parameters import WORD_FORMS as WORD_FORMS
 from .features.parameters import AutoParameters as AutoParameters
 from .features.parameters import CharsParameters as CharsParameters
 from .features.parameters import ContextParameters as ContextParameters
@@ -53,6 +45,7 @@ from .features.parameters import TfidfParameters as TfidfParameters
 from .features.parameters import WordParameters as WordParameters
 from .features.parameters import WordsCharsParameters as WordsCharsParameters
 from .features.parameters import as_config as as_config
+from .features.parameters import check_complete as check_complete
 from .features.parameters import check_features as check_features
 from .features.parameters import parameters_of as parameters_of
 from .features.registry import MakeRows as MakeRows

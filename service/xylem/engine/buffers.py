@@ -103,10 +103,14 @@ class BufferPool(Uncopyable):
         self._handles = handle_of(ensemble), handle_of(rerank), handle_of(calibration)
         self._scorer = scorer_of(ensemble)
         self._make_buffers = make_buffers
+        # by block_rows: traversals with a queue (0), single rows (1), blocks of rows (2 or more)
         self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
 
     def take(self, need: Need) -> Buffers:
-        """Return idle buffers if they are large enough, else new ones; small ones are dropped."""
+        """Return idle buffers if they are large enough, else new ones.
+
+        Idle buffers that are too small are dropped.
+        """
         try:
             buffers = self._idle[min(need.block_rows, 2)].pop()
         except IndexError:

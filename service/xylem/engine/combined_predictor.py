@@ -49,9 +49,9 @@ from xylem_store import (
 class CombinedPredictor(LabelSearcher):
     """Predicts the labels of rows with one opened combined version. Several threads may call it.
 
-    A label's score is the ranker's, or 0 if neither a member nor the label's names propose it. So
-    the answers are always exact. A request's beam width has no effect: the version has one of its
-    own, with which the members search.
+    A label's score is the one that the ranker gives it, or 0 if neither a member nor the label's
+    names propose it. By this definition the answers are always exact. The beam width of a request
+    has no effect: the members search with the beam width that the version has stored.
     """
 
     traversal = staticmethod(combined_rows)
@@ -160,7 +160,8 @@ class _Parts:
         self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
         n_rows = np.zeros(self.featurizer.blocks[0].end if self.has_near else 0, np.int64)
         n_rows[self.near.feature] = np.diff(self.near.feature_ptr)
-        self.feature_ptr = offsets(n_rows)  # of all columns, so that no column is searched for
+        # it has an element for every column, so that kernels need not search for a column
+        self.feature_ptr = offsets(n_rows)
         self.usage = np.log1p(counts).astype(np.float32)
         masks = [member._mask_of(np.ones(member.n_labels, np.uint8)) for member in members]
         self.mask_sizes = [len(mask) for mask in masks]

@@ -12,10 +12,8 @@ from xylem.engine.kernels.search.fast_request import FastLimits as FastLimits
 from xylem.engine.kernels.search.fast_request import (
     FastPresent,
 )
+from xylem.engine.kernels.text.prediction_json import Seal
 from xylem.engine.options import ALL_ALLOWED, NodeThresholds
-from xylem.engine.prediction_json import (
-    Seal,
-)
 from xylem_store import (
     F32,
     U8,
@@ -49,13 +47,14 @@ class FastVersion(NamedTuple):
 
 
 class Present(Uncopyable):
-    """The thresholds and the seal of answers, until the arrays or the seal are replaced.
+    """The thresholds and the seal that answers use at present.
 
-    It is immutable, but the values of the thresholds may change.
+    When the arrays of thresholds or the seal are replaced, a new Present is made. The object itself
+    is immutable, but the values in its arrays of thresholds may change.
 
     thresholds  float32[K] that a label's score must reach to be listed in its prediction's id
-    tuned       the same, prepared for searches; None: requests for tuned thresholds are not
-                answered
+    tuned       the same thresholds, prepared for searches; None: requests for tuned thresholds are
+                not answered
     seal        signs the ids, at epoch 0
     unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
     handle      the handle of the fields that kernels need

@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 
-from xylem.base import N_TIMES
 from xylem.engine.answering import NO_COSTS
 from xylem.engine.buffers import FIRST, Need
 from xylem.engine.fast_answers import FastAnswer, FastVersion, PackedOutputs, RowsRead, Signed
@@ -22,6 +21,7 @@ from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.call import TUNED, set_rows
 from xylem.engine.kernels.search.fast_request import (
     GROW,
+    N_TIMES,
     PREDICTIONS,
     READS,
     SEARCHES,
@@ -50,7 +50,7 @@ from xylem_store import (
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 # stands for the handle of the buffers until the first request makes them
-_NOT_MADE = np.empty(0, np.int64)
+_NO_BUFFERS = np.empty(0, np.int64)
 _KIND = 4  # the place of the kind of threshold in `FastCall.requested`
 _FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
 _BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
@@ -60,7 +60,7 @@ _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 class BeamRequests:
     """Answers requests by the beam search of label trees. One call at a time.
 
-    times   int64[N_TIMES]: when the steps of the last answer ended (`xylem.base.stages`)
+    times   int64[N_TIMES]: when the steps of the last answer ended (BEGAN to WRITTEN)
     """
 
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
@@ -91,10 +91,10 @@ class BeamRequests:
             n_trees=shape.n_trees,
             n_children=int(np.diff(ensemble.child_ptr).max()),
         )
-        self._handle = _NOT_MADE
+        self._handle = _NO_BUFFERS
 
     def prepare(self) -> None:
-        """Make the first buffers and load the kernels, which otherwise the first answer does."""
+        """Make the first buffers and load the kernels, so that the first answer need not do it."""
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
@@ -110,7 +110,7 @@ class BeamRequests:
 
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Return the answer to rows that were read elsewhere, as `answer` does."""
-        if self._handle is _NOT_MADE:
+        if self._handle is _NO_BUFFERS:
             self.prepare()
         if not self._copy_rows(rows):
             return None
@@ -137,7 +137,7 @@ class BeamRequests:
 
     def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
         """Call the kernel; return how many rows it has answered, 0 if it answers none."""
-        if self._handle is _NOT_MADE:
+        if self._handle is _NO_BUFFERS:
             self.prepare()
         present, epoch, serial = signed
         while (

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
+from xylem.base import FEATURES, READ, StageTimes
 from xylem.engine.embedded_predictor import EmbeddedPredictor
 from xylem.engine.fast_answers import (
     FastAnswer,
@@ -22,7 +22,13 @@ from xylem.engine.fast_request import BeamRequests
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.kernels.search.call import NUMBER, TUNED
-from xylem.engine.kernels.search.fast_request import is_within_limits
+from xylem.engine.kernels.search.fast_request import (
+    BEGAN,
+    HAS_READ,
+    HAS_ROWS,
+    N_TIMES,
+    is_within_limits,
+)
 from xylem.engine.kernels.text.texts import TEXTS
 from xylem.engine.options import NodeThresholds, PredictOptions
 from xylem.engine.prediction_json import predictions_json, spans_of
@@ -34,7 +40,7 @@ from xylem_store import I64, U8, Model
 class TwoSteps(ABC):
     """Answers requests as `BeamRequests` does, but in two steps. One call at a time.
 
-    times  as of `BeamRequests`; subclasses set it
+    times  as in `BeamRequests`; subclasses set it
     """
 
     times: I64
@@ -61,13 +67,17 @@ class TwoSteps(ABC):
         return answer
 
     def _begin_at(self, start_time: int, read_time: int | None) -> None:
-        """Let an answer whose rows were read before its call have begun then.
+        """Add the reading of the body to the times and stages of an answer.
 
-        read_time  when its texts had been read, whose rows were made from then on; None: it had
-                   none
+        `answer_rows` has set the times as if the request had begun with its own call, but the body
+        was read before that call.
+
+        start_time  when the reading of the body began
+        read_time   when the texts had been read, and the making of their rows began; None: the body
+                    had no texts
         """
         times = self.times
-        rows_time = self.times.item(MADE)
+        rows_time = self.times.item(HAS_ROWS)
         times[BEGAN] = start_time
         times[HAS_READ] = rows_time if read_time is None else read_time
         self._stages.count_one(READ, times.item(HAS_READ) - start_time)
@@ -103,7 +113,7 @@ class EmbeddedRequests(TwoSteps):
         return self._beam.answer_rows(self._embedded(rows), signed)
 
     def _embedded(self, read: RowsRead) -> RowsRead:
-        """Return the rows that the embedding makes of others."""
+        """Return the dense rows that the embedding makes of rows that have been read."""
         dense = self._embedding.rows(read.rows)
         query = read.query._replace(n_values=len(dense.indices))
         return RowsRead(dense, query, read.number)
@@ -168,9 +178,9 @@ def fast_requests(
     stages: StageTimes | None = None,
     mask: U8 | None = None,
 ) -> FastRequests:
-    """Return the object that answers requests to an opened version, of which `predictor` is made.
+    """Return the object that answers requests to an opened version; `predictor` is made of it.
 
-    stages   counts how long reading, searching and writing take; None: it is not counted
+    stages   counts how long reading, searching and writing take; None: nothing is counted
     mask     the labels that answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     version = FastVersion(model, featurizer, forms, stages or StageTimes(), mask)

@@ -101,8 +101,10 @@ class ForestPredictor(LabelSearcher):
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by predicting an empty row."""
         super().warm_up()
-        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
-        with self._row(SparseRows(np.zeros(2, np.int64), *nothing, self.n_features), 0) as buffers:
+        no_features = np.empty(0, np.int32), np.empty(0, np.float32)
+        with self._row(
+            SparseRows(np.zeros(2, np.int64), *no_features, self.n_features), 0
+        ) as buffers:
             self._path_to(len(self._ensemble.parent) - 1, buffers)
 
     def _value_at(self, leaf: int, label: int) -> np.float32:

@@ -84,7 +84,8 @@ TOP = 20
 
 
 def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
-    """Return the strongest weights of a label's own classifiers, as `xylem models explain --json`.
+    """Return what `xylem models explain --json` prints: the strongest weights of a label's own
+    classifiers.
 
     Among the keys are:
 
@@ -98,7 +99,7 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
     UnsupportedOption for models whose labels have no weights of features.
     """
     manifest = model.manifest
-    where = manifest.shown
+    where = manifest.full_name
     if manifest.kind != "label-tree" or manifest.link == "softmax":
         description = "decision trees, whose leaves count labels"
         if manifest.link == "softmax":

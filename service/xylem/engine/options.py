@@ -44,7 +44,8 @@ class PredictOptions(NamedTuple):
     costs       whether to count the nodes scored and bytes read for each row
     stop        uint8[1] or None: once another thread sets it, the search ends, and the answer is
                 what it has found so far; if exact and without a threshold, only those of these
-                labels that are proved to be the best
+                labels that are proved to be the best. Decision trees answer nothing then if exact
+                or with a threshold, combined versions never answer a part
     """
 
     top_r: int = 5

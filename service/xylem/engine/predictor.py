@@ -60,10 +60,10 @@ class Predictor(Searcher):
     ) -> Predictions | None:
         """Return the predictions if a beam search suffices for them, else None.
 
-        An exact answer is first searched with a beam: most often that finds the exact answer and
-        proves it. In an ensemble it hardly ever does, so there it is not tried. Nor is it with
-        costs or weights: the costs, and the scores that weights change, would not be those of the
-        exact search.
+        If an exact answer is requested, a beam search is tried first: most often it finds the exact
+        answer and proves it. An ensemble does not try it, because there the proof hardly ever
+        succeeds. A request with costs or weights does not try it either: the costs, and the scores
+        that weights change, would not be those of the exact search.
         """
         threshold = options.threshold
         is_number = threshold is not None and not isinstance(threshold, np.ndarray)
@@ -145,10 +145,10 @@ class Predictor(Searcher):
         """Compile or load every kernel that a request can need, by predicting empty rows with all
         kinds of options.
         """
-        nothing = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
-        row = SparseRows(np.zeros(2, np.int64), *nothing)
+        no_features = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
+        row = SparseRows(np.zeros(2, np.int64), *no_features)
         self.predict(
-            SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions()
+            SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *no_features), PredictOptions()
         )
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
         self.move_thresholds(thresholds, np.zeros(1, np.int32), np.ones(self.n_labels, np.float32))

@@ -232,15 +232,15 @@ class Searcher(Uncopyable, ABC):
         move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared)
 
     def rows_to_search(self, rows: SparseRows, chosen: I64) -> SparseRows:
-        """Return as many rows, of which the chosen ones are in the form that `row_search` takes.
+        """Return the rows, the chosen ones in the form that `row_search` takes.
 
-        Here the rows have that form already.
+        The number of rows stays the same. Here all rows have that form already.
         """
         return rows
 
     @contextmanager
     def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
-        """Return the exact search for labels that reach these thresholds, for kernels to call.
+        """Yield the exact search for labels that reach these thresholds, for kernels to call.
 
         Kernels call it for one row at a time, which has at most n_features features.
         """
@@ -357,14 +357,14 @@ class LabelSearcher(Searcher):
         for each row.
         """
         scores = np.zeros(len(labels), np.float32)
-        of_label = np.zeros(self.n_labels, np.float32)
+        score_of_label = np.zeros(self.n_labels, np.float32)
         for row in range(rows.n_rows):
             single_row = rows.cut(row, row + 1)
             row_span = slice(label_ptr[row], label_ptr[row + 1])
             predictions = self.predict(single_row, self._options_for(single_row, labels[row_span]))
-            of_label[predictions.labels] = predictions.scores
-            scores[row_span] = of_label[labels[row_span]]
-            of_label[predictions.labels] = 0
+            score_of_label[predictions.labels] = predictions.scores
+            scores[row_span] = score_of_label[labels[row_span]]
+            score_of_label[predictions.labels] = 0
         return LabelScores(scores, logs_of(scores))
 
     def node_thresholds(self, thresholds: F32) -> NodeThresholds:
@@ -380,8 +380,8 @@ class LabelSearcher(Searcher):
 
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by predicting an empty row."""
-        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
-        row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
+        no_features = np.empty(0, np.int32), np.empty(0, np.float32)
+        row = SparseRows(np.zeros(2, np.int64), *no_features, self.n_features)
         self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
         self.explain(row, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Metrics of rankings and decisions, and the figures that `xylem evaluate --json` prints."""
+"""Measures of rankings and decisions, calibrated probabilities, and comparisons of two models."""
 
 from xylem_store import face_of
 

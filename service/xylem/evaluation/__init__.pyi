@@ -1,15 +1,12 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .bootstrap import RESAMPLES as RESAMPLES
-from .bootstrap import RESAMPLES_MAX as RESAMPLES_MAX
-from .bootstrap import RESAMPLES_MIN as RESAMPLES_MIN
-from .bootstrap import DecisionPair as DecisionPair
-from .bootstrap import compare_rows as compare_rows
-from .bootstrap import ones_at as ones_at
-from .bootstrap import row_figures as row_figures
-from .model_reports import Reached as Reached
-from .model_reports import forest_report as forest_report
-from .model_reports import size_report as size_report
+from .bootstrap import ModelAnswers as ModelAnswers
+from .bootstrap import check_resamples as check_resamples
+from .bootstrap import compare_answers as compare_answers
+from .labelled import Labelled as Labelled
+from .labelled import labelled_dataset as labelled_dataset
+from .labelled import learnt_labels as learnt_labels
 from .probabilities import LEAST_THRESHOLD as LEAST_THRESHOLD
 from .probabilities import ReliabilityBin as ReliabilityBin
 from .probabilities import ThresholdPoint as ThresholdPoint
@@ -19,6 +16,7 @@ from .probabilities import calibration_error as calibration_error
 from .probabilities import fit_calibration as fit_calibration
 from .probabilities import reliability as reliability
 from .ranking import KS as KS
+from .ranking import RECALL_K as RECALL_K
 from .ranking import USUAL_EMPTY as USUAL_EMPTY
 from .ranking import A as A
 from .ranking import B as B
@@ -38,19 +36,3 @@ from .ranking import ranking_metrics as ranking_metrics
 from .ranking import ranks_of as ranks_of
 from .ranking import row_sums as row_sums
 from .ranking import rows_of as rows_of
-from .report import Report as Report
-from .report import evaluation_report as evaluation_report
-from .stored_figures import Band as Band
-from .stored_figures import frequency_bands as frequency_bands
-from .stored_figures import kept_figures as kept_figures
-from .tree_criteria import FLAT_WEIGHT_BYTES as FLAT_WEIGHT_BYTES
-from .tree_criteria import WEIGHT_BYTES as WEIGHT_BYTES
-from .tree_criteria import NodeCounts as NodeCounts
-from .tree_criteria import counts_of as counts_of
-from .tree_criteria import criteria_by_splits as criteria_by_splits
-from .tree_criteria import depths as depths
-from .tree_criteria import parents_of as parents_of
-from .tree_criteria import shares_by_depth as shares_by_depth
-from .tree_criteria import splits_by_depth as splits_by_depth
-from .tree_criteria import sum_to_inner_nodes as sum_to_inner_nodes
-from .tree_criteria import tree_labels as tree_labels

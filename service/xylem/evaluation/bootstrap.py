@@ -1,12 +1,14 @@
-"""Test whether one model is better than another on the same rows, or the rows happened to suit it.
+"""Test whether one model is better than another, or the rows only happened to suit it.
+
+Both models are measured on the same rows.
 
 An interval says how large the difference is. Source: Efron, Tibshirani 1993, "An introduction to
 the bootstrap", chapter 13. The rows are drawn with replacement, `resamples` times; each draw
-measures both models on the same rows (a paired bootstrap), so that what both find easy or hard
-cancels out. Deviation: percentiles of macro-F are those of the draws about their own mean, laid
-about the difference on all rows. A draw lacks a third of the rows, and with them the rare labels
-that only these have, so its macro-F is another one: without the deviation the difference would lie
-at the end of its interval.
+measures both models on the same rows (a paired bootstrap), so that rows which are easy or hard for
+both cancel out. Deviation for macro-F: all draws are shifted so that their mean is the difference
+on all rows. A draw lacks about a third of the rows, and the rare labels that only these rows have,
+so its macro-F differs systematically from that of all rows. Without the shift the difference would
+lie at the end of its interval.
 
 A paired randomisation test says whether there is a difference. If neither model is better, the
 answers of the two models could as well have been exchanged on each row. p is the share of all
@@ -15,9 +17,9 @@ Fisher 1935, "The design of experiments", section 21; for measures that are no m
 macro-F, Yeh 2000, "More accurate tests for the statistical significance of result differences"
 (COLING). If there are more exchanges than draws, exchanges are drawn, and p = (b + 1) / (m + 1) for
 m draws, of which b have so large a difference: Phipson, Smyth 2010, "Permutation p-values should
-never be zero". At most a share p of all samples without a difference has so small a p, however few
-rows differ. The interval says less in this case: percentiles of draws of a few rows take few
-values.
+never be zero". If neither model is better, at most a share p of all samples of rows has so small a
+p, however few rows differ. If few rows differ, the interval says less than p: the percentiles of
+such draws take few values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +28,17 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from xylem.evaluation.ranking import KS, EmptyConvention, PredictedRows, Truth, f_scores, row_sums
+from xylem.base import BadParameter
+from xylem.evaluation.ranking import (
+    KS,
+    EmptyConvention,
+    PredictedRows,
+    Truth,
+    f_scores,
+    mark_true,
+    row_sums,
+    rows_of,
+)
 from xylem_store import F64, I64, Bools
 
 NDCG_K = 5
@@ -65,6 +77,21 @@ class Difference(NamedTuple):
         return self.p <= 1.0 - LEVEL + TIE
 
 
+class ModelAnswers(NamedTuple):
+    """The answers of a model on n rows whose labels are known.
+
+    ranked     the labels of each row, the best first
+    truth      the true labels of the rows
+    decided    the labels that the model's thresholds predict; None: it has none
+    joint_ids  the ids of the model's labels among the labels of both models, int64[K]
+    """
+
+    ranked: PredictedRows
+    truth: Truth
+    decided: PredictedRows | None
+    joint_ids: I64
+
+
 class DecisionPair(NamedTuple):
     """The decisions of two models on the same K labels and n rows, in the form of `ones_at`.
 
@@ -97,6 +124,54 @@ def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, F64]:
     figures = {f"P@{k}": sums.hits[:, k - 1] * (100.0 / k) for k in KS}
     figures[f"nDCG@{NDCG_K}"] = 100.0 * (sums.gain / sums.ideal)[:, NDCG_K - 1]
     return figures
+
+
+def check_resamples(resamples: int) -> None:
+    """Raise BadParameter for a number of draws that `compare_answers` does not allow."""
+    if not RESAMPLES_MIN <= resamples <= RESAMPLES_MAX:
+        raise BadParameter(
+            f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {resamples}"
+        )
+
+
+def compare_answers(
+    a: ModelAnswers,
+    b: ModelAnswers,
+    empty: EmptyConvention,
+    resamples: int,
+    seed: int,
+    on_progress: Callable[[int], None],
+) -> dict[str, Difference]:
+    """Return the difference of two models on the same rows in each figure of `row_figures`.
+
+    If both models decide, the difference in MACRO_F is included: the mean over the labels of both.
+
+    empty        what F is if nothing is true and nothing is predicted
+    resamples    number of draws
+    on_progress  called with the number of draws that are done
+    """
+    of_a, of_b = (row_figures(answers.ranked, answers.truth) for answers in (a, b))
+    return compare_rows(of_a, of_b, _decisions(a, b, empty), resamples, seed, on_progress)
+
+
+def _decisions(a: ModelAnswers, b: ModelAnswers, empty: EmptyConvention) -> DecisionPair | None:
+    """Return the decisions of both models; None unless both decide."""
+    n_labels = int(max(a.joint_ids.max(initial=-1), b.joint_ids.max(initial=-1))) + 1
+    hits = []
+    predicted = []
+    true = []
+    for answers in (a, b):
+        if answers.decided is None:
+            return None
+        labels = answers.truth.labels
+        shape = (n_labels, len(labels.indptr) - 1)
+        is_true = mark_true(answers.decided, labels)
+        rows = rows_of(answers.decided.ptr)
+        decided_ids = answers.joint_ids[answers.decided.labels]
+        hits.append(ones_at(rows[is_true], decided_ids[is_true], shape))
+        predicted.append(ones_at(rows, decided_ids, shape))
+        true.append(ones_at(rows_of(labels.indptr), answers.joint_ids[labels.indices], shape))
+    return DecisionPair(hits=hits, predicted=predicted, true=true[0].maximum(true[1]), empty=empty)
 
 
 def compare_rows(
@@ -134,23 +209,23 @@ def compare_rows(
     exchanges = [_exchange_means(column) for column in differences.T]
     if decisions is not None:
         names.append(MACRO_F)
-        of_a, of_b = _macro_f(_counts(decisions, np.ones(n_rows)), decisions.empty).tolist()
-        overall.append((of_a, of_b))
+        figure_a, figure_b = _macro_f(_counts(decisions, np.ones(n_rows)), decisions.empty).tolist()
+        overall.append((figure_a, figure_b))
         # centred on the difference on all rows: the module's text says why
-        resampled[:, -1] += of_b - of_a - resampled[:, -1].mean()
+        resampled[:, -1] += figure_b - figure_a - resampled[:, -1].mean()
         exchanges.append(_exchange_decisions(decisions))
     tail = 100.0 * (1.0 - LEVEL) / 2.0
     intervals = np.percentile(resampled, [tail, 100.0 - tail], axis=0).T
     return {
         name: Difference(
-            a=of_a,
-            b=of_b,
-            difference=of_b - of_a,
+            a=figure_a,
+            b=figure_b,
+            difference=figure_b - figure_a,
             low=float(low),
             high=float(high),
-            p=randomisation_test(of_b - of_a, exchange, resamples, random),
+            p=randomisation_test(figure_b - figure_a, exchange, resamples, random),
         )
-        for name, (of_a, of_b), (low, high), exchange in zip(
+        for name, (figure_a, figure_b), (low, high), exchange in zip(
             names, overall, intervals, exchanges, strict=True
         )
     }

@@ -1,8 +1,5 @@
 """Optional parts: each is for few users, or needs an optional dependency.
 
-Only the command line imports them, when a command needs them.
+Nothing imports them. `xylem.base.extras` finds them by name, so an installation may lack this
+folder, and all else works.
 """
-
-from xylem_store import face_of
-
-__getattr__, __dir__, __all__ = face_of(__name__, __file__)

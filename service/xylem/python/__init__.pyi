@@ -6,4 +6,4 @@ from .making import load as load
 from .making import train as train
 from .making import tune as tune
 from .model import Model as Model
-from .options import ScoredLabel as ScoredLabel
+from .predicting import ScoredLabel as ScoredLabel

@@ -2,24 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from json import dumps
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from xylem.base import BadParameter, n_threads, shown_progress, unknown
+from xylem.base import BadParameter, load_extra, n_processors, progress_bar, unknown
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
-from xylem.vocabulary import read_concepts
-from xylem.workflows import (
-    CombineRequest,
-    SearchRequest,
-    TrainRequest,
-    check_members,
-    combine_dataset,
-    search,
-    train_dataset,
-)
+from xylem.vocabulary import CombineRequest, check_members, combine_dataset, read_concepts
+from xylem.workflows import TrainRequest, train_dataset
 from xylem_store import build_names, model_of
 
 COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
@@ -62,17 +55,17 @@ def train(
     from 0.
     """
     request = TrainRequest(
-        trainer,
-        Path(),
+        trainer=trainer,
+        data=Path(),
         parameters=_parameters(parameters),
         weights=weights,
         seed=seed,
-        threads=n_threads(threads),
+        threads=_cores(threads),
     )
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
-    with shown_progress(progress) as show:
+    with progress_bar(progress) as show:
         return Model(model_of(train_dataset(dataset, request, show)))
 
 
@@ -99,6 +92,7 @@ def tune(
     best first. Their figures are too optimistic, because they are the best of many trials. Needs
     the extra tune. Raises `xylem.errors.BadInput`.
     """
+    parameter_search = load_extra("search")
     search_options = {name: options.pop(name) for name in SEARCH_OPTIONS if name in options}
     for name, kind in (("trainers", tuple), ("study", Path)):
         if name in search_options:
@@ -108,7 +102,9 @@ def tune(
         f"{name}={value if isinstance(value, str) else dumps(value)}"
         for name, value in fixed_parameters
     ]
-    request = SearchRequest(Path(), **search_options, fixed=fixed, threads=n_threads(threads))
+    request = parameter_search.SearchRequest(
+        Path(), **search_options, fixed=fixed, threads=_cores(threads)
+    )
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column)
     )
@@ -117,8 +113,8 @@ def tune(
         n_features = None if dataset.rows is None else dataset.rows.n_features
         rows = columns_from_memory(*valid, text_column, label_column)
         validation = dataset_from_memory(*rows, build_names(dataset.names), n_features)
-    with shown_progress(progress) as show:
-        trials = search(request, show, (dataset, validation))
+    with progress_bar(progress) as show:
+        trials = parameter_search.search(request, show, (dataset, validation))
         draft = train_dataset(dataset, request.training(trials[0]), show)
     return Model(
         model_of(draft),
@@ -171,7 +167,7 @@ def combine(
     rerank_rows = None if rerank is None else dataset_from_memory(*rerank)
     parts = [member._as_member(f"member{number}") for number, member in enumerate(members, 1)]
     check_members(parts, language, concepts is not None)
-    with shown_progress(progress) as show:
+    with progress_bar(progress) as show:
         draft, _ = combine_dataset(parts, concepts, dataset, rerank_rows, request, show)
         return Model(model_of(draft))
 
@@ -197,3 +193,7 @@ def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
         f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
         for name, value in keywords.items()
     }
+
+
+def _cores(threads: int | None) -> int:
+    return index(threads or n_processors())

@@ -30,17 +30,16 @@ from xylem.base import (
     Settings,
     Unavailable,
     are_on,
-    are_used_up,
     collect_seldom,
     configure,
     describe_access,
     listen,
     log,
-    raise_limit,
     redacted_url,
     url_of,
     write_in_background,
 )
+from xylem.server.descriptors import are_used_up, raise_limit
 from xylem.serving import store_of
 
 RESTART_SECONDS = 1.0
@@ -51,8 +50,9 @@ SWITCH_SECONDS = 0.0001
 
 While batches are answered or feedback is written, the event loop waits this long at each read and
 write. Python's default is fifty times as long, a good part of a block's total time. A thread that
-releases the interpreter sooner than this, for a few microseconds, is not made to wait until another
-thread has had it: the writer of feedback does so at each statement, about every 0.1 ms.
+releases the interpreter for a few microseconds before this time is over gets it back at once; it
+does not wait until another thread has had it. The writer of feedback releases the interpreter in
+this way at each statement, about every 0.1 ms.
 """
 
 # workers are killed if they have not ended this long after the time that requests are given

@@ -45,13 +45,13 @@ class LabelWeights:
                 "label_weights: expected a version that knows how often its labels "
                 "occur, found one "
             )
-            raise UnsupportedOption(fault + "that was imported").at("label_weights")
+            raise UnsupportedOption(fault + "that was imported").with_path("label_weights")
         constants = constants_of(manifest.trainer.parameters)
         weights = 1.0 / propensities(counts, manifest.data.rows, *constants)
         return self._predictor.node_weights(weights.astype(np.float32))
 
 
-KEPT_BYTES_MAX = 16 << 20
+CACHE_BYTES_MAX = 16 << 20
 """The most bytes of cached masks of a version, with the names they are cached under."""
 
 _NAME_BYTES = 64  # what a name takes in memory besides its characters
@@ -97,7 +97,7 @@ class LabelMasks:
             if lists not in self._cached:
                 self._cached[lists] = mask
                 self._n_bytes += _bytes_of(lists, mask)
-            while self._n_bytes > KEPT_BYTES_MAX:  # drop the least recently used
+            while self._n_bytes > CACHE_BYTES_MAX:  # drop the least recently used
                 self._n_bytes -= _bytes_of(*self._cached.popitem(last=False))
         return mask
 

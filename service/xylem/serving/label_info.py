@@ -14,7 +14,7 @@ from xylem.serving.dialects.predict.schema import InfoQuery
 from xylem_store import (
     NAME,
     NOTATION,
-    OTHERS,
+    OTHER_NAME,
     UNDETERMINED,
     URI,
     LabelInfo,
@@ -84,7 +84,7 @@ class LiveLabelInfo:
         return None if facts is None else self._by_uri[1].get(uri)
 
     def follow(self, info: LabelInfo | None) -> None:
-        """Serve other label info from now on; None: none. Takes about 0.1 microseconds a label."""
+        """Serve other label info, or none, from now on. Takes about 0.1 microseconds a label."""
         if info is None:
             self.current = None
             return
@@ -115,9 +115,10 @@ class LabelInfos:
         return live
 
     def refresh(self) -> dict[str, str]:
-        """Look whether label info was replaced, and serve what the store has now. Reads the disk.
+        """Serve the label info that the store has now, if it was replaced. Reads the disk.
 
-        Returns, by model, why some label info cannot be used; the previous one is served on.
+        Returns the reasons, by model, for label info that cannot be used; the previous one is still
+        served.
         """
         faults = {}
         with self._lock:
@@ -155,7 +156,7 @@ class LabelInfoOptions(NamedTuple):
 
     facts      the label info of the version
     language   names in this language; None: not asked for
-    in_full  names in all languages, and the subjects above
+    in_full    whether it asks for names in all languages, and the subjects above
     """
 
     facts: LabelFacts
@@ -176,7 +177,7 @@ def label_info_options(query: InfoQuery, live: LiveLabelInfo) -> LabelInfoOption
     if facts is None:
         expected = "expected a model with label info, found none: call xylem models label-info"
         option = "label_info" if language is None else "language"
-        raise UnsupportedOption(f"{expected} {live.model} FILE").at(option)
+        raise UnsupportedOption(f"{expected} {live.model} FILE").with_path(option)
     if language is not None:
         check_language(facts, language, UnsupportedOption)
     return LabelInfoOptions(facts, language and language.lower(), query.label_info)
@@ -189,7 +190,7 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
         available = ", ".join(languages) or "none: its subjects have no names"
         raise error(
             f"expected a language of the label info ({available}), found {language[:40]!r}"
-        ).at("language")
+        ).with_path("language")
 
 
 def languages_of(facts: LabelFacts | None) -> tuple[tuple[str, ...], str]:
@@ -224,14 +225,14 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
 def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
-    Searched are the names in the languages that the options ask for, and the other names (synonyms)
-    in these languages, which answers do not have.
+    The search covers the names in the languages that the options ask for, and the other names
+    (synonyms) in these languages, which answers do not contain.
     """
     facts = options.facts
     info = options.facts.info
     matches = np.zeros(info.head.n_subjects, np.bool_)
     for language in info.head.languages if options.in_full else (options.language,):
-        for column in (f"{NAME}{language}", f"{OTHERS}{language}"):
+        for column in (f"{NAME}{language}", f"{OTHER_NAME}{language}"):
             if column in info.head.columns:
                 matches |= names_with(info.texts(column), info.utf8, part)
     # a label without a name in the language is described by its name without a language

@@ -26,7 +26,7 @@ class OnlineLearning:
 
         Raises BadParameter for a database that cannot exist.
         """
-        self.database = Database.of(settings)
+        self.database = Database.from_settings(settings)
         self.days_max = settings.feedback_days_max
         self.writer = FeedbackWriter(
             self.database,

@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from xylem.base import BadRequest, LimitExceeded, Limits, MalformedJson, UnsupportedOption, what_is
-from xylem.engine import JsonSize, load_in_pieces, size_of
+from xylem.base import BadInput, BadRequest, LimitExceeded, Limits, UnsupportedOption, what_is
 from xylem.serving.dialects.predict.schema import (
     AnyLine,
     BatchLine,
@@ -25,8 +24,9 @@ from xylem.serving.dialects.predict.schema import (
     TextLine,
 )
 from xylem.serving.feedback.schema import FeedbackEvents
+from xylem.serving.long_json import JsonSize, load_in_pieces, size_of
 from xylem.serving.schemas.faults import faults_of
-from xylem.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
+from xylem.serving.schemas.instances import NAMED_FEATURES, SPARSE, TEXT, RequestModel, kind_of
 from xylem_store import DENIED_MAX
 
 M = TypeVar("M", bound=BaseModel)
@@ -41,7 +41,7 @@ _INSTANCE_CONTAINERS_MAX = 8
 _OTHER_CONTAINERS_MAX = 1000
 """The most arrays and objects of one instance or event, and of all else in a body together.
 
-The latter is also the most fields of the outer object.
+_OTHER_CONTAINERS_MAX is also the most fields of the outer object.
 """
 
 _DEPTH_MAX = 16  # the deepest nesting of arrays and objects; no body needs half as much
@@ -56,7 +56,11 @@ _SIZE_NOUNS = (
 
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
-_LINES: dict[str | None, type[AnyLine]] = {TEXT: TextLine, SPARSE: SparseLine, NAMED: NamedLine}
+_LINES: dict[str | None, type[AnyLine]] = {
+    TEXT: TextLine,
+    SPARSE: SparseLine,
+    NAMED_FEATURES: NamedLine,
+}
 
 
 def parse_body(body: bytes, model: type[M], limits: Limits) -> M:
@@ -98,7 +102,7 @@ def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
     """
     value = parse_json(body, limits)
     if type(value) is not dict:
-        raise BadRequest(f"expected an object, found {what_is(value)}").at("")
+        raise BadRequest(f"expected an object, found {what_is(value)}").with_path("")
     return validated(value, FeedbackEvents, limits).events if "events" in value else [value]
 
 
@@ -112,7 +116,7 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
         if getattr(options, key):
             raise UnsupportedOption(
                 "expected an option of a batch, found one that only predict has"
-            ).at(key)
+            ).with_path(key)
     return options
 
 
@@ -130,7 +134,9 @@ def parse_predict_and_query(body: bytes, query_string: bytes, limits: Limits) ->
         )
     info_query = parse_query(info_query_string, InfoQuery, limits)
     for key in info_query.model_fields_set & query.model_fields_set:
-        raise BadRequest("expected it in the body or in the query string, found it in both").at(key)
+        raise BadRequest(
+            "expected it in the body or in the query string, found it in both"
+        ).with_path(key)
     return query.model_copy(update=info_query.model_dump(exclude_unset=True))
 
 
@@ -177,7 +183,7 @@ def split_fields(
         if name in lists:
             fields.setdefault(name, []).append(text)
         elif name in fields:
-            raise BadRequest("expected one value, found several").at(name[:100])
+            raise BadRequest("expected one value, found several").with_path(name[:100])
         else:
             fields[name] = text
     return fields
@@ -220,3 +226,7 @@ def _query_value(text: str) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
+
+
+class MalformedJson(BadInput, code="malformed-json"):
+    """Bytes that are not JSON."""

@@ -1,4 +1,4 @@
-"""The status and title of each error code, and what clients see of an error.
+"""The status and title of each error code, and the parts of an error that clients see.
 
 `docs/errors.md` lists the table; a test compares the two.
 """

@@ -1,6 +1,6 @@
 """Convert requests for the engine: instances to sparse rows, options to the engine's options.
 
-A long text may be divided into chunks, with a row for each (`xylem.engine.chunks`).
+A long text may be divided into chunks, with a row for each (`xylem.serving.chunks`).
 """
 
 from array import array
@@ -10,14 +10,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from xylem.base import BadInput, BadInstance, DatabaseUnavailable, NotTuned, SparseRows
-from xylem.engine import (
-    Featurizer,
-    NodeThresholds,
-    Predictions,
-    PredictOptions,
-    chunks_of,
-    search_chunks,
-)
+from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions
+from xylem.serving.chunks import chunks_of, search_chunks
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
@@ -48,7 +42,10 @@ def rows_and_faults(
     featurizer: Featurizer,
     make: Callable[[Sequence[AnyInstance], Featurizer], Rows],
 ) -> tuple[Rows, Sequence[BadInput | None]]:
-    """Return what `make` makes of the valid instances, and for each instance its error or None."""
+    """Return the rows that `make` returns for the valid instances, and each instance's error.
+
+    The error of a valid instance is None.
+    """
     try:
         return make(instances, featurizer), [None] * len(instances)
     except BadInput:
@@ -118,7 +115,7 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
             ends.append(len(indices))
     except OverflowError:
         fault = f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
-        raise BadInstance(fault).at("indices") from None
+        raise BadInstance(fault).with_path("indices") from None
     return featurizer.transform_csr(
         np.frombuffer(ends, np.int64),
         np.frombuffer(indices, np.int64),
@@ -131,8 +128,8 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
 
     stop   the flag that ends a search early
 
-    Raises UnknownLabel, UnsupportedOption, and NotTuned if tuned thresholds are asked for and there
-    are none.
+    Raises UnknownLabel, UnsupportedOption, and NotTuned if tuned thresholds are requested and the
+    version has none.
     """
     threshold = options.threshold
     mask = None if served.denied is None else served.denied.mask
@@ -171,7 +168,7 @@ def present_thresholds(served: ServedVersion) -> NodeThresholds:
         f"{version}: expected tuned thresholds, found none: call xylem thresholds, send "
         "feedback, or ask for "
         "a number"
-    ).at("threshold")
+    ).with_path("threshold")
 
 
 def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:

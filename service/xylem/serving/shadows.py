@@ -173,11 +173,12 @@ class Shadows:
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
-            firsts: list[list[list[str]]] = []
+            label_lists: list[list[list[str]]] = []
             for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
                 json = b"".join(reply.parts)
-                firsts.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
-            compared, agreed = compare(*firsts) if firsts[0] else NOT_COMPARED
+                label_lists.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
+            # tensors need not have labels: then there is nothing to compare
+            compared, agreed = compare(*label_lists) if label_lists[0] else ((0, 0), (0, 0))
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (
             XylemError,

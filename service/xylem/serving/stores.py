@@ -9,7 +9,7 @@ from xylem_store import NOBODY, Cause, Corrupt, Model, Store, StoreError
 def store_of(root: Path, cause: Cause = NOBODY) -> Store:
     """Return the store of a directory, which tries to open a version before an alias may name it.
 
-    cause   who or what changes the store, for its log
+    cause   the person, process or job that changes the store, for its log
     """
     return Store(root, cause=cause, check=check_served)
 
@@ -28,5 +28,5 @@ def check_served(model: Model) -> None:
     except Exception as error:
         fault = f"{type(error).__name__}: {error}"[:200]
         raise Corrupt(
-            model.manifest.shown, "a version that this release can serve", fault
+            model.manifest.full_name, "a version that this release can serve", fault
         ) from error

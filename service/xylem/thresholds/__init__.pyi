@@ -47,7 +47,7 @@ from .store.feedback_rows import PAGE_ROWS as PAGE_ROWS
 from .store.feedback_rows import FeedbackRows as FeedbackRows
 from .store.feedback_rows import count_after as count_after
 from .store.feedback_rows import newest_number as newest_number
-from .store.label_history import label_history as label_history
+from .store.history import label_history as label_history
 from .store.state import TUNED as TUNED
 from .store.state import Head as Head
 from .store.state import ThresholdDatabase as ThresholdDatabase

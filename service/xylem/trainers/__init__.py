@@ -1,4 +1,4 @@
-"""Trainers: from rows and their labels to a TreeEnsemble."""
+"""Trainers make a TreeEnsemble from rows and their labels."""
 
 from xylem_store import face_of
 

@@ -18,12 +18,10 @@ from .representations import matrix_of as matrix_of
 from .softmax.parameters import SoftmaxParameters as SoftmaxParameters
 from .source import Census as Census
 from .source import MemorySource as MemorySource
-from .source import Progress as Progress
 from .source import Reads as Reads
 from .source import RowSource as RowSource
 from .source import Tools as Tools
 from .source import TrainingSet as TrainingSet
-from .source import no_progress as no_progress
 from .spec import Trained as Trained
 from .spec import TrainerSpec as TrainerSpec
 from .state import LearnerState as LearnerState
@@ -31,3 +29,7 @@ from .state import Passes as Passes
 from .state import PassPlan as PassPlan
 from .state import check_that as check_that
 from .state import read_state as read_state
+from .tree_criteria import tree_labels as tree_labels
+from .tree_reports import Reached as Reached
+from .tree_reports import forest_report as forest_report
+from .tree_reports import size_report as size_report

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.base import Calls, LabelRows, inverse, offsets
-from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
     SOLVERS,
     Solve,
@@ -35,7 +34,8 @@ from xylem.trainers.kernels.solver import Tile
 from xylem.trainers.representations import rows_by_label
 from xylem.trainers.shape import Shape
 from xylem.trainers.size import count_used
-from xylem.trainers.source import HeldRows, JoinedRows, Tools, TrainingSet, derived_seed
+from xylem.trainers.source import JoinedRows, RowsHandle, Tools, TrainingSet, derived_seed
+from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import scale_features
 from xylem_store import F32, I32, I64, LANES, U8, U16, Chunk
 
@@ -57,7 +57,7 @@ class _Work(NamedTuple):
 
     nodes: list[int]
     tile: int
-    parts: list[HeldRows]
+    parts: list[RowsHandle]
 
 
 def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]]]:
@@ -91,7 +91,7 @@ def _plan_nodes(blocks: Blocks, shape: Shape) -> tuple[list[int], list[list[int]
     return inner[is_top[inner]].tolist(), groups
 
 
-def _split(block: HeldRows, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
+def _split(block: RowsHandle, place: I32, group: I64, n_groups: int) -> list[TrainingSet]:
     """Return, for each group of leaves, the rows of a block that reach it, with all their labels.
 
     place  int32[K]   position of each label among the leaves
@@ -116,7 +116,7 @@ class _SolveWork:
     Its workspace is int32[n_features], zero between calls.
     """
 
-    blocks: list[HeldRows]
+    blocks: list[RowsHandle]
     shape: Shape
     place: I32
     scale: F32 | None
@@ -170,7 +170,7 @@ class _SolveWork:
     def _solve_top(self, work: _Work, duals: int, rank: I32, stop: U8) -> Chunk:
         """Return the classifiers of a tile of a large node, trained block after block.
 
-        A classifier is not changed any more after a pass in which it was done in every block.
+        A classifier is not changed any more after a pass in which it converged in every block.
 
         duals  file descriptor of the dual variables: LANES float32 for each row of the node
         """
@@ -234,7 +234,7 @@ class _SolveWork:
 
 
 def _count_features(
-    work: _Work, blocks: list[HeldRows], shape: Shape, n_features: int
+    work: _Work, blocks: list[RowsHandle], shape: Shape, n_features: int
 ) -> list[int]:
     """Return, for each node of a work, the number of features that its rows have."""
     if work.tile < 0:
@@ -266,14 +266,14 @@ def features_used(blocks: Blocks, shape: Shape, tools: Tools) -> I64:
 def block_bytes(n_features: int, memory_mib: int, n_rows: int) -> int:
     """Return the memory in bytes that a step of `train_blocks` takes.
 
-    n_rows  rows of the block that has most
+    n_rows  number of rows of the largest block
     """
     return 3 * (memory_mib << 20) + 76 * n_features + 64 * n_rows
 
 
 def _divide_tree(
     blocks: Blocks, shape: Shape, tools: Tools
-) -> tuple[list[_Work], I32, list[HeldRows]]:
+) -> tuple[list[_Work], I32, list[RowsHandle]]:
     """Divide a tree into works, and find the rows of each.
 
     Returns (the works, those of large nodes first; int32[K], the position of each label among the
@@ -283,8 +283,8 @@ def _divide_tree(
     place = inverse(shape.labels, len(blocks.census.label_rows))
 
     def split_rows(
-        groups: list[list[int]], held_blocks: list[HeldRows]
-    ) -> Iterator[list[HeldRows]]:
+        groups: list[list[int]], held_blocks: list[RowsHandle]
+    ) -> Iterator[list[RowsHandle]]:
         group = np.full(len(shape.labels), -1)
         for number, nodes in enumerate(groups):
             for node in nodes:
@@ -315,7 +315,10 @@ def _divide_tree(
 def train_blocks(
     blocks: Blocks, shape: Shape, scale: F32 | None, solving: SolverOptions, tools: Tools
 ) -> list[Chunk | None]:
-    """Return the chunk of every inner node of a shape, None at its leaves, as `train_classifiers`.
+    """Return the chunk of every inner node of a shape, None at its leaves.
+
+    This is `train_classifiers` for rows that are stored in blocks.
+
 
     The bits are those of `train_classifiers` at all nodes but the large ones, and do not depend on
     the machines that run the steps. Memory: the chunks; for a step about three times `memory_bytes`

@@ -27,7 +27,7 @@ Loss = Literal["squared_hinge", "logistic"]
 SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
 """The solver that trains the classifiers of a tile, for each loss."""
 
-# about the size of a piece of work: visits of a row by a tile, in all epochs; or one tile
+# a piece of work has about this many visits (a tile visits each row once an epoch), or one tile
 _PIECE = 2_000_000
 _LINE_BYTES = 64
 
@@ -66,15 +66,16 @@ class SolverOptions(NamedTuple):
 class Members(NamedTuple):
     """The rows of each label, with the labels in the order of a shape's leaves.
 
-    ptr   int64[K' + 1]  rows[ptr[i] : ptr[i + 1]] carry label i. It may have one element more: then
-          the rows after those of the labels are negatives at the root, and nothing else
+    ptr   int64[K' + 1]  rows[ptr[i] : ptr[i + 1]] carry label i. It may have one element more, the
+          end of further rows that carry none of these labels. They are negatives at the root, and
+          are not used at other nodes
     rows  int32[..]      ascending within a label
     """
 
     def end(self, shape: Shape, node: int) -> int:
         """Return the index into `ptr` of the end of a node's rows.
 
-        It is the node's last leaf and one; at the root, the end of all rows.
+        It is `last` of the node; at the root it is the last element of `ptr`, the end of all rows.
         """
         return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
 
@@ -175,8 +176,8 @@ def train_classifiers(
 
     A child's positives are the rows that carry one of its labels, its negatives the node's other
     rows. Source: Lin, Liu and Lin 2024, section 2; solvers: `xylem.trainers.kernels.solver`. The
-    same bits whatever the number of threads. Memory: the chunks, and for each thread the rows of a
-    node and 128 bytes for each of them.
+    bits do not depend on the number of threads. Memory: the chunks, and for each thread the rows of
+    a node and 128 bytes for each of them.
 
     trained  by node: the children to train; a chunk has only these, and other nodes get None. None:
              all children of all inner nodes, from 0 (`every_child`)
@@ -386,7 +387,7 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
     key = np.concatenate(keys)
     weight = np.concatenate(weights)
     order = np.argsort(key, kind="stable")  # fast here: a stable sort merges sorted runs
-    return Chunk.of(*np.divmod(key[order], n_children), weight[order], bias)
+    return Chunk.from_weights(*np.divmod(key[order], n_children), weight[order], bias)
 
 
 def solved_of(

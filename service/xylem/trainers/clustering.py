@@ -40,7 +40,7 @@ class _Clusters(NamedTuple):
 def _halve(item: _Subtree, vectors: SparseRows) -> I32:
     """Halve a part of the labels, then its halves, and so on; return its labels in their new order.
 
-    vectors  those of all labels
+    vectors  the vectors of all labels
     """
     first, members, halvings = item
     sums = np.zeros((vectors.n_features, 2), np.float32)
@@ -91,7 +91,7 @@ def balanced_shape(
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     arity   a power of two, >= 2
 
-    Depends on the arguments alone, not on the number of threads.
+    The result depends on the arguments alone, not on the number of threads.
     """
     labels = labels.copy()
     halvings = max(0, math.ceil(math.log2(len(labels) / leaf_size)))
@@ -133,7 +133,7 @@ def kmeans_shape(
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     depth   levels below the root, >= 1
 
-    Depends on the arguments alone, not on the number of threads.
+    The result depends on the arguments alone, not on the number of threads.
     """
     labels = labels.copy()
     divide = Calls(_divide, (vectors,))

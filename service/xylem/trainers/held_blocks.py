@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, Calls, Held, SparseRows, offsets
+from xylem.base import BadData, Calls, SparseRows, ValueHandle, offsets
 from xylem.trainers.representations import (
     VECTORS,
     label_sums,
@@ -21,8 +21,8 @@ from xylem.trainers.representations import (
 )
 from xylem.trainers.source import (
     Census,
-    HeldRows,
     JoinedRows,
+    RowsHandle,
     RowSource,
     Tools,
     TrainingSet,
@@ -44,7 +44,7 @@ class Blocks(NamedTuple):
     census        the counts of all rows
     """
 
-    handles: list[HeldRows]
+    handles: list[RowsHandle]
     memory_bytes: int
     census: Census
 
@@ -55,13 +55,13 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     source      each of its parts comes from one MiB of its file
     memory_mib  most MiB of rows that a step may hold
 
-    Raises BadData, also for a row that is larger than that.
+    Raises BadData, also for a row that is larger than memory_mib.
     """
     census = source.census
     census.check_labelled()
     parts = source.parts()
     n_read = 0
-    handles: list[HeldRows] = []
+    handles: list[RowsHandle] = []
     tools.progress(STAGE, 0, census.n_rows)
     while batch := list(islice(parts, max(1, memory_mib // _PARTS))):
         block = TrainingSet.join(batch)
@@ -78,14 +78,14 @@ def blocks_of(source: RowSource, memory_mib: int, tools: Tools) -> Blocks:
     return Blocks(handles, memory_mib << 20, census)
 
 
-def _deal(block: HeldRows, seed: int, n_parts: int) -> list[TrainingSet]:
+def _deal(block: RowsHandle, seed: int, n_parts: int) -> list[TrainingSet]:
     """Deal the rows of a block at random to n_parts parts."""
     data = block.get()
     order = np.random.default_rng(seed).permutation(data.n_rows)
     return [data.take(np.sort(part)) for part in np.array_split(order, n_parts)]
 
 
-def deal_blocks(blocks: Blocks, tools: Tools) -> list[HeldRows]:
+def deal_blocks(blocks: Blocks, tools: Tools) -> list[RowsHandle]:
     """Return as many blocks as there are, with all rows dealt to them at random.
 
     Files are often sorted, and then blocks differ from one another: each would be learnt well, and
@@ -97,12 +97,12 @@ def deal_blocks(blocks: Blocks, tools: Tools) -> list[HeldRows]:
     return [JoinedRows(block_parts) for block_parts in zip(*parts, strict=True)]
 
 
-def _count_features(block: HeldRows) -> FeatureCounts:
+def _count_features(block: RowsHandle) -> FeatureCounts:
     """Count the features of a block."""
     return count_features(block.get().rows)
 
 
-def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
+def _sum_rows(block: RowsHandle, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
     """Return the sums of the weighed rows of each label of a block, in parts.
 
     Part i has the labels bounds[i] .. bounds[i + 1] - 1.
@@ -113,7 +113,7 @@ def _sum_rows(block: HeldRows, scale: F32 | None, bounds: list[int]) -> list[Spa
     return [sum_rows.cut(first, last) for first, last in pairwise(bounds)]
 
 
-def _add_sums(block_sums: tuple[Held[SparseRows], ...]) -> SparseRows:
+def _add_sums(block_sums: tuple[ValueHandle[SparseRows], ...]) -> SparseRows:
     """Return the representations of some labels from their sums in each block.
 
     The sums are added from the first block to the last.
@@ -137,7 +137,7 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:
-    """Return the label representations of weighed rows. Memory: twice as much as they take."""
+    """Return the label representations of weighed rows. Memory: twice that of the result."""
     n_bytes = 8 * np.minimum(blocks.census.label_nonzeros, blocks.census.n_features)
     bounds = pieces_of(offsets(n_bytes), max(1, blocks.memory_bytes // _SUMS))
     n_parts = len(bounds) - 1

@@ -228,7 +228,7 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
             for tree_tools, shape in shapes
         ]
     link = parameters.model_link()
-    return Trained.of(trees, len(census.label_rows), census.n_features, link, parameters)
+    return Trained.from_trees(trees, len(census.label_rows), census.n_features, link, parameters)
 
 
 def _shapes_of_blocks(

@@ -19,10 +19,12 @@ from xylem.base import (
     BadParameter,
     Crew,
     LabelRows,
+    OnProgress,
     Parameters,
     SparseRows,
     did_you_mean,
     log,
+    no_progress,
 )
 from xylem.trainers.label_tree import LABEL_TREE, OVR
 from xylem.trainers.ldsm.trainer import LDSM
@@ -31,15 +33,7 @@ from xylem.trainers.plt.trainer import PLT
 from xylem.trainers.ranking.forest import FASTXML, PFASTREXML
 from xylem.trainers.regrowing import Regrown
 from xylem.trainers.softmax.trainers import HUFFMAN_TREE, LEARNED_TREE
-from xylem.trainers.source import (
-    MemorySource,
-    Progress,
-    RowSource,
-    Tools,
-    TrainingSet,
-    check_training_set,
-    no_progress,
-)
+from xylem.trainers.source import MemorySource, RowSource, Tools, TrainingSet, check_training_set
 from xylem.trainers.spec import Regrows, Trained, TrainerSpec
 from xylem_store import Manifest, Model
 
@@ -207,12 +201,12 @@ def check_growth(manifest: Manifest, operation: str) -> Callable[[SparseRows], R
         parameters = spec.parameters.from_json(stored_parameters)
         grows(parameters, NO_ROWS)
     except BadParameter as error:
-        raise BadParameter(f"{operation}: parameters of {manifest.shown}: {error}") from None
+        raise BadParameter(f"{operation}: parameters of {manifest.full_name}: {error}") from None
     return lambda rows: grows(parameters, rows)
 
 
 def grow_on(
-    model: Model, data: TrainingSet, operation: str, crew: Crew, progress: Progress = no_progress
+    model: Model, data: TrainingSet, operation: str, crew: Crew, progress: OnProgress = no_progress
 ) -> Regrown:
     """Return the trees of a version with new labels, or trained further from their weights.
 
@@ -233,7 +227,7 @@ def train(
     labels: LabelRows,
     seed: int = 0,
     threads: int = 1,
-    progress: Progress = no_progress,
+    progress: OnProgress = no_progress,
 ) -> Trained:
     """Train with trainer `name` on rows in memory, usually rows of length 1; see `fit`."""
     tools = Tools(seed, Crew(threads), progress)

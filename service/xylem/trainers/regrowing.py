@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import LabelRows, SparseRows, inverse, offsets
-from xylem.evaluation import parents_of
 from xylem.trainers.classifiers import (
     ChildTraining,
     Loss,
@@ -29,6 +28,7 @@ from xylem.trainers.kernels.problem import add_margins, forget_rows, rows_of
 from xylem.trainers.representations import label_representations, label_sums
 from xylem.trainers.shape import Shape, shape_of
 from xylem.trainers.source import Tools, TrainingSet, derived_seed
+from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.weighing import Weighed, weigh
 from xylem_store import (
     I32,
@@ -54,19 +54,19 @@ _Place = Callable[[OldTree, _ChunkAt, Tools], tuple[Shape, I64]]
 the shape, -1 for a new node).
 """
 
-OTHERS = 1
-OTHERS_LEAST = 300
+OTHER_ROWS_PER_NEW = 1
+OTHER_ROWS_MIN = 300
 """Sizes of the sample of a node's rows without new labels, for old classifiers (`_sample_rows`):
-OTHERS for each row with a new label, and at least OTHERS_LEAST.
+OTHER_ROWS_PER_NEW for each row with a new label, and at least OTHER_ROWS_MIN.
 """
 
-OF_NEW = 8
-OF_NEW_LEAST = 1500
-"""Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in OF_NEW of
-the rows, and at least OF_NEW_LEAST.
+NEW_ONLY_DIVISOR = 8
+NEW_ONLY_MIN = 1500
+"""Sizes of the same sample if only new classifiers are trained (`_sample_rows`): one in
+NEW_ONLY_DIVISOR of the rows, and at least NEW_ONLY_MIN.
 """
 
-ANEW = 0.05
+NEW_LABEL_SHARE_MAX = 0.05
 """If more than this share of the rows carries new labels, classifiers are trained from 0
 (`_sample_rows`): a Newton step from the old weights does not lead far enough.
 """
@@ -345,13 +345,13 @@ def _sample_rows(
     The sample has all rows with new labels, and some of the other rows, drawn at random. These are
     enough for old classifiers: their weights are the optimum for the other rows, which only limit
     how far the weights may move. All rows are used for new classifiers with the logistic loss, and
-    for those of old labels in divided groups. If many rows carry new labels (ANEW), all classifiers
-    are trained on all rows from 0.
+    for those of old labels in divided groups. If many rows carry new labels (more
+    than NEW_LABEL_SHARE_MAX of them), all classifiers are trained on all rows from 0.
     """
     is_old_entry = ~np.repeat(
         np.append(is_new, False)[: len(members.ptr) - 1], np.diff(members.ptr)
     )
-    if len(np.unique(members.rows[~is_old_entry])) > ANEW * n_rows:
+    if len(np.unique(members.rows[~is_old_entry])) > NEW_LABEL_SHARE_MAX * n_rows:
         return {node: training._replace(old=None) for node, training in trained.items()}
     old_members, new_members = (
         Members(offsets(part)[members.ptr], members.rows[part])
@@ -374,8 +374,12 @@ def _sample_rows(
         old_rows = rows_of(old_members.ptr, old_members.rows, first, end, place)
         is_new_row[new_rows] = True
         other_rows = old_rows[~is_new_row[old_rows]]
-        least = max(OF_NEW_LEAST, len(other_rows) // OF_NEW) if is_new_only else OTHERS_LEAST
-        n_others = min(len(other_rows), max(least, OTHERS * len(new_rows)))
+        least = (
+            max(NEW_ONLY_MIN, len(other_rows) // NEW_ONLY_DIVISOR)
+            if is_new_only
+            else OTHER_ROWS_MIN
+        )
+        n_others = min(len(other_rows), max(least, OTHER_ROWS_PER_NEW * len(new_rows)))
         random = np.random.Generator(np.random.PCG64(derived_seed(seed, node)))
         rows = np.sort(
             np.concatenate([new_rows, random.choice(other_rows, n_others, replace=False)])
@@ -421,7 +425,7 @@ def _assemble_tree(
                 is_seen = np.zeros(weighed.rows.n_features, np.bool_)
                 is_seen[weighed.rows.take(training.sample.rows).indices] = True
                 is_retained = ~(is_seen[old.feature] & (places < 0)[old.child])
-                retained = Chunk.of(
+                retained = Chunk.from_weights(
                     old.feature[is_retained],
                     old.child[is_retained],
                     old.weight[is_retained],

@@ -138,7 +138,7 @@ def rerank_arrays(
     x scaled to length 1.
 
     rows    any scaling: a row counts at length 1; a row without features counts as 0 in the mean
-    labels  as many rows; a label without rows has an empty mean
+    labels  the labels of these rows; a label without rows has an empty mean
     alpha   in [0, 1]; 1: the trees alone
     gamma   >= 0, finite
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import offsets
-from xylem.evaluation import parents_of as parents_of
+from xylem.trainers.tree_criteria import parents_of as parents_of
 from xylem_store import I32, I64, levels_of
 
 

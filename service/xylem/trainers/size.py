@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from xylem.base import Calls, SparseRows
-from xylem.evaluation import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem.trainers.classifiers import Members
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Tools
+from xylem.trainers.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem_store import I64, Weights
 
 SPARSE_BYTES: dict[Weights, int] = {"float32": 8, "bfloat16": 4, "int8": 2}
@@ -45,7 +45,7 @@ class SizeEstimate:
     alpha_per_depth: tuple[float, ...]
 
     @classmethod
-    def of(
+    def from_counts(
         cls, n_weights: int, n_features: int, n_labels: int, alphas: tuple[float, ...] = ()
     ) -> SizeEstimate:
         """Return the estimate for n_weights weights.
@@ -95,7 +95,7 @@ def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) ->
         depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
     alphas = depth_sums[:, 0] / depth_sums[:, 1]
-    return SizeEstimate.of(bound, n_used, n_labels, tuple(alphas.tolist()))
+    return SizeEstimate.from_counts(bound, n_used, n_labels, tuple(alphas.tolist()))
 
 
 def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:

@@ -12,7 +12,18 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, Crew, Held, LabelRows, R, SparseRows, Step, T
+from xylem.base import (
+    BadData,
+    Crew,
+    LabelRows,
+    OnProgress,
+    R,
+    SparseRows,
+    Step,
+    T,
+    ValueHandle,
+    no_progress,
+)
 from xylem.trainers.state import EVERY_PASS, Passes
 from xylem_store import I32, I64, TreeEnsemble
 
@@ -61,14 +72,14 @@ class TrainingSet(NamedTuple):
         return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))
 
 
-HeldRows = Held[TrainingSet]
+RowsHandle = ValueHandle[TrainingSet]
 """A handle of rows that are stored by a crew; `get` returns the rows."""
 
 
 class JoinedRows(NamedTuple):
     """A handle of rows that are stored in several parts."""
 
-    parts: tuple[HeldRows, ...]
+    parts: tuple[RowsHandle, ...]
 
     def get(self) -> TrainingSet:
         """Return the rows, first part first."""
@@ -205,15 +216,9 @@ def check_training_set(data: TrainingSet) -> None:
         raise BadData(f"row {row}: expected finite values, found {data.rows.values[wrong[0]]}")
 
 
-Progress = Callable[[str, int, int], None]
-"""Called in the caller's thread with (stage, units done, units in all)."""
-
-
-def no_progress(stage: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
-def parts_with_progress(source: RowSource, progress: Progress, stage: str) -> Iterator[TrainingSet]:
+def parts_with_progress(
+    source: RowSource, progress: OnProgress, stage: str
+) -> Iterator[TrainingSet]:
     """Yield the parts of a source, and report after each how many rows were read."""
     n_rows = 0
     total = source.census.n_rows
@@ -246,7 +251,7 @@ class Tools:
 
     seed: int = 0
     crew: Crew = field(default_factory=lambda: Crew(1))
-    progress: Progress = no_progress
+    progress: OnProgress = no_progress
     on_rows: OnRows | None = None
     passes: Passes = EVERY_PASS
 

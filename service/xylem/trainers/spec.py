@@ -129,7 +129,7 @@ class Trained:
     state: LearnerState | None = None
 
     @classmethod
-    def of(
+    def from_trees(
         cls,
         trees: list[Tree],
         n_labels: int,

@@ -87,7 +87,7 @@ class Passes(NamedTuple):
     until: int = 0
     keeps: bool = False
 
-    def of(self, planned: int) -> range:
+    def pass_numbers(self, planned: int) -> range:
         """Return the numbers of the passes to make, counted from 0."""
         return range(0 if self.state is None else self.state.passes, self.until or planned)
 
@@ -100,7 +100,7 @@ def read_state(model: Model) -> LearnerState:
 
     Raises BadParameter if the version has no state that this release can read, and Corrupt.
     """
-    version = model.manifest.shown
+    version = model.manifest.full_name
     trainer = model.manifest.trainer.name
     arrays = at_rest(model, STATE)
     if _FACTS not in arrays:

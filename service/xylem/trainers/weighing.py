@@ -119,7 +119,7 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
 
     Cost: a few passes over the values. Deterministic.
     """
-    # the first rows are enough to see it for most data
+    # in most data whose values differ, the first rows already show it
     if idf == "auto" and not _alike(rows.cut(0, min(_FEW, rows.n_rows))):
         idf = "no"
     scale = None if idf == "no" else count_features(rows).factors(idf)

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from xylem.base import BadParameter, LabelRows, SparseRows
+from xylem.base import BadParameter, LabelRows, OnProgress, SparseRows
 from xylem.trainers.source import (
     Census,
-    HeldRows,
     JoinedRows,
-    Progress,
+    RowsHandle,
     RowSource,
     Tools,
     TrainingSet,
@@ -59,7 +58,7 @@ class _SelectedRows(NamedTuple):
 class RowWindows(NamedTuple):
     """The rows of a source in windows; within a window they are in the order of the source."""
 
-    windows: list[HeldRows]
+    windows: list[RowsHandle]
     seed: int
 
     def visit(self, epoch: int) -> Iterator[tuple[int, TrainingSet]]:
@@ -87,7 +86,7 @@ def deal_windows(source: RowSource, tools: Tools) -> RowWindows:
     if not in_memory and free < 8 * census.n_entries:
         raise _no_room(census, f"{free >> 20} MiB")
     random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _DEAL)))
-    pieces: list[list[HeldRows]] = [[] for _ in range(n_windows)]
+    pieces: list[list[RowsHandle]] = [[] for _ in range(n_windows)]
     for data in _whole_windows(parts):
         # one random number for each row, so that the windows do not depend on the parts
         window = (random.random(data.n_rows) * n_windows).astype(np.int64)
@@ -109,7 +108,7 @@ def _whole_windows(parts: Iterable[TrainingSet]) -> Iterator[TrainingSet]:
         yield TrainingSet.join(waiting)
 
 
-def load_rows(source: RowSource, progress: Progress) -> tuple[TrainingSet, bool]:
+def load_rows(source: RowSource, progress: OnProgress) -> tuple[TrainingSet, bool]:
     """Return all rows of a source, and whether they are in a memory-mapped temporary file.
 
     They are in a file if they come from one and do not fit in one window; the operating system then

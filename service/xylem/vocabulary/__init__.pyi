@@ -1,14 +1,21 @@
 """The names that other packages may import from this one, and the module of each."""
 
-from .candidates import NAME_FEATURES as NAME_FEATURES
-from .concepts import Concepts as Concepts
+from .combine import CombineRequest as CombineRequest
+from .combine import combine_and_publish as combine_and_publish
+from .combine import combine_dataset as combine_dataset
+from .combined import NamesToMatch as NamesToMatch
+from .combined import check_members as check_members
+from .combined import combined_parts as combined_parts
+from .combined import no_ranker as no_ranker
 from .concepts import concepts_of as concepts_of
 from .concepts import read_concepts as read_concepts
 from .featurizers import featurizer_of as featurizer_of
-from .featurizers import matcher_of as matcher_of
+from .label_info import read_label_info as read_label_info
 from .matching import NameMatcher as NameMatcher
 from .names import NameParameters as NameParameters
-from .names import WordFrequencies as WordFrequencies
-from .names import build_names as build_names
 from .names import count_words as count_words
-from .names import kept_frequencies as kept_frequencies
+from .near_rows import near_of as near_of
+from .new_vocabulary import VocabularyRequest as VocabularyRequest
+from .new_vocabulary import set_vocabulary as set_vocabulary
+from .ranker import check_installed as check_installed
+from .reranking import rerank as rerank

@@ -2,11 +2,17 @@
 
 from typing import Any
 
-from xylem.engine import CombinedFeaturizer, Featurizer, load_featurizer, members_of
+from xylem.engine import (
+    CombinedFeaturizer,
+    Featurizer,
+    check_complete,
+    load_featurizer,
+    members_of,
+)
 from xylem.vocabulary.candidates import NAME_FEATURES
 from xylem.vocabulary.matching import NameMatcher
 from xylem.vocabulary.names import NameParameters
-from xylem_store import CLEAN, COMBINED, Corrupt, Model, proposing_of
+from xylem_store import COMBINED, Corrupt, Model, proposing_of
 
 
 def featurizer_of(model: Model) -> Featurizer:
@@ -37,7 +43,8 @@ def matcher_of(model: Model) -> NameMatcher | None:
     settings: dict[str, Any] = {
         name: value for name, value in model.manifest.features.items() if name != "kind"
     }
-    matcher = NameMatcher(model.arrays, NameParameters(**{CLEAN: False, **settings}))
+    check_complete(settings, NameParameters)
+    matcher = NameMatcher(model.arrays, NameParameters(**settings))
     if matcher.n_concepts > model.manifest.n_labels:
         raise Corrupt("names", f"at most {model.manifest.n_labels} concepts", matcher.n_concepts)
     return matcher

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, TableColumns
+from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, OnProgress, TableColumns, no_progress
 from xylem.engine import PredictOptions, make_predictor
 from xylem.evaluation import (
+    Labelled,
     PredictedRows,
     ReliabilityBin,
     apply_calibration,
@@ -21,9 +22,8 @@ from xylem.evaluation import (
     reliability,
     rows_of,
 )
-from xylem.trainers import no_progress
 from xylem.workflows.evaluate import F_MEASURES, TOP_R
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem_store import (
     CALIBRATION,
     FEEDBACK,
@@ -114,7 +114,7 @@ def fit_to_rows(
         raise BadData(
             f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows"
         )
-    is_shown = ranks_of(predictions.ptr) < TOP_R
+    is_listed = ranks_of(predictions.ptr) < TOP_R
     in_half = np.zeros(n_rows, np.bool_)
     in_half[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
     in_half = in_half[rows_of(predictions.ptr)]
@@ -127,8 +127,8 @@ def fit_to_rows(
         fit_calibration(predictions.scores, are_true),
         source,
         len(predictions.labels),
-        reliability(predictions.scores[is_shown], are_true[is_shown]),
-        reliability(cross_fitted[is_shown], are_true[is_shown]),
+        reliability(predictions.scores[is_listed], are_true[is_listed]),
+        reliability(cross_fitted[is_listed], are_true[is_listed]),
     )
     on_progress("fit", 1, 1)
     return fit

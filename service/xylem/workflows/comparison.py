@@ -5,25 +5,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadParameter, TableColumns
+from xylem.base import DEFAULT_COLUMNS, BadData, OnProgress, TableColumns, no_progress
 from xylem.engine import ContextParameters, PredictOptions, make_predictor, predict_all
 from xylem.evaluation import (
     RESAMPLES,
-    RESAMPLES_MAX,
-    RESAMPLES_MIN,
     USUAL_EMPTY,
-    DecisionPair,
     EmptyConvention,
+    Labelled,
+    ModelAnswers,
     PredictedRows,
-    compare_rows,
-    mark_true,
-    ones_at,
-    row_figures,
-    rows_of,
+    check_resamples,
+    compare_answers,
 )
-from xylem.trainers import no_progress
 from xylem.workflows.evaluate import TOP_R
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem_store import F32, I64, Model, find_names
 
 
@@ -78,35 +73,31 @@ def compare(
     Labels are matched by name: a label that a version does not know is one that it never predicts.
     Macro-F is the mean over all labels that either version knows. Raises BadInput.
     """
-    if not RESAMPLES_MIN <= request.resamples <= RESAMPLES_MAX:
-        raise BadParameter(
-            f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {request.resamples}"
-        )
+    check_resamples(request.resamples)
     names = b.model.labels
     ids = find_names(a.model.labels, names.utf8, names.offsets).astype(np.int64)
     n_new = int((ids < 0).sum())
     # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
     _check_windows(a, b, n_new)
-    untuned = [side.model.manifest.shown for side in (a, b) if side.thresholds is None]
+    untuned = [side.model.manifest.full_name for side in (a, b) if side.thresholds is None]
     sides = [
         _predict_side(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
     ]
     _check_rows(sides, request.data)
-    of_a, of_b = (row_figures(side.ranked, side.labelled.truth) for side in sides)
-    differences = compare_rows(
-        of_a,
-        of_b,
-        None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
+    differences = compare_answers(
+        _answers(sides[0], np.arange(a.model.labels.n_names)),
+        _answers(sides[1], ids),
+        request.empty,
         request.resamples,
         request.seed,
         lambda done: on_progress("resample", done, request.resamples),
     )
     n_both = len(ids) - n_new
     return {
-        "a": a.model.manifest.shown,
-        "b": b.model.manifest.shown,
+        "a": a.model.manifest.full_name,
+        "b": b.model.manifest.full_name,
         "rows": sides[0].labelled.rows.n_rows,
         "resamples": request.resamples,
         "seed": request.seed,
@@ -139,7 +130,7 @@ def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
     if ContextParameters.kind in kinds and not same_words:
         raise BadData(
             f"expected two models of next words that know the same words, found "
-            f"{a.model.manifest.shown} and {b.model.manifest.shown}"
+            f"{a.model.manifest.full_name} and {b.model.manifest.full_name}"
         )
 
 
@@ -151,7 +142,7 @@ def _predict_side(
     labelled: Labelled | None,
 ) -> _Side:
     def show(phase: str, done: int, total: int) -> None:
-        on_progress(f"{phase} {side.model.manifest.shown}", done, total)
+        on_progress(f"{phase} {side.model.manifest.full_name}", done, total)
 
     if labelled is None:
         labelled = read_labelled(side.model, request.data, show, request.columns)
@@ -182,26 +173,11 @@ def _check_rows(sides: list[_Side], data: Path) -> None:
         )
 
 
-def _decisions(a: _Side, b: _Side, ids: I64, n_new: int, empty: EmptyConvention) -> DecisionPair:
-    """Return the decisions of both versions over the labels that either knows.
-
-    ids    the ids of b's labels there; a's labels keep theirs
-    n_new  number of labels that only b knows
-    """
-    n_rows = a.labelled.n_rows
-    n_labels = a.labelled.labels.n_labels
-    hits = []
-    predicted = []
-    true = []
-    for side, label_ids in ((a, np.arange(n_labels)), (b, ids)):
-        assert side.decided is not None
-        labels = side.labelled.labels
-        decided = side.decided
-        is_true = mark_true(decided, labels)
-        shape = (n_labels + n_new, n_rows)
-        rows = rows_of(decided.ptr)
-        decided_ids = label_ids[decided.labels]
-        hits.append(ones_at(rows[is_true], decided_ids[is_true], shape))
-        predicted.append(ones_at(rows, decided_ids, shape))
-        true.append(ones_at(rows_of(labels.indptr), label_ids[labels.indices], shape))
-    return DecisionPair(hits, predicted, true[0].maximum(true[1]), empty)
+def _answers(side: _Side, joint_ids: I64) -> ModelAnswers:
+    """Return the answers of a version, whose labels have these ids among those of both."""
+    return ModelAnswers(
+        ranked=side.ranked,
+        truth=side.labelled.truth,
+        decided=side.decided,
+        joint_ids=joint_ids,
+    )

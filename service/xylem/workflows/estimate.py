@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from xylem.base import Crew, Held, Named, R, Step, T, n_bytes
+from xylem.base import Crew, NamedHandle, OnProgress, R, Step, T, ValueHandle, n_bytes, no_progress
 from xylem.trainers import (
     ClassifierParameters,
     Tools,
@@ -11,10 +11,8 @@ from xylem.trainers import (
     block_bytes,
     estimate,
     estimate_blocks,
-    no_progress,
 )
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows.labelled import OnProgress
 from xylem.workflows.prepared import prepare, prepare_in_memory
 from xylem.workflows.request import TrainRequest
 from xylem.workflows.train import peak_memory_bytes
@@ -32,7 +30,7 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     chosen = request.chosen()
     crew = _Measuring(request.threads)
     if request.ray is not None:
-        request.check(chosen, False)
+        request.check(chosen)
     name = request.trainer
     parameters = chosen.trainer
     tools = Tools(request.seed, crew, on_progress)
@@ -74,9 +72,9 @@ class _Measuring(Crew):
         self.most_bytes = max(self.most_bytes, n_bytes(step))
         super().steps(step, items, done)
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value where steps reach it."""
         self.held_bytes += n_bytes(value)
         if isinstance(value, TrainingSet):
             self.most_rows = max(self.most_rows, value.n_rows)
-        return Named(super().hold(value), "")
+        return NamedHandle(super().hold(value), "")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import SparseRows
+from xylem.base import OnProgress, SparseRows, no_progress
 from xylem.engine import (
     Predictions,
     PredictOptions,
@@ -19,26 +19,22 @@ from xylem.engine import (
 from xylem.evaluation import LEAST_THRESHOLD as LEAST_THRESHOLD
 from xylem.evaluation import (
     USUAL_EMPTY,
-    Band,
     EmptyConvention,
     LabelCounts,
+    Labelled,
     PredictedRows,
     ReliabilityBin,
-    Report,
     ThresholdPoint,
     ThresholdSweep,
     calibration_error,
     constants_of,
     count_labels,
-    evaluation_report,
-    frequency_bands,
-    kept_figures,
     mark_true,
     reliability,
 )
 from xylem.evaluation import empty_convention as empty_convention
-from xylem.trainers import no_progress
-from xylem.workflows.labelled import Labelled, OnProgress
+from xylem.workflows.report import Report, evaluation_report
+from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
 from xylem_store import F32, Model, has_calibration, has_rerank
 
 TOP_R = 5

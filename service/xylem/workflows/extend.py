@@ -1,15 +1,13 @@
 """`xylem extend`: add labels to a version, and carry its thresholds over to the next version."""
 
-from dataclasses import replace
-
 import numpy as np
 
+from xylem.base import OnProgress, no_progress
+from xylem.evaluation import learnt_labels
 from xylem.thresholds import ThresholdDatabase, Tuned, lower_bounds, no_counts, thresholds_of
-from xylem.trainers import no_progress
 from xylem.workflows.going_on import check_base
-from xylem.workflows.labelled import OnProgress, learnt_labels
 from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
-from xylem_store import LABEL_COUNTS, Store, has_calibration, read_origin, tree_digest
+from xylem_store import LABEL_COUNTS, Store, has_calibration, parse_named, read_origin, tree_digest
 
 
 def extend_and_publish(
@@ -21,10 +19,15 @@ def extend_and_publish(
     Raises as `train_and_publish`.
     """
     assert request.base is not None
-    base = store.open(*request.base)
+    base = store.open(*parse_named(request.base))
     trainer = base.manifest.trainer.name
-    extension = replace(
-        request, trainer=trainer, seed=base.manifest.seed, extends=True, parameters=()
+    extension = request.model_copy(
+        update={
+            "trainer": trainer,
+            "seed": base.manifest.seed,
+            "extends": True,
+            "parameters": (),
+        }
     )
     check_base(base, extension, "extend")
     return train_and_publish(store, model, extension, on_progress)

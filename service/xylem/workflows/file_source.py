@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Crew, Dataset, SparseRows
+from xylem.base import Crew, Dataset, OnProgress, SparseRows
 from xylem.datasets import DataStream, blocks_of_texts, open_texts, source_of
 from xylem.engine import (
     ContextFeaturizer,
@@ -22,7 +22,6 @@ from xylem.engine import (
 )
 from xylem.trainers import Census, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
-from xylem.workflows.labelled import OnProgress
 from xylem_store import I32, I64, DataInfo, NameTable, build_names
 
 
@@ -154,7 +153,7 @@ class FileSource:
             self._featurizer = streaming_featurizer(first, self._features, 0)
         parts, parts_ahead = tee(chain([first], parts))
         row_parts = self._crew.mapped(
-            MakeRows.by(self._featurizer), (part.texts or [] for part in parts_ahead)
+            MakeRows.from_featurizer(self._featurizer), (part.texts or [] for part in parts_ahead)
         )
         yield from zip(parts, row_parts, strict=True)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import BadData, Dataset, TableColumns, ready_database
+from xylem.base import BadData, Dataset, OnProgress, TableColumns, ready_database
 from xylem.datasets import read_dataset
 from xylem.engine import PREFIX, AutoParameters
+from xylem.evaluation import labelled_dataset
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import ROWS_MIN, divide
 from xylem.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
-from xylem.workflows.labelled import OnProgress, labelled_dataset
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
 from xylem.workflows.tuning import keep, request_of, tune
 from xylem_store import Store, check_model, model_of, read_report
@@ -45,8 +45,8 @@ def make_first_model(
     train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     request = TrainRequest(
-        TRAINER,
-        data,
+        trainer=TRAINER,
+        data=data,
         parameters={f"{PREFIX}kind": AutoParameters.kind} if are_tried else {},
         seed=seed,
         threads=threads,

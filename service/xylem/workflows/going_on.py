@@ -4,7 +4,6 @@ A version may keep its training rows for that, so that old rows and new ones are
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +15,14 @@ from xylem.base import (
     Crew,
     Dataset,
     LabelRows,
+    OnProgress,
     SparseRows,
     offsets,
     split_items,
 )
 from xylem.datasets import STDIN, DataStream
 from xylem.engine import Featurizer
+from xylem.evaluation import learnt_labels
 from xylem.trainers import (
     LearnerState,
     PassPlan,
@@ -37,7 +38,6 @@ from xylem.trainers import (
 )
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.file_source import FileSource
-from xylem.workflows.labelled import OnProgress, learnt_labels
 from xylem.workflows.prepared import PreparedRows, PreparedSource, prepare, rows_for, rows_of_base
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import (
@@ -157,7 +157,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     Raises BadParameter, and Corrupt for a damaged state.
     """
     keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
-    request = replace(request, keep_rows=keep_rows)
+    request = request.model_copy(update={"keep_rows": keep_rows})
     manifest = base.manifest
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)
@@ -167,7 +167,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     if plan is None:
         return GoingOn(base, request, chosen)
     state = read_state(base)
-    base_name = manifest.shown
+    base_name = manifest.full_name
     requested = request.parameters
     changed = set(requested if isinstance(requested, Mapping) else split_items(requested))
     if changed - {plan.parameter} or request.weights != "float32":
@@ -188,8 +188,13 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     features = {} if is_text else dict(manifest.features)
     until = request.until if request.until != new_plan.passes else 0
     keep_state = plan.is_open or until > 0
-    request = replace(
-        request, seed=manifest.seed, weights=manifest.weights, keep_state=keep_state, until=until
+    request = request.model_copy(
+        update={
+            "seed": manifest.seed,
+            "weights": manifest.weights,
+            "keep_state": keep_state,
+            "until": until,
+        }
     )
     return GoingOn(base, request, Chosen(parameters, features), state)
 
@@ -217,34 +222,48 @@ def _check_passes_left(
         raise BadParameter(f"until: {message}")
 
 
-def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
-    """Return the rows of a training that continues, with the version's features and labels.
+def other_rows(base: Model, request: TrainRequest, on_progress: OnProgress) -> PreparedRows:
+    """Return rows to learn from the version's weights; it has learnt all their labels.
 
-    Raises BadInput. Further passes go over the rows of the passes before, or over new rows of
-    standard input, whose labels may be new. If labels are added to trees, the rows are old and new
-    ones together, and new labels come after the others.
+    Raises BadInput.
+    """
+    check_base(base, request, "from")
+    dataset = request.read(on_progress)
+    if to_learn := _labels_to_learn(base, dataset):
+        raise BadData(
+            f"{dataset.source}: expected labels that {base.manifest.full_name} has learnt, found "
+            f"{len(to_learn)} others, as {to_learn[0]!r:.80}: add them by xylem extend"
+        )
+    return rows_of_base(base, dataset)
+
+
+def rows_with_new_labels(
+    base: Model, request: TrainRequest, on_progress: OnProgress
+) -> PreparedRows:
+    """Return the rows that the version was trained on together with those that have new labels.
+
+    The new labels come after the others. Raises BadInput.
+    """
+    check_base(base, request, "extend")
+    dataset = request.read(on_progress)
+    table = _with_new_names(base, dataset)
+    featurizer = featurizer_of(base)
+    old, warning = _old_rows(base, table, featurizer, request, on_progress)
+    data = join_rows(old, rows_for(dataset, table, featurizer))
+    info = base.manifest.data._replace(rows=data.n_rows)
+    return PreparedRows(data, table, featurizer, info, warning)
+
+
+def rows_of_passes(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> PreparedSource:
+    """Return the rows of further passes, with the version's features and labels.
+
+    They are the rows of the passes before, or new rows of standard input, whose labels may be new.
+    Raises BadInput.
     """
     base = continuation.base
     request = continuation.request
     state = continuation.state
-    if state is None:
-        check_base(base, request, "extend" if request.extends else "from")
-        dataset = request.read(on_progress)
-        base_name = base.manifest.shown
-        if not request.extends:
-            if to_learn := _labels_to_learn(base, dataset):
-                raise BadData(
-                    f"{dataset.source}: expected labels that {base_name} has learnt, found "
-                    f"{len(to_learn)} others, as {to_learn[0]!r:.80}: add them by xylem extend"
-                )
-            return rows_of_base(base, dataset)
-        table = _with_new_names(base, dataset)
-        featurizer = featurizer_of(base)
-        old, warning = _old_rows(base, table, featurizer, request, on_progress)
-        data = join_rows(old, rows_for(dataset, table, featurizer))
-        return PreparedRows(
-            data, table, featurizer, base.manifest.data._replace(rows=data.n_rows), warning
-        )
+    assert state is not None
     if request.data == STDIN and continuation.chosen.features:
         ids = state.take("ids", "int32", base.manifest.n_labels)
         names = all_names(base.labels)
@@ -265,7 +284,7 @@ def prepare_on(continuation: GoingOn, crew: Crew, on_progress: OnProgress) -> Pr
     info = source.data_info
     manifest = base.manifest
     if info.sha256 != manifest.data.sha256:
-        requirement = f"the rows of {manifest.shown}, over which its passes go"
+        requirement = f"the rows of {manifest.full_name}, over which its passes go"
         raise BadData(f"{info.source}: expected {requirement}, found others")
     return source
 
@@ -321,7 +340,7 @@ def check_base(base: Model, request: TrainRequest, operation: str) -> None:
 
     operation  "extend" or "from", for the errors
     """
-    base_name = base.manifest.shown
+    base_name = base.manifest.full_name
     manifest = base.manifest
     if manifest.kind == COMBINED:
         raise BadParameter(
@@ -353,7 +372,7 @@ def _labels_to_learn(model: Model, data: Dataset) -> list[str]:
     if data.label_names is None and not is_numbered:
         raise BadData(
             f"{data.source}: expected the names of its labels (--label-names), as "
-            f"{model.manifest.shown} has names, found numbers alone"
+            f"{model.manifest.full_name} has names, found numbers alone"
         )
     names = data.label_names
     labels = np.unique(data.labels.indices).tolist()
@@ -369,7 +388,7 @@ def _with_new_names(model: Model, new: Dataset) -> NameTable:
     If labels of the rows are numbers, all numbers up to the largest are listed. So each number
     stays its own id, which files without names refer to later.
     """
-    base_name = model.manifest.shown
+    base_name = model.manifest.full_name
     n_labels = model.manifest.n_labels
     to_learn = _labels_to_learn(model, new)
     if not to_learn:
@@ -412,5 +431,5 @@ def _old_rows(
     warning = None
     if all(dataset.sha256 != model.manifest.data.sha256 for dataset in datasets):
         files = ", ".join(dataset.source for dataset in datasets)
-        warning = f"{files}: not what {model.manifest.shown} was trained on"
+        warning = f"{files}: not what {model.manifest.full_name} was trained on"
     return TrainingSet.join([rows_for(dataset, table, featurizer) for dataset in datasets]), warning

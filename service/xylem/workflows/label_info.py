@@ -1,23 +1,12 @@
-"""Read a vocabulary's file as label info, check it, and store it beside a model's versions."""
+"""Check label info against a model's labels, and store it beside the model's versions."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from xylem.base import BadData, BadParameter
-from xylem.datasets import DataFile, read_subjects
+from xylem.base import BadData
 from xylem.workflows.train import TrainReport
-from xylem_store import (
-    NAME,
-    URI,
-    BadNames,
-    LabelInfo,
-    Store,
-    build_label_info,
-    find_names,
-    is_language,
-)
+from xylem_store import NAME, LabelInfo, Store, find_names
 
 
 class Attached(NamedTuple):
@@ -38,32 +27,6 @@ class Attached(NamedTuple):
     language: str
     labels: int
     known_labels: int
-
-
-def read_label_info(path: Path, key_kind: str = URI, language: str | None = None) -> LabelInfo:
-    """Return the label info of a file; its suffix tells the format (.gz may follow).
-
-    key_kind  what a model's labels are: "uri", "notation", or a language, in which they are the
-              names
-    language  of the names for a request that names no language; for a .tsv file, that of its names
-
-    Raises BadData, which names the file and, for a table, the line; and BadParameter.
-    """
-    if language is not None and not is_language(language):
-        raise BadParameter(
-            f"language: expected a language, as en or pt-br, found {language[:40]!r}"
-        )
-    file = DataFile(path)
-    vocabulary = read_subjects(file, language)
-    column = key_kind if key_kind in ("uri", "notation") else f"{NAME}{key_kind}"
-    try:
-        return build_label_info(vocabulary.subjects, column, language)
-    except ValueError as error:
-        if not isinstance(error, BadNames) or error.index is None:
-            raise file.fault(None, str(error)) from None
-        line = vocabulary.lines[error.index] if vocabulary.lines else None
-        subject_prefix = f"<{vocabulary.subjects[error.index].uri[:120]}>: "
-        raise file.fault(line, f"{subject_prefix}{error.fault}") from None
 
 
 def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:

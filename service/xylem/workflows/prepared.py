@@ -4,8 +4,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base import BadData, BadInstance, BadParameter, Crew, Dataset
-from xylem.datasets import STDIN, DataStream
+from xylem.base import BadData, BadInstance, BadParameter, Crew, Dataset, OnProgress
+from xylem.datasets import STDIN, DataStream, renumbered
 from xylem.engine import (
     AutoParameters,
     ContextParameters,
@@ -17,9 +17,7 @@ from xylem.engine import (
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import FeatureChoice, choose_features
-from xylem.workflows.combined import renumbered
 from xylem.workflows.file_source import FileSource, TextSource
-from xylem.workflows.labelled import OnProgress
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import DataInfo, Model, NameTable, build_names
 

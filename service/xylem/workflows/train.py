@@ -1,23 +1,50 @@
-"""Train on a data file and publish the result."""
+"""Train on a data file and publish the result.
+
+A training is a plan: a list of steps, each a function that takes the work so far and returns it
+with what the step has made. `plan_of` lists them in their order; the steps stand below in the same
+order. A step that is decorated with `when` leaves the work as it is where its condition does not
+hold.
+"""
 
 import resource
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from xylem.base import Crew, Dataset
+from xylem.base import Crew, Dataset, OnProgress, no_progress
 from xylem.datasets import check_readable
 from xylem.engine import ForestPredictor, libraries_of
-from xylem.evaluation import Reached, forest_report, size_report
+from xylem.evaluation import Labelled
 from xylem.thresholds import ThresholdDatabase
-from xylem.trainers import Passes, Tools, Trained, TrainingSet, fit, no_progress
+from xylem.trainers import (
+    LearnerState,
+    Passes,
+    Reached,
+    Tools,
+    Trained,
+    TrainingSet,
+    fit,
+    forest_report,
+    size_report,
+)
+from xylem.vocabulary import check_installed, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
 from xylem.workflows.evaluate import note_on, valid_figures
-from xylem.workflows.going_on import GoingOn, go_on, going_on, kept_rows, origin_of, prepare_on
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled, read_labelled_with
+from xylem.workflows.going_on import (
+    GoingOn,
+    go_on,
+    going_on,
+    kept_rows,
+    origin_of,
+    other_rows,
+    rows_of_passes,
+    rows_with_new_labels,
+)
+from xylem.workflows.labelled import read_labelled, read_labelled_with
 from xylem.workflows.prepared import (
     PreparedRows,
     PreparedSource,
@@ -26,16 +53,15 @@ from xylem.workflows.prepared import (
     warnings_of,
 )
 from xylem.workflows.progressive import ProgressiveThresholds
-from xylem.workflows.ranker import check_installed
 from xylem.workflows.request import Chosen
 from xylem.workflows.request import TrainRequest as TrainRequest
-from xylem.workflows.rerank import rerank
 from xylem.workflows.weights import round_weights
 from xylem_store import (
     MADE_FOR,
     ORIGIN,
     REPORT,
     Draft,
+    Manifest,
     Model,
     Store,
     StoreError,
@@ -46,6 +72,7 @@ from xylem_store import (
     model_of,
     origin_arrays,
     parent_of,
+    parse_named,
 )
 
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
@@ -84,28 +111,90 @@ class TrainReport(NamedTuple):
     grown: dict[str, Any] | None = None
 
 
-class _Outcome(NamedTuple):
-    """The result of a training, and the rows that it was made from.
+_MADE_LATER: Any = None
+"""The value of a field of the work before the step that makes it; no earlier step looks at it."""
 
-    valid  the validation rows, if there are any and they were read before the training
-    threshold_learner  has found thresholds beside the training
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingWork:
+    """A training, and what its steps have made so far.
+
+    origin           fields of the version's origin
+    continuation     the version that the training continues from
+    dataset          rows that are passed directly, without a file
+    source           the rows to learn, with their names and features
+    valid            the validation rows, if there are any and they were read
+    beside           finds thresholds beside the training, if that was requested
+    trained          what the trainer has made
+    trained_weights  the type of its weights, which is that of the version it continues from
+    train_seconds    the time that the trainer took
+    grown            what was added to the version that the training continues from, if it grew
+    draft            what will be published
+    trial            the draft as a model, before its weights are rounded
+    figures          of the validation rows, for the report; None without such rows
+    report           of the version, without these figures
+    note             on the metrics
+    calibration_error  before and after the calibration, if there was one
+    rerank_report    what re-ranking gains, if it was tried
+    manifest         of the published version
+    thresholds       the report on thresholds that were found beside the training
     """
 
-    trained: Trained
-    source: PreparedSource
-    train_seconds: float
+    request: TrainRequest
+    chosen: Chosen
+    crew: Crew
+    on_progress: OnProgress
+    origin: Mapping[str, Any]
+    store: Store = _MADE_LATER
+    model: str = ""
+    database: ThresholdDatabase | None = None
+    continuation: GoingOn = _MADE_LATER
+    dataset: Dataset = _MADE_LATER
+    source: PreparedSource = _MADE_LATER
     valid: Labelled | None = None
-    threshold_learner: ProgressiveThresholds | None = None
-    weights: Weights = "float32"
+    beside: ProgressiveThresholds | None = None
+    trained: Trained = _MADE_LATER
+    trained_weights: Weights = "float32"
+    train_seconds: float = 0.0
+    grown: dict[str, Any] | None = None
+    draft: Draft = _MADE_LATER
+    trial: Model = _MADE_LATER
+    figures: dict[str, Any] | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+    note: str | None = None
+    calibration_error: dict[str, float] | None = None
+    rerank_report: dict[str, Any] | None = None
+    manifest: Manifest = _MADE_LATER
+    thresholds: dict[str, Any] | None = None
 
     @property
     def sample(self) -> TrainingSet | None:
         """Return the training rows, if they are in memory."""
         return self.source.data if isinstance(self.source, PreparedRows) else None
 
+    @property
     def warnings(self) -> list[str]:
         """Return warnings about the data or the model."""
         return [*warnings_of(self.source), *self.trained.warnings]
+
+
+Step: TypeAlias = Callable[[TrainingWork], TrainingWork]
+
+
+def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
+    """Return the steps of a training that publishes a version, in their order.
+
+    The plans differ in the rows that are read, and in what is made of them.
+    """
+    if continuation is None:
+        rows_and_trees = [read_rows, read_valid, find_thresholds_beside, fit_trees]
+    elif continuation.state is not None:
+        rows_and_trees = [read_rows_of_passes, read_valid, make_passes]
+    elif request.extends:
+        rows_and_trees = [read_rows_with_new_labels, read_valid, grow_trees]
+    else:
+        rows_and_trees = [read_other_rows, read_valid, grow_trees]
+    return [*rows_and_trees, *FINISH, rank_candidates, publish, store_thresholds]
 
 
 def train_and_publish(
@@ -117,7 +206,7 @@ def train_and_publish(
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
-    database  if there is one, thresholds are found beside the training, by OFO, and stored there
+    database  for a request with thresholds, which are found beside the training and stored there
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on
     a stream they are all but publishing. Raises BadInput for what cannot be trained on, StoreError
@@ -129,10 +218,11 @@ def train_and_publish(
     chosen = request.chosen()
     continuation = None
     if request.base is not None:
-        continuation = going_on(store.open(*request.base), request, chosen)
+        continuation = going_on(store.open(*parse_named(request.base)), request, chosen)
         request = continuation.request
         chosen = continuation.chosen
-    request.check(chosen, database is not None)
+    request.check(chosen)
+    assert (request.thresholds is None) == (database is None)
     if request.rerank:
         check_installed()
     store.prepare()
@@ -144,43 +234,20 @@ def train_and_publish(
     if request.valid is not None:
         check_readable(request.valid)
     with request.crew() as crew:
-        source = (
-            prepare(request, chosen, crew, on_progress)
-            if continuation is None
-            else prepare_on(continuation, crew, on_progress)
+        work = TrainingWork(
+            request=request,
+            chosen=chosen,
+            crew=crew,
+            on_progress=on_progress,
+            origin=origin,
+            store=store,
+            model=model,
+            database=database,
+            continuation=continuation or _MADE_LATER,
         )
-        threshold_learner = (
-            None if database is None else ProgressiveThresholds(source, request.threads, database)
-        )
-        outcome = _train_prepared(
-            source, request, chosen, crew, on_progress, threshold_learner, continuation
-        )
-        finished = _finish(outcome, request, origin, on_progress)
-        rerank_report = None
-        if request.rerank:
-            finished, rerank_report = _rerank_finished(finished, request, crew, on_progress)
-        on_progress("publish", 0, 1)
-        manifest = store.publish(model, finished.draft, latest=request.latest)
-        on_progress("publish", 1, 1)
-        thresholds = None if threshold_learner is None else threshold_learner.keep(manifest)
-    return TrainReport(
-        model=model,
-        version=manifest.version,
-        trainer=request.trainer,
-        train_seconds=outcome.train_seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        model_bytes=manifest.model_bytes,
-        metrics=manifest.metrics,
-        note=finished.note,
-        warnings=outcome.warnings() or None,
-        features=source.choice and source.choice.as_json(),
-        calibration_error=finished.calibration_error,
-        thresholds=thresholds,
-        rerank=rerank_report,
-        grown=None
-        if continuation is None or continuation.state is not None
-        else outcome.trained.report,
-    )
+        for step in plan_of(request, continuation):
+            work = step(work)
+    return _report_of(work)
 
 
 def train_dataset(
@@ -195,103 +262,127 @@ def train_dataset(
 
     The files that the request names are ignored: data, valid, label_names and columns.
     """
-    request = replace(request, valid=None)
-    chosen = request.chosen()
-    crew = crew or Crew(request.threads)
-    source = prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
-    outcome = _train_prepared(source, request, chosen, crew, on_progress)
-    return _finish(outcome, request, dict(request.origin), on_progress).draft
-
-
-class _Finished(NamedTuple):
-    """The draft to publish, a note on its metrics, and the calibration errors before and after."""
-
-    draft: Draft
-    note: str | None
-    calibration_error: dict[str, float] | None
-
-
-def _finish(
-    outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
-) -> _Finished:
-    """Return the result of a training with metrics, report and origin, calibrated if requested."""
-    draft = _draft(outcome, request)
-    trial = model_of(draft)
-    valid = outcome.valid
-    validation_figures = None
-    if valid is None and request.valid is not None:
-        valid = read_labelled(trial, request.valid, on_progress, request.columns)
-    if valid is not None:
-        metrics, validation_figures = valid_figures(trial, valid, request.threads, on_progress)
-        draft = replace(draft, metrics=metrics)
-    on_progress("report", 0, 1)
-    test = valid and TrainingSet(valid.rows, valid.labels)
-    report = version_report(trial, outcome.trained.report, outcome.sample, test)
-    if warnings := outcome.warnings():
-        report["warnings"] = warnings
-    if outcome.source.choice is not None:
-        report["features"] = outcome.source.choice.as_json(times=False)
-    on_progress("report", 1, 1)
-    weights = request.weights if outcome.weights == "float32" else "float32"
-    draft, rounded = round_weights(
-        draft, weights, request.threads, valid, outcome.sample, on_progress
+    work = TrainingWork(
+        request=request.model_copy(update={"valid": None}),
+        chosen=request.chosen(),
+        crew=crew or Crew(request.threads),
+        on_progress=on_progress,
+        origin=dict(request.origin),
+        dataset=dataset,
     )
-    if validation_figures is not None:
-        report["validation"] = rounded or validation_figures
-    if libraries := libraries_of(outcome.source.featurizer.parameters):
-        origin = {**origin, "libraries": libraries}
-    extra = {REPORT: json_array(REPORT, report), **origin_arrays(origin, request.made_for)}
-    draft = replace(draft, extra={**draft.extra, **extra})
-    if valid is None or not request.calibrate:
-        return _Finished(draft, None if valid is None else note_on(trial), None)
-    on_progress("calibrate", 0, 1)
-    fit = fit_to_rows(model_of(draft), valid, request.threads, no_progress)
-    return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
+    for step in [make_rows, fit_trees, *FINISH]:
+        work = step(work)
+    return work.draft
 
 
-def _rerank_finished(
-    finished: _Finished, request: TrainRequest, crew: Crew, on_progress: OnProgress
-) -> tuple[_Finished, dict[str, Any]]:
-    """Return the result of a training with a ranker of its candidates, and what that gains.
+def when(applies: Callable[[TrainingWork], bool]) -> Callable[[Step], Step]:
+    """Let a step apply to some trainings only: it leaves the work of the others as it is."""
 
-    The result stays as it is if the ranker gains nothing.
-    """
-    dataset = request.read(on_progress)
+    def decorate(step: Step) -> Step:
+        @wraps(step)
+        def run(work: TrainingWork) -> TrainingWork:
+            return step(work) if applies(work) else work
 
-    def train_part(part: Dataset) -> Draft:
-        return train_dataset(part, replace(request, weights="float32"), crew=crew)
+        return run
 
-    draft, gained = rerank(finished.draft, dataset, train_part, request.seed, on_progress)
-    if not gained["kept"]:
-        return finished, gained
-    extra = {
-        name: array for name, array in finished.draft.extra.items() if name in (ORIGIN, MADE_FOR)
-    }
-    report: dict[str, Any] = {"rerank": gained}
-    if request.valid is not None:
-        trial = model_of(draft)
-        valid = read_labelled(trial, request.valid, on_progress, request.columns)
-        metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
-        draft = replace(draft, metrics=metrics)
-    draft = replace(draft, extra={**draft.extra, **extra, REPORT: json_array(REPORT, report)})
-    return finished._replace(draft=draft), gained
+    return decorate
 
 
-def parent_in(store: Store, model: str) -> dict[str, Any] | None:
-    """Return the parent for the origin of the next version, None if none can be read."""
-    try:
-        return parent_of(store.manifest(model, store.resolve(model)))
-    except StoreError:
-        return None
+def read_rows(work: TrainingWork) -> TrainingWork:
+    """Read the data and make rows of it: in memory, as a stream, or as they arrive."""
+    source = prepare(work.request, work.chosen, work.crew, work.on_progress)
+    return replace(work, source=source)
 
 
-def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
-    trained = outcome.trained
-    source = outcome.source
-    return Draft(
+def make_rows(work: TrainingWork) -> TrainingWork:
+    """Make rows of a data set that was passed directly."""
+    seed = work.request.seed
+    source = prepare_dataset(work.dataset, seed, work.crew, work.chosen, work.on_progress)
+    return replace(work, source=source)
+
+
+def read_rows_of_passes(work: TrainingWork) -> TrainingWork:
+    """Read the rows of the passes before again, or new ones of standard input."""
+    source = rows_of_passes(work.continuation, work.crew, work.on_progress)
+    return replace(work, source=source)
+
+
+def read_rows_with_new_labels(work: TrainingWork) -> TrainingWork:
+    """Read rows with labels that the version lacks, and join them to those it was trained on."""
+    source = rows_with_new_labels(work.continuation.base, work.request, work.on_progress)
+    return replace(work, source=source)
+
+
+def read_other_rows(work: TrainingWork) -> TrainingWork:
+    """Read other rows, whose labels the version has learnt."""
+    source = other_rows(work.continuation.base, work.request, work.on_progress)
+    return replace(work, source=source)
+
+
+@when(lambda work: work.request.valid is not None and work.source.reads == "rows")
+def read_valid(work: TrainingWork) -> TrainingWork:
+    """Read the validation file before the training, as the features are known."""
+    assert work.request.valid is not None
+    source = work.source
+    valid = read_labelled_with(
+        source.names, source.featurizer, work.request.valid, work.on_progress, work.request.columns
+    )
+    return replace(work, valid=valid)
+
+
+@when(lambda work: work.database is not None)
+def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
+    """Let OFO find thresholds on rows before they are learnt."""
+    assert work.database is not None
+    beside = ProgressiveThresholds(work.source, work.request.threads, work.database)
+    return replace(work, beside=beside)
+
+
+def fit_trees(work: TrainingWork) -> TrainingWork:
+    """Make trees of the rows."""
+    return _fit(work, None)
+
+
+def make_passes(work: TrainingWork) -> TrainingWork:
+    """Make the passes over the rows that are left, from the state that the version stores."""
+    return _fit(work, work.continuation.state)
+
+
+def _fit(work: TrainingWork, state: LearnerState | None) -> TrainingWork:
+    request = work.request
+    start = time.perf_counter()
+    passes = Passes(state, request.until, request.keep_state)
+    tools = Tools(request.seed, work.crew, work.on_progress, work.beside, passes)
+    trained = fit(request.trainer, work.chosen.trainer, work.source, tools)
+    if work.beside is not None:
+        work.beside.check()
+    return replace(work, trained=trained, train_seconds=time.perf_counter() - start)
+
+
+def grow_trees(work: TrainingWork) -> TrainingWork:
+    """Add labels to the trees of the version, or learn other rows from its weights."""
+    base = work.continuation.base
+    assert isinstance(work.source, PreparedRows)
+    start = time.perf_counter()
+    trained = go_on(base, work.source, work.request, work.crew, work.on_progress)
+    return replace(
+        work,
+        trained=trained,
+        trained_weights=base.manifest.weights,
+        train_seconds=time.perf_counter() - start,
+        grown=trained.report,
+    )
+
+
+def make_draft(work: TrainingWork) -> TrainingWork:
+    """Put trees, labels and features together."""
+    request = work.request
+    source = work.source
+    trained = work.trained
+    draft = Draft(
         kind=trained.kind,
         link=trained.link,
-        weights=outcome.weights,
+        weights=work.trained_weights,
         n_features=source.featurizer.n_features,
         trainer=TrainerInfo(request.trainer, trained.parameters),
         seed=request.seed,
@@ -303,50 +394,161 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
         extra={
             **source.featurizer.arrays(),
             "labels/counts": source.census.label_rows,
-            **(kept_rows(outcome.sample) if request.keep_rows and outcome.sample else {}),
+            **(kept_rows(work.sample) if request.keep_rows and work.sample else {}),
             **trained.extra,
             **(trained.state.stored(request.trainer) if trained.state is not None else {}),
         },
     )
+    return replace(work, draft=draft, trial=model_of(draft))
 
 
-def _train_prepared(
-    source: PreparedSource,
-    request: TrainRequest,
-    chosen: Chosen,
-    crew: Crew,
-    on_progress: OnProgress,
-    threshold_learner: ProgressiveThresholds | None = None,
-    continuation: GoingOn | None = None,
-) -> _Outcome:
-    """Train on prepared rows.
+@when(lambda work: work.request.valid is not None and work.valid is None)
+def read_valid_late(work: TrainingWork) -> TrainingWork:
+    """Read the validation file after the training, which has found the labels and features."""
+    assert work.request.valid is not None
+    valid = read_labelled(work.trial, work.request.valid, work.on_progress, work.request.columns)
+    return replace(work, valid=valid)
 
-    With rows in memory the validation file, if there is one, is read before the training.
-    """
-    valid = None
-    if source.reads == "rows" and request.valid is not None:
-        names = source.names
-        featurizer = source.featurizer
-        valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
-    start = time.perf_counter()
-    if continuation is not None and continuation.state is None:
-        assert isinstance(source, PreparedRows)
-        trained = go_on(continuation.base, source, request, crew, on_progress)
-        return _Outcome(
-            trained,
-            source,
-            time.perf_counter() - start,
-            valid,
-            weights=continuation.base.manifest.weights,
-        )
-    passes = Passes(
-        None if continuation is None else continuation.state, request.until, request.keep_state
+
+@when(lambda work: work.valid is not None)
+def measure(work: TrainingWork) -> TrainingWork:
+    """Measure the draft on the validation rows."""
+    assert work.valid is not None
+    metrics, figures = valid_figures(work.trial, work.valid, work.request.threads, work.on_progress)
+    draft = replace(work.draft, metrics=metrics)
+    return replace(work, draft=draft, figures=figures, note=note_on(work.trial))
+
+
+def describe(work: TrainingWork) -> TrainingWork:
+    """Make the report of the version."""
+    work.on_progress("report", 0, 1)
+    valid = work.valid
+    test = valid and TrainingSet(valid.rows, valid.labels)
+    report = version_report(work.trial, work.trained.report, work.sample, test)
+    if work.warnings:
+        report["warnings"] = work.warnings
+    if work.source.choice is not None:
+        report["features"] = work.source.choice.as_json(times=False)
+    work.on_progress("report", 1, 1)
+    return replace(work, report=report)
+
+
+@when(lambda work: work.trained_weights == "float32")
+def round_to_type(work: TrainingWork) -> TrainingWork:
+    """Store the weights in the requested type, and measure what that costs."""
+    request = work.request
+    draft, figures = round_weights(
+        work.draft, request.weights, request.threads, work.valid, work.sample, work.on_progress
     )
-    tools = Tools(request.seed, crew, on_progress, threshold_learner, passes)
-    trained = fit(request.trainer, chosen.trainer, source, tools)
-    if threshold_learner is not None:
-        threshold_learner.check()
-    return _Outcome(trained, source, time.perf_counter() - start, valid, threshold_learner)
+    return replace(work, draft=draft, figures=figures or work.figures)
+
+
+def record(work: TrainingWork) -> TrainingWork:
+    """Add the report and the origin to the draft."""
+    report = dict(work.report)
+    if work.figures is not None:
+        report["validation"] = work.figures
+    origin = work.origin
+    if libraries := libraries_of(work.source.featurizer.parameters):
+        origin = {**origin, "libraries": libraries}
+    arrays = {
+        REPORT: json_array(REPORT, report),
+        **origin_arrays(origin, work.request.made_for),
+    }
+    draft = replace(work.draft, extra={**work.draft.extra, **arrays})
+    return replace(work, draft=draft, origin=origin)
+
+
+@when(lambda work: work.request.calibrate and work.valid is not None)
+def calibrate(work: TrainingWork) -> TrainingWork:
+    """Fit the scores to the validation rows, so that they are probabilities."""
+    assert work.valid is not None
+    work.on_progress("calibrate", 0, 1)
+    fitted = fit_to_rows(model_of(work.draft), work.valid, work.request.threads, no_progress)
+    draft = calibrated_draft(work.draft, fitted, work.origin)
+    return replace(work, draft=draft, note=FITTED, calibration_error=fitted.errors)
+
+
+FINISH: tuple[Step, ...] = (
+    make_draft,
+    read_valid_late,
+    measure,
+    describe,
+    round_to_type,
+    record,
+    calibrate,
+)
+"""The steps that make a draft of trees, in every plan."""
+
+
+@when(lambda work: work.request.rerank)
+def rank_candidates(work: TrainingWork) -> TrainingWork:
+    """Add a ranker of the candidates by similar training rows, if held-out rows gain by it."""
+    request = work.request
+    on_progress = work.on_progress
+    dataset = request.read(on_progress)
+    for_part = request.model_copy(update={"weights": "float32"})
+    draft, gained = rerank(
+        work.draft,
+        dataset,
+        lambda part: train_dataset(part, for_part, crew=work.crew),
+        request.seed,
+        on_progress,
+    )
+    if not gained["kept"]:
+        return replace(work, rerank_report=gained)
+    origin = {name: array for name, array in work.draft.extra.items() if name in (ORIGIN, MADE_FOR)}
+    report: dict[str, Any] = {"rerank": gained}
+    if request.valid is not None:
+        trial = model_of(draft)
+        valid = read_labelled(trial, request.valid, on_progress, request.columns)
+        metrics, report["validation"] = valid_figures(trial, valid, request.threads, on_progress)
+        draft = replace(draft, metrics=metrics)
+    draft = replace(draft, extra={**draft.extra, **origin, REPORT: json_array(REPORT, report)})
+    return replace(work, draft=draft, rerank_report=gained)
+
+
+def publish(work: TrainingWork) -> TrainingWork:
+    """Publish the draft as the model's next version; `latest` moves to it if requested."""
+    work.on_progress("publish", 0, 1)
+    manifest = work.store.publish(work.model, work.draft, latest=work.request.latest)
+    work.on_progress("publish", 1, 1)
+    return replace(work, manifest=manifest)
+
+
+@when(lambda work: work.beside is not None)
+def store_thresholds(work: TrainingWork) -> TrainingWork:
+    """Store the thresholds that were found beside the training."""
+    assert work.beside is not None
+    return replace(work, thresholds=work.beside.keep(work.manifest))
+
+
+def _report_of(work: TrainingWork) -> TrainReport:
+    """Return the report on a training that has published a version."""
+    return TrainReport(
+        model=work.model,
+        version=work.manifest.version,
+        trainer=work.request.trainer,
+        train_seconds=work.train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=work.manifest.model_bytes,
+        metrics=work.manifest.metrics,
+        note=work.note,
+        warnings=work.warnings or None,
+        features=work.source.choice and work.source.choice.as_json(),
+        calibration_error=work.calibration_error,
+        thresholds=work.thresholds,
+        rerank=work.rerank_report,
+        grown=work.grown,
+    )
+
+
+def parent_in(store: Store, model: str) -> dict[str, Any] | None:
+    """Return the parent for the origin of the next version, None if none can be read."""
+    try:
+        return parent_of(store.manifest(model, store.resolve(model)))
+    except StoreError:
+        return None
 
 
 def peak_memory_bytes() -> int:

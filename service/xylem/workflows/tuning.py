@@ -14,6 +14,7 @@ from xylem.base import (
     BadParameter,
     Database,
     LabelRows,
+    OnProgress,
     SparseRows,
     TableColumns,
     writeable,
@@ -23,6 +24,7 @@ from xylem.evaluation import (
     USUAL_EMPTY,
     EmptyConvention,
     FMeasures,
+    Labelled,
     PredictedRows,
     empty_convention,
     f_measures,
@@ -58,7 +60,7 @@ from xylem.thresholds import (
     sto,
     thresholds_of,
 )
-from xylem.workflows.labelled import Labelled, OnProgress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem_store import F32, I64, Model
 
 
@@ -179,7 +181,7 @@ OnKeep = Callable[[Connection, dict[str, Any]], None]
 METHOD: Method = "ofo"
 """The default method: docs/thresholds.md says why."""
 
-ONE: Method = "fta-one"
+SINGLE_THRESHOLD: Method = "fta-one"
 """One threshold for all labels, which every other method must reach on the validation rows."""
 
 ALL = "all"  # the name that stands for all methods
@@ -237,14 +239,14 @@ def tune(
     if request.kappa == AUTO:
         kappa = task.best_kappa(request.methods[0])
         task = _prepare(model, valid, replace(request, kappa=kappa), on_progress)
-    single = task.tuned(ONE)
+    single = task.tuned(SINGLE_THRESHOLD)
     single_f = task.measure(single, valid)
     outcomes = []
     for method in dict.fromkeys(request.methods):
         tuned = single
         figures = single_f
         rejected = None
-        if method != ONE:
+        if method != SINGLE_THRESHOLD:
             tuned = task.tuned(method)
             figures = task.measure(tuned, valid)
             if figures.macro_f < single_f.macro_f:
@@ -350,7 +352,7 @@ class _Task(NamedTuple):
         if method == "sto":
             floor = self.read.score_of(bounds)
             return sto(estimates, truth, floor, np.maximum(single, floor), self.request.empty)
-        return single if method == ONE else thresholds
+        return single if method == SINGLE_THRESHOLD else thresholds
 
     def measure(self, tuned: Tuned, rows: Labelled) -> FMeasures:
         """Return how good thresholds are on some rows."""

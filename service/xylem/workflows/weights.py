@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import BadParameter
+from xylem.base import BadParameter, OnProgress
+from xylem.evaluation import Labelled
 from xylem.trainers import TrainingSet
 from xylem.workflows.evaluate import valid_figures
-from xylem.workflows.labelled import Labelled, OnProgress
 from xylem_store import (
     EMBEDDING,
-    WEIGHTS,
     Draft,
     TreeEnsemble,
     Weights,
@@ -24,13 +23,6 @@ WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
 """The figures that show what storing weights in fewer bits costs."""
 
 WEIGHED_ROWS = 10_000  # at most so many training rows are used without a validation file
-
-
-def weight_type(name: str) -> Weights:
-    """Return the type that has this name. Raises BadParameter."""
-    if name in WEIGHTS:
-        return name
-    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")
 
 
 def store_as(ensemble: TreeEnsemble, weights: Weights) -> TreeEnsemble:

@@ -21,8 +21,8 @@ from tests.servers import wait_for
 
 from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadParameter
-from xylem.base.executors.ray import RayCrew, connect
 from xylem.base.settings import Limits
+from xylem.extras.ray.crew import RayCrew, connect
 from xylem.serving.batches import parts
 from xylem.serving.batches.parts import AnswerParts, parts_of
 from xylem.workflows.train import TrainRequest, train_and_publish
@@ -48,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    request = TrainRequest("label-tree", write_data(tmp_path / "train.jsonl", 400))
+    request = TrainRequest(trainer="label-tree", data=write_data(tmp_path / "train.jsonl", 400))
     train_and_publish(Store(tmp_path / "store"), "m", request)
     return tmp_path / "store"
 

@@ -17,7 +17,7 @@ from tests.e2e.on_ray.test_ray_training import arrays_of, killing_a_node, proble
 from tests.measured import evaluate
 from tests.steps import Parts
 
-from xylem.base.executors.ray import RayCrew, connect
+from xylem.extras.ray.crew import RayCrew, connect
 from xylem.trainers import blocks as blocks_module
 from xylem.trainers import fit, parse_parameters
 from xylem.trainers.blocks import Blocks

@@ -23,10 +23,10 @@ from tests.steps import Dying, Scaled, Sleeping
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.executors.local import Crew
-from xylem.base.executors.ray import RayCrew, connect
 from xylem.base.executors.values import digest_of
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
+from xylem.extras.ray.crew import RayCrew, connect
 from xylem.trainers import Trained, fit, parse_parameters
 from xylem.trainers.registry import TRAINERS
 from xylem.trainers.source import MemorySource, Tools, TrainingSet

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field, ValidationError, model_validator
 
 from xylem.base.errors import BadParameter
-from xylem.base.faults import SHOWN, fault, shortened, what_is
+from xylem.base.faults import TEXT_CHARACTERS_MAX, fault, shortened, what_is
 from xylem.base.parameters import FAULTS_MAX, Parameters, expected_of
 
 
@@ -132,6 +132,6 @@ def test_a_json_value_is_shown_but_not_at_length() -> None:
         deep = [deep]
     assert what_is(deep) == "an array of 1"
     for value in ("x" * 10**6, ["x" * 10**6], {"x" * 10**6: "x" * 10**6}):
-        assert len(what_is(value)) < SHOWN + 10
-    assert shortened("é" * SHOWN) == "é" * SHOWN
-    assert shortened("é" * (SHOWN + 1)) == "é" * SHOWN + "…"
+        assert len(what_is(value)) < TEXT_CHARACTERS_MAX + 10
+    assert shortened("é" * TEXT_CHARACTERS_MAX) == "é" * TEXT_CHARACTERS_MAX
+    assert shortened("é" * (TEXT_CHARACTERS_MAX + 1)) == "é" * TEXT_CHARACTERS_MAX + "…"

@@ -9,7 +9,7 @@ from tests.combined_models import NAMES, documents
 from tests.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
-from xylem.workflows.combine import CombineRequest, combine_and_publish
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 
@@ -35,7 +35,7 @@ def facts(files: Path) -> dict[str, Any]:
     store = Store(files / "store")
     for model, kind in (("words", "tfidf"), ("chars", "chars")):
         request = TrainRequest(
-            "label-tree", files / "train.jsonl", parameters=(f"features.kind={kind}",)
+            trainer="label-tree", data=files / "train.jsonl", parameters=(f"features.kind={kind}",)
         )
         train_and_publish(store, model, request)
     members = [("words", "latest"), ("chars", 1)]

@@ -2,6 +2,7 @@
 options, what shadows their packages.
 """
 
+import inspect
 import io
 import os
 import re
@@ -223,7 +224,7 @@ def test_two_options_of_one_name_are_a_fault_of_the_command() -> None:
     def twice(work: Work, again: Work) -> None: ...
 
     with pytest.raises(ValueError, match="name"):
-        grouped(twice)
+        inspect.signature(grouped(twice))
 
 
 @pytest.mark.parametrize("value", [True, False, None, 3, 0.25, 1e-05, "auto"])

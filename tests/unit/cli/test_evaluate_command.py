@@ -14,7 +14,7 @@ import pytest
 from tests.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
-from xylem.workflows.charts import plain_cell, write_label_table
+from xylem.workflows.label_table import plain_cell, write_label_table
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
 
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(data: Path) -> Path:
     """A store with a model of hostile labels."""
     place = data.parent / "store"
-    train_and_publish(Store(place), "m", TrainRequest("ovr", data))
+    train_and_publish(Store(place), "m", TrainRequest(trainer="ovr", data=data))
     return place
 
 
@@ -188,7 +188,7 @@ def test_the_first_trees_of_an_ensemble_are_measured_as_a_version_of_just_them(
     cli: Cli, data: Path, tmp_path: Path, trainer: str
 ) -> None:
     for trees in (2, 3):
-        request = TrainRequest(trainer, data, parameters=(f"trees={trees}",))
+        request = TrainRequest(trainer=trainer, data=data, parameters=(f"trees={trees}",))
         train_and_publish(Store(tmp_path), f"of{trees}", request)
     cli.store = tmp_path
     alone, whole = (report_of(cli, data, f"of{trees}") for trees in (2, 3))

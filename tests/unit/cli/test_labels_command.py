@@ -27,7 +27,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("forest", "fastxml", file, ("trees=2",)),
         ("next", "huffman-tree", texts, ("task=text", "dim=4", "epochs=1")),
     ):
-        request = TrainRequest(trainer, data, parameters=parameters)
+        request = TrainRequest(trainer=trainer, data=data, parameters=parameters)
         train_and_publish(Store(folder / "store"), name, request)
     return folder / "store"
 

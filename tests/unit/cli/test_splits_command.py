@@ -8,8 +8,7 @@ import pytest
 from tests.unit.cli.conftest import Cli
 
 from xylem.admin.registry.remote import RemoteStore
-from xylem_store.alias import PARTS, Beside
-from xylem_store.documents import render_sealed
+from xylem_store.alias import PARTS, TrafficShare
 from xylem_store.store import Store
 
 
@@ -41,7 +40,7 @@ def test_a_canary_comes_grows_and_is_promoted(cli: Cli, versions_of_m: Store) ->
 
 def test_a_rollback_ends_a_canary(cli: Cli, versions_of_m: Store) -> None:
     cli.says("models", "canary", "m@2", "--weight", "0.01%")
-    assert versions_of_m.alias("m").canary == Beside(2, 1)
+    assert versions_of_m.alias("m").canary == TrafficShare(2, 1)
     assert cli.answers("models", "rollback", "m")["version"] == 3
     assert versions_of_m.alias("m").split_versions == ()
     assert cli.answers("models", "rollback", "m")["version"] == 2
@@ -102,19 +101,12 @@ def test_a_split_is_pushed(cli: Cli, tmp_path: Path) -> None:
     assert pushed.splitlines()[-1] == "m: latest -> 1, canary 2 at 0.1"
     cli.says("models", "push", "m@3", *latest, "--shadow", "100%")
     there = RemoteStore(url).model("m").aliases["latest"]
-    assert (there.version, there.canary, there.shadow) == (1, Beside(2, 1000), Beside(3, PARTS))
+    assert (there.version, there.canary, there.shadow) == (
+        1,
+        TrafficShare(2, 1000),
+        TrafficShare(3, PARTS),
+    )
     cli.refuses("--alias", "models", "push", "m@2", url, *canary)
     cli.refuses("--shadow", "models", "push", "m@2", *latest, *canary, "--shadow", "1%")
     cli.says("models", "push", "m@2", *latest)
     assert RemoteStore(url).model("m").aliases["latest"].versions == (2,)
-
-
-def test_a_store_of_before_is_migrated_by_a_command(cli: Cli, versions_of_m: Store) -> None:
-    aliases = versions_of_m.root / "models" / "m" / "aliases"
-    (aliases / "latest.json").unlink()
-    (aliases / "latest").write_bytes(render_sealed({"version": 2, "history": [1]}))
-    (listed,) = cli.answers("models", "list")["models"]
-    assert "which xylem models migrate makes of those of an earlier release" in listed["fault"]
-    assert cli.answers("models", "migrate") == {"models": ["m"]}
-    assert versions_of_m.alias("m").versions == (2,)
-    assert cli.says("models", "migrate") == "aliases of 0 models migrated\n"

@@ -103,7 +103,7 @@ def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (("plt", "--stream", "--thresholds", "fta"), "thresholds: expected ofo, found 'fta'"),
+        (("plt", "--stream", "--thresholds", "fta"), 'thresholds: expected ofo, found "fta"'),
         (("plt", "--thresholds", "ofo"), "thresholds: expected --stream"),
         (
             ("learned-tree", "--stream", "--thresholds", "ofo"),

@@ -17,7 +17,7 @@ from tests.scripted_clients import QUICK, chunk
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
 
 import xylem
-from xylem.client import batches
+from xylem.client import batch_parts
 
 HEAD = (
     b"HTTP/1.1 200 OK\r\nxylem-version: 7\r\ntransfer-encoding: chunked\r\nconnection: "
@@ -28,8 +28,8 @@ END = b"0\r\n\r\n"
 
 @pytest.fixture(autouse=True)
 def four_lines_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "LINES_MAX", 4)
-    monkeypatch.setattr(batches, "_LONG_LINES", 4)
+    monkeypatch.setattr(batch_parts, "LINES_MAX", 4)
+    monkeypatch.setattr(batch_parts, "_LONG_LINES", 4)
 
 
 def answered(line: dict[str, Any], number: int) -> bytes:
@@ -235,7 +235,7 @@ def test_what_comes_line_by_line_is_answered_line_by_line() -> None:
 
 
 def test_long_lines_are_requests_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BYTES_MAX", 100)
+    monkeypatch.setattr(batch_parts, "BYTES_MAX", 100)
     lengths = [200, 10, 10, 200, 10]
     with Server(*[END] * 9) as server:
         found = run_here(server.url, [{"text": "x" * n} for n in lengths])

@@ -12,7 +12,8 @@ from tests.scripted_clients import QUICK, scripted
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
 
 import xylem
-from xylem.errors import Attempts, refusal_of
+from xylem.client.refusals import refusal_of
+from xylem.client.retries import Attempts
 
 MODELS = answer(200, b'{"models":[{"name":"a","versions":[1],"aliases":{"latest":1}}]}')
 VERDICT = (

@@ -43,7 +43,9 @@ def test_a_model_is_the_command_s(rows: Rows, tmp_path: Path, weights: Any) -> N
     model = xylem.train(texts, labels, trees=2, features_ngram_max=2, weights=weights, seed=7)
     assert model.save(tmp_path, "m") == 1
     chosen = ("trees=2", "features.ngram_max=2")
-    request = TrainRequest("label-tree", path, parameters=chosen, weights=weights, seed=7)
+    request = TrainRequest(
+        trainer="label-tree", data=path, parameters=chosen, weights=weights, seed=7
+    )
     train_and_publish(Store(tmp_path), "m", request)
     ours, theirs = (Store(tmp_path).open("m", version) for version in (1, 2))
     assert ours.arrays.keys() == theirs.arrays.keys() - {ORIGIN}

@@ -25,11 +25,11 @@ from tests.jobs_helpers import write_data
 
 import xylem
 import xylem.errors
+from xylem.base import no_progress
 from xylem.base.errors import BadInput
 from xylem.client import calls
 from xylem.evaluation.probabilities import ThresholdSweep
 from xylem.workflows.comparison import CompareRequest, Contender, compare
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import TuneRequest, tune
 from xylem_store.names import name_of
@@ -131,7 +131,7 @@ def test_scores_are_the_command_s(
     with pytest.raises(xylem.errors.BadData, match="this model predicts no words"):
         model.score(texts)
     words = write_lines(tmp_path / "words.jsonl", [{"text": "aa bb cc"}, {"text": "aa bb dd"}] * 20)
-    request = TrainRequest("huffman-tree", words, parameters=("task=text",))
+    request = TrainRequest(trainer="huffman-tree", data=words, parameters=("task=text",))
     train_and_publish(Store(tmp_path / "store"), "words", request)
     (row,) = xylem.load(tmp_path / "store", "words").score(["aa bb cc"])
     assert [label for label, _ in row][:3] == ["aa", "bb", "cc"] and len(row) == 4

@@ -19,9 +19,9 @@ from tests.conftest import Command
 from xylem.base.errors import BadData
 from xylem.datasets import tables
 from xylem.datasets.reader import read_dataset
-from xylem.datasets.skos import TEXT_LENGTH_MAX, read_subjects
 from xylem.datasets.sparse_text import read_label_names
 from xylem.datasets.stream import DataFile
+from xylem.datasets.subjects import read_subjects
 from xylem.engine.features.languages import stop_list
 
 ROOT = Path(__file__).parents[3]
@@ -78,13 +78,14 @@ SHORT_OF_MEMORY = """
 import resource, sys
 from pathlib import Path
 from xylem.datasets.stream import DataFile
+from xylem.datasets.subjects import read_subjects
 from xylem.datasets.tables import ParquetTable
-from xylem.datasets.skos import read_subjects
 file = DataFile(Path(sys.argv[1]))
 if file.kind == ".parquet":
     table = ParquetTable(file)
 else:
     import rdflib.plugins.parsers.notation3
+    import xylem.extras.rdf.skos
 words = int(Path("/proc/self/statm").read_text().split()[0])
 limit = words * resource.getpagesize() + (128 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -111,73 +112,6 @@ def test_too_little_memory_is_not_told_as_damage(tmp_path: Path, name: str) -> N
     command = [sys.executable, "-c", SHORT_OF_MEMORY, str(file)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert (done.returncode, done.stdout) == (0, "memory\n"), done.stderr[-2_000:]
-
-
-SKOS = "http://www.w3.org/2004/02/skos/core#"
-RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-QUOTES = ('"', "'", '"""', "'''")
-
-
-def turtle(literal: str) -> str:
-    return f"<http://x/it's> a <{SKOS}Concept> ; # it's \"it\n <{SKOS}prefLabel> {literal}@en .\n"
-
-
-def n_triples(literal: str) -> str:
-    return (
-        f"<http://x/a> <{RDF}type> <{SKOS}Concept> .\n<http://x/a> <{SKOS}prefLabel> "
-        f"{literal}@en .\n"
-    )
-
-
-def xml(text: str, entity: str = "x") -> str:
-    return (
-        f'<!DOCTYPE r [<!ENTITY e "{entity}">]><rdf:RDF xmlns:rdf="{RDF}" xmlns:s="{SKOS}">'
-        '<s:Concept rdf:about="http://x/a"><s:prefLabel '
-        f'xml:lang="en">{text}</s:prefLabel></s:Concept>'
-        "</rdf:RDF>"
-    )
-
-
-N = TEXT_LENGTH_MAX
-LONG = {
-    **{f"{quote}.ttl": turtle(quote + r"\"" * N + quote) for quote in QUOTES},
-    **{f"open {quote}.ttl": turtle(quote + r"\"" * N) for quote in QUOTES},
-    "codes.ttl": turtle('"' + r"\u0041" * N + '"'),
-    "lines.ttl": turtle('"""' + "a\n" * N + '"""'),
-    "quotes.nt": n_triples('"' + r"\"" * N + '"'),
-    "codes.nt": n_triples('"' + r"\u0041" * N + '"'),
-    "entities.rdf": xml("&e;" * (N // 100), "x" * 200),
-    "lines.rdf": xml("a\n" * N),
-    "characters.xml": xml("&#65;" * (N + 1)),
-}
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_a_long_literal_of_rdf_is_refused(name: str, tmp_path: Path) -> None:
-    file = tmp_path / f"concepts.{name.rpartition('.')[2]}"
-    file.write_text(LONG[name])
-    fault = (
-        rf"concepts\.\w+:\d+: expected (literals|texts) of at most {N} "
-        rf"(bytes|characters), found a longer"
-    )
-    with pytest.raises(BadData, match=fault):
-        read_subjects(DataFile(file), None)
-
-
-@pytest.mark.parametrize("suffix", ["ttl", "nt", "rdf"])
-def test_many_short_literals_of_rdf_are_read(suffix: str, tmp_path: Path) -> None:
-    file = tmp_path / f"concepts.{suffix}"
-    if suffix == "rdf":
-        name = f"<s:prefLabel xml:lang='en'>{'n ' * 40}</s:prefLabel>"
-        one = f"<s:Concept rdf:about='http://x/N'>{name}</s:Concept>"
-        many = "".join(one.replace("N", str(i)) for i in range(1_000))
-        file.write_text(xml("a").replace("</rdf:RDF>", f"{many}</rdf:RDF>"))
-    else:
-        form = turtle if suffix == "ttl" else n_triples
-        one = form('"' + r"it's \"it\" " * 10 + '"').replace("http://x/it's", "http://x/a")
-        file.write_text("".join(one.replace("x/a", f"x/{i}") for i in range(1_001)))
-    assert file.stat().st_size > TEXT_LENGTH_MAX
-    assert len(read_subjects(DataFile(file), None).subjects) == 1_001
 
 
 @pytest.fixture(params=["pipe", "socket", "device"])

@@ -14,13 +14,13 @@ import pytest
 from tests.datasets_helpers import check_dataset, labels_of, read, refusal
 
 from xylem.admin.jobs.sources import split_lines
+from xylem.base import no_progress
 from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import Dataset
 from xylem.datasets import check_readable, json_lines, read_dataset, stream
 from xylem.datasets.data_stream import DataStream
 from xylem.datasets.tables import TableLines
-from xylem.workflows.labelled import no_progress
 from xylem_store.names import build_names
 
 

@@ -17,7 +17,7 @@ from xylem.engine.combined_predictor import CombinedPredictor, make_predictor
 from xylem.engine.kernels.search.combined import LOG_FLOOR
 from xylem.engine.predictor import PredictOptions
 from xylem.vocabulary.featurizers import featurizer_of
-from xylem.workflows.ranker import margins_of
+from xylem.vocabulary.ranker import margins_of
 from xylem_store.errors import Corrupt
 from xylem_store.members import assemble_ranker, map_name, proposing_of
 from xylem_store.names import name_of

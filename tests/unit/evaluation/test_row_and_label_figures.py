@@ -21,16 +21,18 @@ from xylem.evaluation.bootstrap import (
     row_figures,
 )
 from xylem.evaluation.probabilities import N_BINS, ThresholdSweep, calibration_error, reliability
-from xylem.evaluation.ranking import count_labels, mark_true, ranks_of
-from xylem.evaluation.report import (
+from xylem.evaluation.ranking import (
     EmptyConvention,
     PredictedRows,
     Truth,
-    evaluation_report,
+    count_labels,
     f_measures,
+    mark_true,
     ranking_metrics,
+    ranks_of,
 )
-from xylem.evaluation.stored_figures import frequency_bands
+from xylem.workflows.report import evaluation_report
+from xylem.workflows.stored_figures import frequency_bands
 
 K, N = 12, 60
 NAMES = {

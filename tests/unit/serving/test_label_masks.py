@@ -76,13 +76,13 @@ def test_what_was_asked_longest_ago_is_let_go(
     masks = LabelMasks(served.predictor)
     one = masks.mask_of(NAMES[:1], None)
     room = one.nbytes + 64 + len(NAMES[0])
-    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 2 * room)
+    monkeypatch.setattr(module, "CACHE_BYTES_MAX", 2 * room)
     two = masks.mask_of(NAMES[1:2], None)
     assert masks.mask_of(NAMES[:1], None) is one
     masks.mask_of(NAMES[2:3], None)
     assert masks.mask_of(NAMES[:1], None) is one
     assert masks.mask_of(NAMES[1:2], None) is not two
-    monkeypatch.setattr(module, "KEPT_BYTES_MAX", room - 1)
+    monkeypatch.setattr(module, "CACHE_BYTES_MAX", room - 1)
     too_large = masks.mask_of(NAMES[3:4], None)
     assert masks.mask_of(NAMES[3:4], None) is not too_large
 
@@ -98,7 +98,7 @@ def test_threads_get_the_masks_they_ask_for(
 ) -> None:
     masks = LabelMasks(served.predictor)
     monkeypatch.setattr(
-        module, "KEPT_BYTES_MAX", 20 * (masks.mask_of(NAMES[:1], None).nbytes + 200)
+        module, "CACHE_BYTES_MAX", 20 * (masks.mask_of(NAMES[:1], None).nbytes + 200)
     )
 
     def ask(seed: int) -> None:
@@ -159,7 +159,9 @@ def test_a_version_is_released(tmp_path: Path, uncollected: None, kind: str) -> 
     if kind == "decision trees":
         rows = ({"text": f"word{i % 4} w{i}", "labels": [f"l{i % 4}"]} for i in range(30))
         data = write_lines(tmp_path / "rows.jsonl", rows)
-        train_and_publish(store, "m", TrainRequest("fastxml", data, parameters=("trees=2",)))
+        train_and_publish(
+            store, "m", TrainRequest(trainer="fastxml", data=data, parameters=("trees=2",))
+        )
     else:
         publish_model(store, "m", kind)
     assert use_and_release(store, "m")

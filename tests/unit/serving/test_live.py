@@ -15,10 +15,10 @@ from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model
 
 import xylem.serving.live.models as live_module
-from xylem.base.errors import ModelUnavailable, TimedOut, Unavailable
-from xylem.serving.live.models import LiveModels
+from xylem.base.errors import TimedOut, Unavailable
+from xylem.serving.live.models import LiveModels, ModelUnavailable
 from xylem.serving.live.split import roles_of
-from xylem_store.alias import PARTS, Beside
+from xylem_store.alias import PARTS, TrafficShare
 from xylem_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
 from xylem_store.store import Store
 from xylem_store.version import Model
@@ -412,7 +412,7 @@ def test_a_canary_that_cannot_be_opened_answers_nothing(three: Store) -> None:
     live = looked(Store(three.root))
     beside, alias = live.splits["raw", "latest"], live.aliases["raw", "latest"]
     assert (beside.canary, beside.shadow, find(live)) == (None, "raw@1", "raw@2")
-    assert (alias.version, alias.canary, alias.shadow) == (2, None, Beside(1, PARTS))
+    assert (alias.version, alias.canary, alias.shadow) == (2, None, TrafficShare(1, PARTS))
     assert [failure.ref for failure in live.status().failures] == ["3"]
 
 

@@ -4,12 +4,19 @@ from typing import Any
 
 import pytest
 
-from xylem.base.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from xylem.base.errors import BadInput, BadRequest, LimitExceeded, UnsupportedOption
 from xylem.base.settings import Limits
 from xylem.serving import parse
 from xylem.serving.dialects.predict.schema import Options, PredictRequest, TextLine
 from xylem.serving.feedback.schema import FeedbackEvent
-from xylem.serving.parse import parse_body, parse_feedback, parse_line, parse_options, validated
+from xylem.serving.parse import (
+    MalformedJson,
+    parse_body,
+    parse_feedback,
+    parse_line,
+    parse_options,
+    validated,
+)
 from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 
 LIMITS = Limits()

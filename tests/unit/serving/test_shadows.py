@@ -26,7 +26,7 @@ from xylem.serving.live.opening import serve_model
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.live.split import Chooser, LiveSplit
 from xylem.serving.shadows import ShadowCopy, ShadowOutcome, Shadows, compare
-from xylem_store.alias import PARTS, Alias, Beside
+from xylem_store.alias import PARTS, Alias, TrafficShare
 from xylem_store.store import Store
 
 ROWS = b'{"indices": [1, 5], "values": [1.0, 0.5]}, {"indices": [2], "values": [1.0]}'
@@ -303,7 +303,7 @@ def test_each_canary_has_other_users() -> None:
 
 
 def test_what_is_not_open_answers_nothing() -> None:
-    alias = Alias(1, (), Beside(2, 9999), Beside(3, PARTS))
+    alias = Alias(1, (), TrafficShare(2, 9999), TrafficShare(3, PARTS))
     both = LiveSplit("m", alias, "two", "three")
     chosen = [both.choose("one", b"%d" % i) for i in range(100)]
     assert {served for served, _ in chosen} <= {"one", "two"}

@@ -15,10 +15,10 @@ from tests.served_models import TEXTS, at_once, in_thread, publish_model
 import xylem
 from xylem.base.errors import BadInput, LimitExceeded
 from xylem.base.settings import Limits
-from xylem.engine.chunks import chunks_of
 from xylem.engine.features.word_forms import LEMMA_ITEMS, STEM_ITEMS
 from xylem.serving.batches.blocks import answer_block
 from xylem.serving.batches.lines import LineBlock
+from xylem.serving.chunks import chunks_of
 from xylem.serving.dialects.predict.dialect import PREDICT
 from xylem.serving.dialects.predict.schema import PredictRequest
 from xylem.serving.dialects.search import SHORT_ITEMS
@@ -56,7 +56,7 @@ def batch(
 @pytest.fixture(params=["chars", "words+chars"])
 def of_chars(request: pytest.FixtureRequest, tmp_path: Path) -> ServedVersion:
     store = Store(tmp_path)
-    assert publish_model(store, "model", request.param).schema_version == 6
+    publish_model(store, "model", request.param)
     return serve_model(store.open("model"))
 
 
@@ -116,7 +116,9 @@ CASES = [
 def served_with(folder: Path, features: dict[str, Any]) -> ServedVersion:
     rows = ({"text": text, "labels": [str(len(text) % 3)]} for text in REAL_TEXTS[:60])
     data, store = write_lines(folder / "train.jsonl", rows), Store(folder / "store")
-    train_and_publish(store, "model", TrainRequest("label-tree", data, parameters=features))
+    train_and_publish(
+        store, "model", TrainRequest(trainer="label-tree", data=data, parameters=features)
+    )
     return serve_model(store.open("model"))
 
 

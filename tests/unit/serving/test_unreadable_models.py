@@ -15,8 +15,8 @@ from tests.conftest import serving, settings_of
 from tests.small_models import small_draft
 
 from xylem.admin.jobs.data import DataRoot
-from xylem.base.errors import ModelUnavailable, Unavailable
-from xylem.serving.live.models import LiveModels
+from xylem.base.errors import Unavailable
+from xylem.serving.live.models import LiveModels, ModelUnavailable
 from xylem_store.manifest import Manifest
 from xylem_store.store import Store
 
@@ -143,9 +143,6 @@ BROKEN: dict[str, Fault] = {
     "its arrays": closed("bad", "versions", "1", "arrays"),
     "a file for the arrays": instead(False, "bad", "versions", "1", "arrays"),
     "an array": closed("bad", "versions", "1", "arrays", "labels.utf8.npy"),
-    "aliases of an earlier release": lambda models: (models / "bad/aliases/latest").write_bytes(
-        b""
-    ),
 }
 """What makes that the model cannot be served: it is named, and nothing else is."""
 
@@ -253,13 +250,13 @@ def test_the_command_lists_them(root: Path) -> None:
 
 async def test_readyz_names_the_model(root: Path) -> None:
     store = publish(root)
-    BROKEN["aliases of an earlier release"](store.root / "models")  # which root cannot read either
+    BROKEN["a directory for an alias"](store.root / "models")  # which root cannot read either
     async with serving(settings_of(store.root)) as (_, client):
         found = (await client.get("/readyz")).json()
         body = {"instances": [{"indices": [], "values": []}]}
         refused = await client.post("/v1/models/bad/predict", json=body)
     assert found["status"] == "ready" and [each["model"] for each in found["failures"]] == ["bad"]
-    assert "xylem models migrate" in found["failures"][0]["detail"]
+    assert "bad: alias latest" in found["failures"][0]["detail"]
     assert sorted(each["model"] for each in found["models"]) == ["good", "zone"]
     assert (refused.status_code, refused.json()["code"]) == (503, "model-unavailable")
 

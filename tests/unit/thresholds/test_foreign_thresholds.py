@@ -17,7 +17,6 @@ from tests.small_models import small_draft
 
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import CHECKPOINTS, LOG, SHADOWS, VERSIONS
-from xylem.base.errors import ForeignThresholds
 from xylem.cli.evaluate import thresholds_of
 from xylem.serving.live.opening import open_version
 from xylem.serving.stores import store_of
@@ -25,7 +24,7 @@ from xylem.thresholds.live.follower import Follower
 from xylem.thresholds.live.shadow import put_shadow, take_shadow
 from xylem.thresholds.methods.ofo import Start, no_counts
 from xylem.thresholds.store.codec import Tuned
-from xylem.thresholds.store.state import ThresholdDatabase, find_head, lock_head
+from xylem.thresholds.store.state import ForeignThresholds, ThresholdDatabase, find_head, lock_head
 from xylem.workflows.extend import carry_thresholds
 from xylem_store.manifest import manifest_digest
 from xylem_store.names import build_names

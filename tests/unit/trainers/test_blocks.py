@@ -7,12 +7,13 @@ import pytest
 from tests.steps import Parts
 from tests.trainings import bits_of, data_of
 
+from xylem.base import no_progress
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.executors.local import Crew
 from xylem.base.rows import SparseRows
 from xylem.trainers import Trained, blocks, estimate, fit, parse_parameters
 from xylem.trainers.registry import estimate_blocks
-from xylem.trainers.source import MemorySource, Tools, TrainingSet, no_progress
+from xylem.trainers.source import MemorySource, Tools, TrainingSet
 
 
 def problem(n_rows: int = 600, n_labels: int = 40) -> TrainingSet:

@@ -20,7 +20,7 @@ from xylem.trainers.classifiers import aligned
 from xylem.trainers.kernels.newton import no_old_rows, refine
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_squared_hinge
-from xylem.trainers.regrowing import ANEW, Regrown
+from xylem.trainers.regrowing import NEW_LABEL_SHARE_MAX, Regrown
 from xylem.trainers.shape import shape_of
 from xylem.trainers.source import Tools
 from xylem.workflows.choose_features import trial_model
@@ -48,7 +48,7 @@ SOFTMAX = {
 }
 VARIANTS = {**LINEAR, **SOFTMAX}
 MANY, FEW = 25, 3
-"""Rows with each new label: more than ANEW of all rows, which are trained from
+"""Rows with each new label: more than NEW_LABEL_SHARE_MAX of all rows, which are trained from
 nothing, and fewer.
 """
 
@@ -94,7 +94,7 @@ def _data(seed: int = 0, most: int = MANY) -> tuple[TrainingSet, TrainingSet]:
     stays = np.flatnonzero(~is_more.any(axis=1))
     rows, carried = rows.take(stays), carried[stays]
     share = carried[:, n_old:].any(axis=1).mean()
-    assert share > ANEW if most == MANY else 0 < share <= ANEW
+    assert share > NEW_LABEL_SHARE_MAX if most == MANY else 0 < share <= NEW_LABEL_SHARE_MAX
     return TrainingSet(rows, to_labels(carried)), TrainingSet(rows, to_labels(carried[:, :n_old]))
 
 

@@ -17,18 +17,20 @@ from tests.jobs_helpers import write_data
 from tests.measured import evaluate
 
 import xylem
+from xylem.base import no_progress
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.engine.all_labels import predict_all
 from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.predictor import PredictOptions
-from xylem.evaluation import stored_figures
+from xylem.engine.options import PredictOptions
 from xylem.evaluation.ranking import EmptyConvention
+from xylem.workflows import stored_figures
 from xylem.workflows.calibrate import calibrate_and_publish
-from xylem.workflows.charts import label_lines
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate_rows, list_unknown
-from xylem.workflows.labelled import no_progress, read_labelled
-from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.label_table import label_lines
+from xylem.workflows.labelled import read_labelled
+from xylem.workflows.request import TrainRequest
+from xylem.workflows.train import train_and_publish
 from xylem_store.manifest import has_calibration
 from xylem_store.names import all_names, name_of
 from xylem_store.origin import ORIGIN, REPORT, content_digest, read_origin, read_report
@@ -55,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "others": [(f"{colour} {i}x", [colour]) for colour, i in every if colour in COLOURS[2:]],
         "noise": [(f"{COLOURS[i % 3]} {i}x", [COLOURS[(i * 7 // 3) % 3]]) for i in range(27)],
     }.items():
-        request = TrainRequest("ovr", write(folder / f"{name}.jsonl", rows))
+        request = TrainRequest(trainer="ovr", data=write(folder / f"{name}.jsonl", rows))
         train_and_publish(Store(folder / "store"), name, request)
     also_green = [{colour, "green"} if i % 5 == 0 else {colour} for colour, i in every]
     texts = [f"{colour} {i}x" for colour, i in every]
@@ -157,7 +159,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kept_of(store: Path, file: Path, **options: Any) -> dict[str, Any]:
-    train_and_publish(Store(store), "m", TrainRequest("label-tree", file, valid=file, **options))
+    train_and_publish(
+        Store(store), "m", TrainRequest(trainer="label-tree", data=file, valid=file, **options)
+    )
     return read_report(Store(store).open("m").arrays)["validation"]
 
 
@@ -252,7 +256,9 @@ def test_what_cannot_be_compared_is_refused(home: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     texts = write(tmp_path / "texts.jsonl", [("a b c d", []), ("b c a d e", [])])
     parameters = ("task=text", "dim=4", "epochs=1")
-    train_and_publish(store, "words", TrainRequest("huffman-tree", texts, parameters=parameters))
+    train_and_publish(
+        store, "words", TrainRequest(trainer="huffman-tree", data=texts, parameters=parameters)
+    )
     words = Contender(store.open("words"), None)
     with pytest.raises(
         BadData, match=r"expected two models of next words.*found words@1 and some@1"
@@ -285,7 +291,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_data(folder / "train.jsonl", 300, seed=1)
     write_data(folder / "valid.jsonl", 400, seed=2, noise=0.5)
     write_data(folder / "test.jsonl", 400, seed=3, noise=0.5)
-    request = TrainRequest("label-tree", folder / "train.jsonl", folder / "valid.jsonl")
+    request = TrainRequest(
+        trainer="label-tree", data=folder / "train.jsonl", valid=folder / "valid.jsonl"
+    )
     train_and_publish(Store(folder / "store"), "m", request)
     return folder
 
@@ -376,7 +384,7 @@ def test_calibrated_at_once_with_training(
         assert np.array_equal(one.arrays[name], two_steps.arrays[name])
     assert read_origin(one.arrays)["calibration"]["source"] == "valid.jsonl"
     for given, message in (
-        (("label-tree",), "expected a validation file to fit to, found none"),
+        (("label-tree",), "expected validation rows to fit to, found none"),
         (("huffman-tree", *valid), "found huffman-tree, whose scores sum to 1"),
         (("label-tree", "--valid", folder / "train.jsonl"), "that it was trained on"),
     ):

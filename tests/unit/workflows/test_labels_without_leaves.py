@@ -12,6 +12,7 @@ from tests.conftest import Command
 from tests.datasets_helpers import refused
 
 import xylem
+from xylem.base import no_progress
 from xylem.base.db.of_store import ready_database
 from xylem.base.errors import BadData
 from xylem.engine.combined_predictor import make_predictor
@@ -22,7 +23,7 @@ from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import evaluate_rows
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
-from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import request_of, tune
 from xylem_store.names import all_names
@@ -107,20 +108,24 @@ def test_a_label_that_is_listed_without_a_leaf_is_learnt_by_extend(
     )
     names = names_file(tmp_path)
     first = TrainRequest(
-        trainer, data, parameters=GROWING[trainer], label_names=names, keep_rows=True
+        trainer=trainer, data=data, parameters=GROWING[trainer], label_names=names, keep_rows=True
     )
     train_and_publish(store, "m", first)
     assert store.open("m").labels.n_names == LISTED
     (tmp_path / "new").mkdir()
     new = write_numbers(tmp_path / "new" / file, rows_with([LEARNT + 1, 0], 20))
-    report = extend_and_publish(store, "m", TrainRequest("", new, base=("m", 1), label_names=names))
+    report = extend_and_publish(
+        store, "m", TrainRequest(trainer="", data=new, base="m@1", label_names=names)
+    )
     assert report.grown is not None and report.grown["labels_added"] == 1
     grown = store.open("m")
     assert all_names(grown.labels) == NAMES
     assert grown.arrays["labels/counts"][LEARNT:].tolist() == [0, 20]
     assert first_label(store, "m", LEARNT + 1) == LEARNT + 1
     with refused(BadData, "labels that m@2 does not have, found 2, which it has"):
-        extend_and_publish(store, "m", TrainRequest("", new, base=("m", 2), label_names=names))
+        extend_and_publish(
+            store, "m", TrainRequest(trainer="", data=new, base="m@2", label_names=names)
+        )
 
 
 @pytest.mark.parametrize("trainer", ["label-tree", "ovr", "plt"])
@@ -129,17 +134,17 @@ def test_a_training_from_a_version_names_labels_that_it_lists_without_a_leaf(
 ) -> None:
     store = Store(tmp_path / "store")
     data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20))
-    first = TrainRequest(trainer, data, parameters=GROWING[trainer], keep_rows=True)
+    first = TrainRequest(trainer=trainer, data=data, parameters=GROWING[trainer], keep_rows=True)
     train_and_publish(store, "m", first)
     more = write_numbers(tmp_path / "more.txt", rows_with([*range(LISTED)], 20))
-    going_on = TrainRequest(trainer, more, base=("m", 1))
+    going_on = TrainRequest(trainer=trainer, data=more, base="m@1")
     with refused(
         BadData, r"more\.txt: expected labels that m@1 has learnt, found 2 others, as '6': add"
     ):
         train_and_publish(store, "m", going_on)
     assert store.versions("m") == (1,)
-    extend_and_publish(store, "m", TrainRequest("", more, base=("m", 1)))
-    train_and_publish(store, "m", TrainRequest(trainer, more, base=("m", 2)))
+    extend_and_publish(store, "m", TrainRequest(trainer="", data=more, base="m@1"))
+    train_and_publish(store, "m", TrainRequest(trainer=trainer, data=more, base="m@2"))
     assert [first_label(store, "m", label) for label in range(LISTED)] == [*range(LISTED)]
 
 
@@ -148,9 +153,9 @@ def test_the_thresholds_of_labels_that_get_a_leaf_begin_anew_and_others_stay(
 ) -> None:
     store = Store(tmp_path / "store")
     data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20))
-    train_and_publish(store, "m", TrainRequest("label-tree", data, keep_rows=True))
+    train_and_publish(store, "m", TrainRequest(trainer="label-tree", data=data, keep_rows=True))
     new = write_numbers(tmp_path / "new.txt", rows_with([LEARNT], 20))
-    extend_and_publish(store, "m", TrainRequest("", new, base=("m", 1)))
+    extend_and_publish(store, "m", TrainRequest(trainer="", data=new, base="m@1"))
     counters = no_counts(LISTED)
     counters.hits[:], counters.marks[:] = 3, 7
     thresholds = np.full(LISTED, 0.875, np.float32)
@@ -170,33 +175,33 @@ def test_numbers_of_labels_stay_their_ids_when_some_between_have_no_rows(tmp_pat
     """Or a file of numbers would be measured by other labels than it means."""
     store = Store(tmp_path / "store")
     data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20), LEARNT)
-    train_and_publish(store, "m", TrainRequest("label-tree", data, keep_rows=True))
+    train_and_publish(store, "m", TrainRequest(trainer="label-tree", data=data, keep_rows=True))
     new = write_numbers(tmp_path / "new.svm", [(11, [(8, 1.0)])] * 20)
-    extend_and_publish(store, "m", TrainRequest("", new, base=("m", 1)))
+    extend_and_publish(store, "m", TrainRequest(trainer="", data=new, base="m@1"))
     grown = store.open("m")
     assert all_names(grown.labels) == [str(i) for i in range(12)]
     report = evaluate_rows(grown, read_labelled(grown, new, no_progress)).report
     assert (report["P@1"], report["unknown_labels"]) == (100.0, 0)
     between = write_numbers(tmp_path / "between.svm", [(9, [(7, 1.0)])] * 20)
-    extend_and_publish(store, "m", TrainRequest("", between, base=("m", 2)))
+    extend_and_publish(store, "m", TrainRequest(trainer="", data=between, base="m@2"))
     grown = store.open("m")
     for file in (new, between):
         assert evaluate_rows(grown, read_labelled(grown, file, no_progress)).report["P@1"] == 100.0
     far = write_numbers(tmp_path / "far.svm", [(5000, [(7, 1.0)])] * 20)
     with refused(BadData, "expected at most 1000 new labels at once for 12 of m@3, found 4989"):
-        extend_and_publish(store, "m", TrainRequest("", far, base=("m", 3)))
+        extend_and_publish(store, "m", TrainRequest(trainer="", data=far, base="m@3"))
     farthest = write_numbers(tmp_path / "farthest.svm", [(2**28 - 1, [(7, 1.0)])])
     with refused(
         BadData, "expected at most 1000 new labels at once for 12 of m@3, found 268435444"
     ):
-        extend_and_publish(store, "m", TrainRequest("", farthest, base=("m", 3)))
+        extend_and_publish(store, "m", TrainRequest(trainer="", data=farthest, base="m@3"))
 
 
 def test_numbers_are_no_names_of_labels_that_have_others(tmp_path: Path, command: Command) -> None:
     data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20))
     store, names = Store(tmp_path / "store"), names_file(tmp_path)
     train_and_publish(
-        store, "m", TrainRequest("label-tree", data, label_names=names, keep_rows=True)
+        store, "m", TrainRequest(trainer="label-tree", data=data, label_names=names, keep_rows=True)
     )
     for line in (("extend", "m"), ("train", "label-tree", "--model", "m", "--from", "m@1")):
         status, _, message = command(*line, "--data", data)
@@ -216,10 +221,12 @@ def test_labels_that_came_later_count_as_missed_as_in_json_lines(
     old, later = rows_with([*range(LEARNT)], 20), rows_with([*range(LISTED)], 10)
     data = write_numbers(tmp_path / "rows.txt", old, LEARNT)
     measured = write_numbers(tmp_path / file, later)
-    request = TrainRequest("label-tree", data, valid=measured)
+    request = TrainRequest(trainer="label-tree", data=data, valid=measured)
     train_and_publish(store, "m", request)
     train_and_publish(
-        store, "m", TrainRequest("label-tree", write_numbers(tmp_path / "all.txt", later))
+        store,
+        "m",
+        TrainRequest(trainer="label-tree", data=write_numbers(tmp_path / "all.txt", later)),
     )
     assert store.manifest("m", 1).metrics["P@1"] == pytest.approx(100 * LEARNT / LISTED)
     models = [store.open("m", version) for version in (1, 2)]

@@ -15,6 +15,7 @@ from tests.contract.test_every_trainer import bits_of, learnable, write_file
 from tests.datasets_helpers import write_lines
 from tests.oracles.problems import dense_rows, to_labels, to_rows
 
+from xylem.base import no_progress
 from xylem.base.db.engine import Database, default_url
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.executors.local import Crew
@@ -27,7 +28,7 @@ from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.trainers import TrainingSet, fit, parse_parameters, windows
 from xylem.trainers.source import MemorySource, Tools, derived_seed
 from xylem.trainers.windows import STAGE
-from xylem.workflows.labelled import no_progress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import TuneRequest, keep, learn, tune
@@ -142,7 +143,9 @@ def test_a_version_is_published_with_its_thresholds(
     path, store = write_file(tmp_path / "train.txt", *learnable(150)), Store(tmp_path / "store")
     kept = []
     for threads in (1, 2):
-        request = TrainRequest("plt", path, parameters=SGD, stream=True, threads=threads)
+        request = TrainRequest(
+            trainer="plt", data=path, parameters=SGD, stream=True, thresholds="ofo", threads=threads
+        )
         report = train_and_publish(store, "m", request, database=database)
         assert report.thresholds["rows"] == 135
         assert 50 < report.thresholds["validation_macro_f"] <= 100
@@ -154,13 +157,13 @@ def test_a_version_is_published_with_its_thresholds(
 
 def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDatabase) -> None:
     path, store = write_file(tmp_path / "train.txt", *learnable(30)), Store(tmp_path / "store")
-    plt = TrainRequest("plt", path, parameters=SGD, stream=True)
-    calibrated = replace(plt, valid=path, calibrate=True)
+    plt = TrainRequest(trainer="plt", data=path, parameters=SGD, stream=True, thresholds="ofo")
+    calibrated = plt.model_copy(update={"valid": path, "calibrate": True})
     with pytest.raises(BadParameter, match="thresholds: expected uncalibrated scores"):
         train_and_publish(store, "m", calibrated, database=database)
     one = write_file(tmp_path / "one.txt", *learnable(1))
     with pytest.raises(BadData, match="expected two rows at least to find them on, found one"):
-        train_and_publish(store, "m", replace(plt, data=one), database=database)
+        train_and_publish(store, "m", plt.model_copy(update={"data": one}), database=database)
     changed = write_file(tmp_path / "changed.txt", *learnable(30))
 
     def change(phase: str, done: int, _: int) -> None:
@@ -168,7 +171,7 @@ def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDa
             changed.write_text(changed.read_text().replace(":0.", ":1.", 1))
 
     with pytest.raises(BadInput, match="it has changed"):
-        train_and_publish(store, "m", replace(plt, data=changed), change, database)
+        train_and_publish(store, "m", plt.model_copy(update={"data": changed}), change, database)
     assert store.models() == []
     assert database.load("m", 1) is None
 
@@ -219,7 +222,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def trained(trainer: str, data: Path, at: Path) -> Model:
     store = Store(at / trainer)
-    train_and_publish(store, "shares", TrainRequest(trainer, data, None, [], seed=1))
+    train_and_publish(
+        store, "shares", TrainRequest(trainer=trainer, data=data, valid=None, parameters=[], seed=1)
+    )
     return store.open("shares")
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.datasets_helpers import refused
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
+from xylem.base import no_progress
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.executors.local import Crew
 from xylem.datasets import read_dataset, stream
@@ -21,7 +22,6 @@ from xylem.datasets.data_stream import DataStream
 from xylem.trainers import TrainingSet, windows
 from xylem.trainers.source import count
 from xylem.workflows.file_source import FileSource
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.origin import ORIGIN, REPORT, read_report
 from xylem_store.store import Store
@@ -105,7 +105,12 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
     store = Store(tmp_path / "store")
     for is_stream, threads in ((False, 1), (True, 2), (True, 1)):
         request = TrainRequest(
-            name, path, parameters=parameters, seed=9, threads=threads, stream=is_stream
+            trainer=name,
+            data=path,
+            parameters=parameters,
+            seed=9,
+            threads=threads,
+            stream=is_stream,
         )
         train_and_publish(store, "m", request)
     memory = store.open("m", 1)
@@ -196,7 +201,7 @@ def _appending(path: Path, more: str) -> Callable[[str, int, int], None]:
 def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
     path, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
     path.write_text('{"text": "one two one two"}\n' * 50)
-    request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
+    request = TrainRequest(trainer="huffman-tree", data=path, parameters=["task=text"], stream=True)
     with pytest.raises(BadData, match="expected the bytes that were read at first, found others"):
         train_and_publish(store, "m", request, _appending(path, '{"text": "three"}\n'))
     for content, fault in (
@@ -226,7 +231,7 @@ def test_named_features_stream_hashed_and_a_names_file_names_labels(tmp_path: Pa
 def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt") -> str:
     """Return the message with which training on the stream is refused; nothing is published."""
     store = Store(directory / "store")
-    request = TrainRequest(trainer, path, parameters=parameters, stream=True)
+    request = TrainRequest(trainer=trainer, data=path, parameters=parameters, stream=True)
     with pytest.raises((BadData, BadParameter)) as told:
         train_and_publish(store, "m", request)
     assert store.models() == []
@@ -304,7 +309,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
     for trainer, parameters in (("plt", SGD), ("ldsm", ("trees=1",))):
-        request = TrainRequest(trainer, path, parameters=parameters, stream=True)
+        request = TrainRequest(trainer=trainer, data=path, parameters=parameters, stream=True)
         with pytest.raises(BadData, match="read at first, found"):
             train_and_publish(store, "m", request, _appending(path, more))
         assert store.models() == []

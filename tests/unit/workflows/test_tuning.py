@@ -17,15 +17,17 @@ from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.oracles.problems import dense_labels
 from tests.small_models import small_draft
 
+from xylem.base import no_progress
 from xylem.base.db.of_store import ready_database
 from xylem.base.errors import BadData, BadParameter
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.predictor import PredictOptions
+from xylem.evaluation import Labelled
 from xylem.thresholds.methods.ofo import Start, lower_bounds
 from xylem.thresholds.methods.starts import C_GRID
 from xylem.thresholds.store.codec import METHODS
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.labelled import Labelled, no_progress, read_labelled
+from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
 from xylem_store.store import Store
@@ -226,7 +228,7 @@ def test_labels_that_the_model_lacks_count_as_missed(tmp_path: Path) -> None:
     more = [{**row, "labels": [*row["labels"], "unheard-of"]} for row in rows]
     unknown_file = write_lines(tmp_path / "unknown.jsonl", more)
     store = Store(tmp_path)
-    train_and_publish(store, "colours", TrainRequest("label-tree", known_file))
+    train_and_publish(store, "colours", TrainRequest(trainer="label-tree", data=known_file))
     model = store.open("colours")
     ((known,), (unknown,)) = (
         tune(model, TuneRequest(("ofo",), file), no_progress) for file in (known_file, unknown_file)

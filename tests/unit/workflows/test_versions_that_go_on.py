@@ -23,9 +23,9 @@ from xylem.thresholds.methods.ofo import Start, no_counts
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.trainers import TrainingSet
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.calibrate import calibrate_and_publish
-from xylem.workflows.combine import CombineRequest, combine_and_publish
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
 from xylem.workflows.going_on import join_rows
 from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
@@ -69,16 +69,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(home / "store")
     small = ("leaf_size=4",)
     for name, request in {
-        "tree": TrainRequest("label-tree", old, parameters=small),
-        "kept": TrainRequest("label-tree", old, parameters=small, keep_rows=True),
-        "lom": TrainRequest("lomtree", old),
-        "sgd": TrainRequest("plt", old, parameters=("solver=sgd", "epochs=1")),
-        "leaf": TrainRequest("fastxml", old, parameters=("trees=1",)),
-        "batch": TrainRequest("plt", rows, parameters=small),
+        "tree": TrainRequest(trainer="label-tree", data=old, parameters=small),
+        "kept": TrainRequest(trainer="label-tree", data=old, parameters=small, keep_rows=True),
+        "lom": TrainRequest(trainer="lomtree", data=old),
+        "sgd": TrainRequest(trainer="plt", data=old, parameters=("solver=sgd", "epochs=1")),
+        "leaf": TrainRequest(trainer="fastxml", data=old, parameters=("trees=1",)),
+        "batch": TrainRequest(trainer="plt", data=rows, parameters=small),
     }.items():
         train_and_publish(store, name, request)
     for name, parameters in LEARNERS.items():
-        request = TrainRequest(name, rows, parameters=parameters, keep_state=True, until=1)
+        request = TrainRequest(
+            trainer=name, data=rows, parameters=parameters, keep_state=True, until=1
+        )
         train_and_publish(store, name, request)
     combine_and_publish(store, "both", CombineRequest([("tree", 1)], old))
     save_pecos(home / "pecos")
@@ -95,7 +97,7 @@ def extend(
     store: Store, model: str, data: Path, version: int | str = "latest", *rows: Path
 ) -> TrainReport:
     return extend_and_publish(
-        store, model, TrainRequest("", data, base=(model, version), rows=rows)
+        store, model, TrainRequest(trainer="", data=data, base=f"{model}@{version}", rows=rows)
     )
 
 
@@ -135,10 +137,12 @@ def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(
     with ready_database(store.root) as database:
         kept_in = ThresholdDatabase(database)
         kept_in.save("tree", base, tuned)
-        going_on = TrainRequest("label-tree", home / "old.jsonl", base=("tree", base))
+        going_on = TrainRequest(trainer="label-tree", data=home / "old.jsonl", base=f"tree@{base}")
         plain = train_and_publish(store, "tree", going_on)
         assert not carry_thresholds(store, "tree", plain.version, kept_in)
-        again = train_and_publish(store, "tree", replace(going_on, valid=valid, calibrate=True))
+        again = train_and_publish(
+            store, "tree", going_on.model_copy(update={"valid": valid, "calibrate": True})
+        )
         assert carry_thresholds(store, "tree", again.version, kept_in)
 
 
@@ -235,7 +239,7 @@ def test_a_training_goes_on_from_a_version(
         (["-p", "cost=1"], f"from: expected parameters and weights of {name}@1 to stay"),
         (["--data", home / "new.jsonl"], "found 1 others, as 'monday': add them by xylem extend"),
         (["--from", "sgd@1"], "from: expected a version of label-tree, found sgd@1, one of plt"),
-        (["--stream"], "from: expected rows in memory"),
+        (["--stream"], "from: expected rows in memory, or a trainer that makes passes"),
     ):
         status, _, told = command("train", "label-tree", *options, *more, store=store.root)
         assert status == 2 and message in told
@@ -246,7 +250,9 @@ def test_a_version_is_no_latest_before_it_has_its_thresholds(
     home: Path, command: Command, tmp_path: Path
 ) -> None:
     store = Store(tmp_path / "store")
-    train_and_publish(store, "m", TrainRequest("label-tree", home / "old.jsonl", keep_rows=True))
+    train_and_publish(
+        store, "m", TrainRequest(trainer="label-tree", data=home / "old.jsonl", keep_rows=True)
+    )
     commands = (
         ("extend", "m", "--data", home / "new.jsonl"),
         ("train", "label-tree", "--data", home / "old.jsonl", "--model", "m", "--from", "m@1"),
@@ -292,7 +298,7 @@ def test_what_cannot_go_on_is_refused_in_a_sentence(
         (
             "plt",
             ["--from", "plt@1", "--until", "4"],
-            "until: expected a file, and a pass of 1 to 3, found 4",
+            "until: expected a pass of 1 to 3, found 4",
         ),
         (
             "plt",
@@ -308,7 +314,7 @@ def test_what_cannot_go_on_is_refused_in_a_sentence(
         (
             "plt",
             ["--from", "plt@1", "--rerank"],
-            "from: expected rows in memory, without a ranker or thresholds",
+            "from: expected a version without a ranker, found rerank",
         ),
         ("learned-tree", ["--from", "learned-tree", "-p", "epochs=9"], "epochs: expected 3 as"),
         (
@@ -316,8 +322,8 @@ def test_what_cannot_go_on_is_refused_in_a_sentence(
             ["--keep-state"],
             "keep_state: expected one of lomtree, huffman-tree, learned-tree, or plt",
         ),
-        ("plt", ["--until", "1", "-p", "solver=sgd"], "until: expected --keep-state"),
-        ("huffman-tree", ["--keep-state"], "keep_state: expected --until below the 15 passes"),
+        ("plt", ["--until", "1", "-p", "solver=sgd"], "until: expected keep_state, so that"),
+        ("huffman-tree", ["--keep-state"], "keep_state: expected until below the 15 passes"),
         ("label-tree", ["--keep-state"], "or plt with solver=sgd, found label-tree"),
         ("plt", ["--from", "batch", "--stream"], "from: expected rows in memory"),
         ("lomtree", ["--stream", "--keep-rows"], "keep_rows: expected rows in memory"),
@@ -349,7 +355,9 @@ def test_a_state_of_another_release_or_trainer_is_refused(home: Path, store: Any
         )
         with refused((BadInput, Corrupt), message):
             train_and_publish(
-                store, "no", TrainRequest("plt", home / "rows.jsonl", base=("other", "latest"))
+                store,
+                "no",
+                TrainRequest(trainer="plt", data=home / "rows.jsonl", base="other@latest"),
             )
 
 
@@ -378,7 +386,7 @@ def test_numbers_that_nobody_wrote_are_refused_or_trained_on_but_never_crash(
     for name, array in arrays.items():
         for changed in (np.ascontiguousarray(array[:-1]), hostile(array, rng)):
             publish_state(store, learner, "hostile", **{name: changed})
-            request = TrainRequest(learner, home / "rows.jsonl", base=("hostile", "latest"))
+            request = TrainRequest(trainer=learner, data=home / "rows.jsonl", base="hostile@latest")
             try:
                 train_and_publish(store, "hostile", request)
             except (Corrupt, BadInput) as error:
@@ -398,7 +406,9 @@ def test_a_damaged_state_is_seen_by_those_who_read_it_alone(home: Path, store: A
     assert labels_for(store.open("damaged"), ["word3 word1"], 1)[0, 0] >= 0
     with pytest.raises(Corrupt, match=r"damaged@1: state\.weights\.npy: expected sha256"):
         train_and_publish(
-            store, "no", TrainRequest("plt", home / "rows.jsonl", base=("damaged", "latest"))
+            store,
+            "no",
+            TrainRequest(trainer="plt", data=home / "rows.jsonl", base="damaged@latest"),
         )
     with pytest.raises(Corrupt, match=r"state\.weights\.npy"):
         store.verify("damaged", 1)
@@ -409,10 +419,14 @@ def test_a_version_that_goes_on_twice_for_more_passes_is_one_that_was_trained_fo
 ) -> None:
     data, version = home / "rows.jsonl", 1
     for base, epochs in (("plt", 5), ("longer", 6)):
-        request = TrainRequest("plt", data, base=(base, version), parameters=(f"epochs={epochs}",))
+        request = TrainRequest(
+            trainer="plt", data=data, base=f"{base}@{version}", parameters=(f"epochs={epochs}",)
+        )
         version = train_and_publish(store, "longer", request).version
     parameters = tuple(each.replace("epochs=3", "epochs=6") for each in LEARNERS["plt"])
-    train_and_publish(store, "unbroken", TrainRequest("plt", data, parameters=parameters))
+    train_and_publish(
+        store, "unbroken", TrainRequest(trainer="plt", data=data, parameters=parameters)
+    )
     found, unbroken = store.open("longer", version), store.open("unbroken")
     assert found.manifest.trainer == unbroken.manifest.trainer
     for one, other in zip(found.ensemble, unbroken.ensemble, strict=True):

@@ -3,7 +3,6 @@ say, and the warm-up that runs all.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,21 @@ from tests.datasets_helpers import refused, write_lines
 from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
+from tests.property.test_traversals import all_labels
 from tests.small_models import small_draft
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.rows import SparseRows
-from xylem.engine import all_labels
-from xylem.evaluation.model_reports import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from xylem.server.warm import kernels as warm
 from xylem.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
 from xylem.trainers.source import Tools
+from xylem.trainers.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES
+from xylem.trainers.tree_reports import size_report
 from xylem.workflows import evaluate as measuring
-from xylem.workflows.charts import _points_of, draw_report
 from xylem.workflows.choose_features import trial_model
 from xylem.workflows.estimate import estimate_size
-from xylem.workflows.request import from_json, parse
-from xylem.workflows.train import TrainRequest, train_and_publish, version_report
+from xylem.workflows.request import TrainRequest, from_json, parse
+from xylem.workflows.train import train_and_publish, version_report
 from xylem.workflows.weights import WEIGHED
 from xylem_store.build import store_weights
 from xylem_store.ensemble import Weights
@@ -62,7 +61,9 @@ def store(tmp_path: Path) -> Store:
 def test_a_version_says_where_it_came_from(file: Path, store: Any) -> None:
     phases = {}
     parameters = ("leaf_size=2", "features.norm=l1")
-    request = TrainRequest("label-tree", file, valid=file, parameters=parameters, seed=3)
+    request = TrainRequest(
+        trainer="label-tree", data=file, valid=file, parameters=parameters, seed=3
+    )
     report = train_and_publish(
         store, "colours", request, lambda phase, done, total: phases.update({phase: (done, total)})
     )
@@ -77,7 +78,7 @@ def test_a_version_says_where_it_came_from(file: Path, store: Any) -> None:
     assert {"read", "features", "classifiers", "publish"} <= phases.keys()
     assert all(done == total for done, total in phases.values())
     assert "validation" in read_report(model.arrays)
-    assert train_and_publish(store, "plain", TrainRequest("ovr", file)).metrics == {}
+    assert train_and_publish(store, "plain", TrainRequest(trainer="ovr", data=file)).metrics == {}
     assert "validation" not in read_report(store.open("plain").arrays)
 
 
@@ -104,10 +105,16 @@ def test_a_validation_file_that_cannot_be_used_is_refused_first(
         if content is not None:
             (tmp_path / name).write_text(content)
         with refused(BadInput, words):
-            train_and_publish(store, "m", TrainRequest("ovr", file, valid=tmp_path / name), tell)
+            train_and_publish(
+                store, "m", TrainRequest(trainer="ovr", data=file, valid=tmp_path / name), tell
+            )
     assert phases and "classifiers" not in phases
     stream = TrainRequest(
-        "plt", file, tmp_path / "none.txt", parameters=("solver=sgd",), stream=True
+        trainer="plt",
+        data=file,
+        valid=tmp_path / "none.txt",
+        parameters=("solver=sgd",),
+        stream=True,
     )
     phases.clear()
     with pytest.raises(BadData, match=r"none\.txt"):
@@ -117,7 +124,9 @@ def test_a_validation_file_that_cannot_be_used_is_refused_first(
 
 def test_a_bad_parameter_is_refused_before_the_file_is_read(store: Any, tmp_path: Path) -> None:
     for parameter in ("leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"):
-        request = TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
+        request = TrainRequest(
+            trainer="label-tree", data=tmp_path / "none.jsonl", parameters=(parameter,)
+        )
         with refused(BadParameter, "", parameter):
             train_and_publish(store, "m", request)
     assert not store.root.exists()
@@ -127,7 +136,9 @@ def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_tak
     file: Path,
 ) -> Any:
     def estimated(*parameters: str, **options: Any) -> dict[str, Any]:
-        return estimate_size(TrainRequest("label-tree", file, parameters=parameters, **options))
+        return estimate_size(
+            TrainRequest(trainer="label-tree", data=file, parameters=parameters, **options)
+        )
 
     flat = estimated()
     assert (flat["alpha_per_depth"], flat["ratio_to_ovr"]) == (
@@ -161,9 +172,11 @@ def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> Non
 def test_what_fewer_bits_cost_is_written_down(
     weights: Weights, has_valid: bool, file: Path, store: Any
 ) -> None:
-    request = TrainRequest("label-tree", file, valid=file if has_valid else None, weights=weights)
+    request = TrainRequest(
+        trainer="label-tree", data=file, valid=file if has_valid else None, weights=weights
+    )
     train_and_publish(store, "colours", request)
-    train_and_publish(store, "colours", TrainRequest("label-tree", file, valid=file))
+    train_and_publish(store, "colours", TrainRequest(trainer="label-tree", data=file, valid=file))
     stored, exact = (store.manifest("colours", version) for version in (1, 2))
     assert (stored.weights, exact.weights) == (weights, "float32")
     where = "" if has_valid else " on training rows"
@@ -180,7 +193,7 @@ def test_what_fewer_bits_cost_is_written_down(
 def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(
     trainer: str, note: Any, file: Path, store: Any
 ) -> None:
-    request = TrainRequest(trainer, file, valid=file, parameters=("trees=2",))
+    request = TrainRequest(trainer=trainer, data=file, valid=file, parameters=("trees=2",))
     assert train_and_publish(store, trainer, request).note == note
     model = store.open(trainer)
     kept = model.manifest.metrics.keys()
@@ -202,7 +215,9 @@ def test_the_command_says_why_there_are_no_f_measures(file: Path, command: Any) 
 def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(
     file: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metrics = train_and_publish(store, "m", TrainRequest("label-tree", file, valid=file)).metrics
+    metrics = train_and_publish(
+        store, "m", TrainRequest(trainer="label-tree", data=file, valid=file)
+    ).metrics
     model = store.open("m")
     report = evaluate(model, file)
     others = {
@@ -228,7 +243,10 @@ def test_both_ways_give_the_same() -> None:
     chosen = parse("label-tree", items)
     assert chosen == from_json("label-tree", values)
     assert chosen.features == {"ngram_max": 2, "use_idf": False}
-    requests = (TrainRequest("label-tree", Path(), parameters=given) for given in (items, values))
+    requests = (
+        TrainRequest(trainer="label-tree", data=Path(), parameters=given)
+        for given in (items, values)
+    )
     assert all(request.chosen() == chosen for request in requests)
 
 
@@ -269,9 +287,8 @@ def test_the_origin_says_what_a_version_was_trained_with(store: Any, tmp_path: P
     data, stops = write_lines(tmp_path / "rows.jsonl", rows), tmp_path / "stops.txt"
     stops.write_text("the\n")
     parameters = ("features.stem=en", f"features.stop_words={stops}")
-    train_and_publish(store, "m", TrainRequest("ovr", data, parameters=parameters))
+    train_and_publish(store, "m", TrainRequest(trainer="ovr", data=data, parameters=parameters))
     model = store.open("m")
-    assert model.manifest.schema_version == 6
     assert model.manifest.features["stop_words"] == "stops.txt"
     assert list(read_origin(model.arrays)["libraries"]) == ["snowballstemmer"]
     assert model.labels.n_names == 2 and model.manifest.n_features == 2
@@ -371,42 +388,3 @@ def test_the_size_of_a_label_tree_is_that_of_its_arrays() -> None:
     model = trial_model(trained, y.shape[1], x.shape[1])
     assert version_report(model, {}, None, None) == {"size": report}
     assert (WEIGHT_BYTES, FLAT_WEIGHT_BYTES) == (size.WEIGHT_BYTES, size.FLAT_WEIGHT_BYTES)
-
-
-def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> None:
-    _, model, rows, carried = forest
-    sample = TrainingSet(rows, to_labels(carried))
-    drawn = draw_report(version_report(model, {}, sample, sample), "m@1", tmp_path / "forest")
-    assert [file.name for file in drawn] == ["criteria.png", "error.png", "objective.png"]
-    depths = [
-        {"depth": 0, "nodes": 1, "children": 2, "features_mean": 9.0},
-        {"depth": 1, "nodes": 2, "children": 4, "features_mean": 5.0, "alpha": 0.5},
-    ]
-    drawn += draw_report({"size": {"depths": depths}}, "m@1", tmp_path / "size")
-    assert [file.name for file in drawn[3:]] == ["features.png", "alpha.png"]
-    updates = [
-        {"rows": 10, "labels_moved": 3, "share_moved": 0.3, "levels": [{"level": 0, "share": 0.1}]},
-        {
-            "rows": 20,
-            "labels_moved": 1,
-            "share_moved": 0.1,
-            "levels": [{"share": 0.4}, {"share": 0.2}],
-        },
-    ]
-    curve = draw_report({"training": {"updates": updates}}, "m@1", tmp_path / "learned")
-    assert [file.name for file in curve] == ["updates.png"]
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in [*drawn, *curve])
-    points, names = _points_of(updates)
-    assert names == ["J, level 0", "J, level 1", "labels moved"]
-    assert [point["J, level 0"] for point in points] == [0.1, 0.4]
-    assert np.isnan(points[0]["J, level 1"])
-    assert [point["labels moved"] for point in points] == [0.3, 0.1]
-    assert draw_report({}, "m@1", tmp_path / "none") == []
-
-
-def test_without_matplotlib_the_error_says_what_to_install(
-    hide_module: Callable[[str], None], tmp_path: Path
-) -> None:
-    hide_module("matplotlib")
-    with pytest.raises(BadInput, match=r"drawing needs matplotlib.*xylem-serve\[report\]"):
-        draw_report({"size": {"depths": [{"depth": 0, "features_mean": 9.0}]}}, "m@1", tmp_path)

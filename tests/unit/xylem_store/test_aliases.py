@@ -2,7 +2,6 @@
 move and what stays, and the moves.
 """
 
-import contextlib
 import json
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from xylem_store.alias import (
     DENIED_MAX,
     PARTS,
     Alias,
-    Beside,
+    TrafficShare,
     canary_promoted,
     denying,
     parse_alias,
@@ -31,12 +30,11 @@ from xylem_store.alias import (
     with_shadow,
 )
 from xylem_store.documents import render_sealed
-from xylem_store.migrating import OldStore
 from xylem_store.moves import MOVES_BYTES_MAX, SPLIT, Cause, Move, parse_moves, render_move
 from xylem_store.store import Store
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
-WHOLE = Alias(3, (1, 2), Beside(2, 1000), Beside(1, PARTS), ("a", "ä"), 17)
+WHOLE = Alias(3, (1, 2), TrafficShare(2, 1000), TrafficShare(1, PARTS), ("a", "ä"), 17)
 SET = ("label::0", "not of this version")
 NAMES = [f"label {i}" for i in range(DENIED_MAX + 1)]
 
@@ -60,7 +58,7 @@ def test_a_document_is_what_was_written_and_damage_is_refused() -> None:
     for alias in (
         Alias(1),
         WHOLE,
-        Alias(3, canary=Beside(2, PARTS - 1), shadow=Beside(2, 1), serial=1),
+        Alias(3, canary=TrafficShare(2, PARTS - 1), shadow=TrafficShare(2, 1), serial=1),
     ):
         assert parse_alias(render_alias(alias), "there") == alias
     whole = render_alias(WHOLE)
@@ -218,7 +216,7 @@ def test_a_step_back_leads_back_beside_a_shadow_alone(store: Store) -> None:
     split(store, "m", None, (3, PARTS), "stable")
     with pytest.raises(errors.NothingToRollBack, match="of stable"):
         store.rollback("m", "stable")
-    assert store.alias("m", "stable").shadow == Beside(3, PARTS)
+    assert store.alias("m", "stable").shadow == TrafficShare(3, PARTS)
 
 
 def test_an_alias_goes_with_all_that_it_was(store: Store) -> None:
@@ -259,7 +257,7 @@ def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Stor
 
 def test_latest_without_a_document_names_the_highest_version_and_stays_there(store: Store) -> None:
     for change, canary in (
-        (lambda: split(store, "m", (2, 10)), Beside(2, 10)),
+        (lambda: split(store, "m", (2, 10)), TrafficShare(2, 10)),
         (lambda: store.promote("m", 3), None),
         (lambda: None, None),
     ):
@@ -279,14 +277,16 @@ def test_of_many_who_change_an_alias_at_once_none_is_lost(store: Store) -> None:
     together(
         *(partial(add, name) for name in NAMES[:8]), lambda: split(Store(store.root), "m", (1, 10))
     )
-    assert store.alias("m") == Alias(3, (1, 2), Beside(1, 10), denied=tuple(NAMES[:8]), serial=13)
+    assert store.alias("m") == Alias(
+        3, (1, 2), TrafficShare(1, 10), denied=tuple(NAMES[:8]), serial=13
+    )
     assert [move.id for move in store.moves("m")] == list(range(1, 14))
 
 
 def test_who_is_overtaken_all_the_time_is_told(store: Store) -> None:
     def change(alias: Alias) -> Alias:
         store.promote("m", 1 if alias.version == 2 else 2, "stable")
-        return alias._replace(shadow=Beside(3, 5))
+        return alias._replace(shadow=TrafficShare(3, 5))
 
     with pytest.raises(
         errors.Conflict, match="expected to change stable, found it changed by others 16 times"
@@ -375,64 +375,3 @@ def test_what_was_cut_off_or_damaged_hides_no_move(store: Store) -> None:
     store.promote("m", 1, "stable")
     assert [move.id for move in store.moves("m")] == [store.alias("m", "stable").serial]
     assert len(file.read_bytes()) < MOVES_BYTES_MAX
-
-
-def old_store(store: Store) -> dict[str, Alias]:
-    """Make the aliases of a model those of before 0.1.0; return what they are."""
-    home = store.root / "models" / "m"
-    for alias in ("latest", "stable"):
-        file_of(store, "m", alias).unlink()
-    (home / "moves").unlink()
-    for part in ("splits", "denied"):
-        (home / part).mkdir()
-    for name, document in {
-        "aliases/latest": {"version": 3, "history": [1, 2]},
-        "splits/latest": {"stable": 3, "canary": 2, "weight": 1000, "shadow": None, "share": 0},
-        "denied/latest": {"labels": list(SET)},
-        "aliases/stable": {"version": 1, "history": []},
-        "splits/stable": {"stable": 1, "canary": None, "weight": 0, "shadow": 2, "share": 5},
-        "aliases/old": {"version": 2, "history": [1]},
-        # a split of another version did not count
-        "splits/old": {"stable": 1, "canary": 3, "weight": 5, "shadow": None, "share": 0},
-    }.items():
-        (home / name).write_bytes(render_sealed(document))
-    latest, stable = Alias(3, (1, 2), Beside(2, 1000), None, SET), Alias(1, (), None, Beside(2, 5))
-    return {"latest": latest, "stable": stable, "old": Alias(2, (1,))}
-
-
-class Dying(QuickFileSystem):
-    """Dies at one of the next renamings."""
-
-    left = 0
-
-    def rename(self, source: Path, target: Path) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-        super().rename(source, target)
-
-
-def test_a_store_of_an_earlier_release_is_migrated_once_and_may_die_at_any_renaming(
-    store: Store,
-) -> None:
-    wanted, fs = old_store(store), Dying()
-    for call in (
-        lambda: store.open("m"),
-        lambda: store.publish("m", DRAFT),
-        lambda: deny(store, "m", ()),
-    ):
-        with pytest.raises(errors.StoreUnreadable, match="xylem models migrate"):
-            call()
-    for number in range(1, 12):
-        assert ["xylem models migrate" in str(info.fault) for info in store.models()] == [True]
-        fs.left = number
-        with contextlib.suppress(KeyboardInterrupt):
-            assert OldStore(store.root, cause=Cause("alice"), fs=fs).migrate() == ["m"]
-            break
-    found = store.info("m").documents
-    assert {name: alias._replace(serial=0) for name, alias in found.items()} == wanted
-    assert {move.who for move in store.moves("m")} == {"alice"}
-    assert OldStore(store.root).migrate() == []
-    there = {entry.name for entry in (store.root / "models" / "m").iterdir()}
-    assert there == {"aliases", "lock", "moves", "versions"}
-    assert store.publish("m", DRAFT).version == 4

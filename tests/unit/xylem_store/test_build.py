@@ -115,7 +115,7 @@ def over_leaves(n_labels: int, chunk: Chunk) -> Tree:
 def stump(n_labels: int, child: np.ndarray, **changes: np.ndarray) -> Tree:
     """A root over n_labels leaves, with one row, of feature 0."""
     feature, weight = np.zeros(len(child), np.int32), np.ones(len(child), np.float32)
-    chunk = Chunk.of(feature, child, weight, np.zeros(n_labels, np.float32))
+    chunk = Chunk.from_weights(feature, child, weight, np.zeros(n_labels, np.float32))
     return over_leaves(n_labels, chunk._replace(**changes))
 
 
@@ -166,7 +166,7 @@ def test_words_that_cannot_name_every_child_are_refused(weights: Any, most: Any)
 def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others() -> None:
     weight = np.array([-2.54, 0.5, 0.031, 0.0], np.float32)
     feature, child = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    chunk = Chunk.of(feature, child, weight, np.zeros(20, np.float32))
+    chunk = Chunk.from_weights(feature, child, weight, np.zeros(20, np.float32))
     ensemble = build_ensemble([over_leaves(20, chunk)], 20, 2, "int8")
     np.testing.assert_allclose(ensemble.node_scale, [0, 0.02, 0.5 / 127, *[0] * 18], rtol=1e-6)
     stored = [(word & 255, np.uint8(word >> 8).view(np.int8)) for word in ensemble.sparse.tolist()]
@@ -247,7 +247,7 @@ def _dense(seed: int, n_children: int, density: float) -> F32:
 def _chunk(weights: F32) -> Chunk:
     feature, child = np.nonzero(weights)
     bias = np.arange(1, len(weights[0]) + 1).astype(np.float32)
-    return Chunk.of(feature, child, weights[feature, child], bias)
+    return Chunk.from_weights(feature, child, weights[feature, child], bias)
 
 
 def _as_dense(chunk: Chunk) -> F32:

@@ -147,9 +147,17 @@ def test_array_names(name: str) -> None:
         parsed(changed(("arrays", name), GOOD["arrays"]["a"]))
 
 
-def test_another_schema_has_its_own_refusal() -> None:
-    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 6, found 7"):
-        parsed({"schema_version": 7, "whatever": None})
+@pytest.mark.parametrize("schema", [2, 6, 999_999_999])
+def test_another_schema_has_its_own_refusal(schema: int) -> None:
+    expected = (
+        rf"schema_version: expected schema 1, found {schema} \(a newer release wrote it, "
+        r"or a state before 0\.1\.0; train it again\)$"
+    )
+    with pytest.raises(UnsupportedSchema, match=expected):
+        parsed({"schema_version": schema, "whatever": None})
+    for invalid in (0, -1, "1", True, None):
+        with pytest.raises(Corrupt, match="schema_version: expected an integer"):
+            parsed({"schema_version": invalid, "whatever": None})
 
 
 @pytest.mark.parametrize(
@@ -190,32 +198,3 @@ def test_metrics_are_finite_and_counts_are_bounded() -> None:
 def test_the_seal_must_fit(sealed: bytes) -> None:
     with pytest.raises(Corrupt, match=r"manifest\.sha256"):
         parse_manifest(json.dumps(GOOD).encode(), sealed)
-
-
-CALIBRATION = {"dtype": "float32", "shape": [2], "bytes": 136, "sha256": "0" * 64}
-UNICODE = {"kind": "tfidf", "unicode": True}
-
-
-@pytest.mark.parametrize(
-    ("schema", "changes"),
-    [
-        (1, {}),
-        (2, {"link": "softmax"}),
-        (2, {"features": {"kind": "context"}}),
-        (3, {"features": {"kind": "chars"}}),
-        (3, {"features": {"kind": "words+chars"}}),
-        (3, {"features": UNICODE}),
-        *((4, {"features": {**UNICODE, name: "fi"}}) for name in ("stem", "lemmas", "stop_words")),
-        (4, {"arrays": {**GOOD["arrays"], "calibration/x": CALIBRATION}}),
-        (6, {"features": {"kind": "tfidf", "clean": True}}),
-    ],
-)
-def test_a_manifest_is_of_the_least_schema_that_has_all_of_it(
-    schema: int, changes: dict[str, Any]
-) -> None:
-    found = parsed({**GOOD, **changes, "schema_version": schema})
-    assert (found.schema_version, found.features) == (schema, {**GOOD, **changes}["features"])
-    for other in {1, 2, 3, 4, 5, 6} - {schema}:
-        expected = f"schema_version: expected {schema} for such features and arrays, found {other}"
-        with pytest.raises(Corrupt, match=expected):
-            parsed({**GOOD, **changes, "schema_version": other})

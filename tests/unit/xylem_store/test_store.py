@@ -12,7 +12,7 @@ from tests.conftest import together
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
 
-from xylem_store import errors, writing
+from xylem_store import errors, staging
 from xylem_store.alias import BEFORE_MAX, Alias
 from xylem_store.identifiers import VERSION_MAX
 from xylem_store.store import ModelInfo, Store
@@ -220,7 +220,7 @@ def test_threads_publish_at_once(empty: Store) -> None:
 
 
 def test_collect_leaves_the_living(store: Store) -> None:
-    with writing.stage(QuickFileSystem(), store.root) as living:
+    with staging.stage(QuickFileSystem(), store.root) as living:
         dead = store.root / "staging" / "dead"
         (dead / "version" / "arrays").mkdir(parents=True)
         (dead / "version" / "arrays" / "x.npy").write_text("x")
@@ -235,12 +235,12 @@ def test_collect_leaves_the_living(store: Store) -> None:
 def test_a_lock_that_is_held_too_long(store: Store) -> None:
     home = store.root / "models" / "m"
     with (
-        writing.locked(QuickFileSystem(), home),
+        staging.locked(QuickFileSystem(), home),
         pytest.raises(errors.StoreUnwritable, match=r"expected its lock within 0\.05 s"),
-        writing.locked(QuickFileSystem(), home, seconds=0.05),
+        staging.locked(QuickFileSystem(), home, seconds=0.05),
     ):
         pass
-    with writing.locked(QuickFileSystem(), home, seconds=0):
+    with staging.locked(QuickFileSystem(), home, seconds=0):
         pass
 
 

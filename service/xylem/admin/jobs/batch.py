@@ -140,7 +140,7 @@ def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
 
 
 def _offset_of(directory: Path) -> Offset:
-    """Return the offset that an earlier run left; that of the beginning if there is none."""
+    """Return the offset that an earlier run stored; the beginning if there is none."""
     try:
         return Offset(**json.loads((directory / OFFSET).read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):

@@ -1,8 +1,8 @@
 """The process of one job: `python -m xylem.admin.jobs.child MESSAGES PARENT`.
 
-It reads its order from standard input, and confines itself before it imports the code that does the
-work. MESSAGES is a descriptor; the last line that the process writes to it is the result, or why
-there is none. Its standard output and error are the log of the job.
+It reads its order from standard input, and limits its own resources before it imports the code that
+does the work. MESSAGES is a descriptor; the last line that the process writes to it is the result,
+or the error. Its standard output and error are the log of the job.
 """
 
 import errno
@@ -21,9 +21,9 @@ from xylem.admin.jobs.messages import Reporter
 from xylem.base import Settings, configure, log
 
 LOCK_SECONDS = 10.0
-"""How long this process waits for the process of a worker that lost the job to end.
+"""How long this process waits for an earlier process of the same job to end.
 
-Both are on the same machine.
+The earlier process is on the same machine; its worker has lost the job.
 """
 
 _LOCK = "lock"
@@ -58,7 +58,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     from xylem.base import Database
     from xylem.serving import store_of
 
-    database = Database.of(settings, creates=False)  # it exists, as it has the job
+    database = Database.from_settings(settings, creates=False)  # it exists, as it has the job
     job = patiently(lambda: Jobs(database, settings).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)
@@ -94,13 +94,13 @@ def _lock(directory: Path) -> int:
     from xylem.base import Unavailable
 
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    until = time.monotonic() + LOCK_SECONDS
+    deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         except BlockingIOError:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise Unavailable(
                     "expected no other process of this job, found one that still runs"
                 ) from None
@@ -124,7 +124,7 @@ def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
     if code == "internal-error":
         fault = f"expected the job to run, found an error of the service, {type(error).__name__}"
         return f"{fault}: see its log", code
-    message = DataRoot(settings.data_dir, 1).shown(located(error))
+    message = DataRoot(settings.data_dir, 1).with_relative_paths(located(error))
     return message.replace(f"{settings.store}/", ""), code
 
 

@@ -6,9 +6,9 @@ the bound is SLACK_BYTES higher): beyond it, an allocation raises MemoryError at
 the process grows. The worker also measures the resident memory ten times a second
 (`xylem.admin.jobs.process`), which is exact and includes shared memory.
 
-RLIMIT_AS would do for neither: it counts mapped files, of which a large model has more than there
-is memory, and reserved addresses. Measured for a training with 153 MB resident and 109 MB of mapped
-files: 328 MB for RLIMIT_DATA, 797 MB for RLIMIT_AS.
+RLIMIT_AS can replace neither limit: it counts reserved addresses, and mapped files, which may be
+larger than the memory if the model is large. Measured for a training with 153 MB resident and 109
+MB of mapped files: 328 MB for RLIMIT_DATA, 797 MB for RLIMIT_AS.
 """
 
 import contextlib
@@ -22,7 +22,10 @@ from pathlib import Path
 from xylem.base import Limits
 
 SLACK_BYTES = 512 << 20
-"""Bytes that a process may allocate beyond its memory: libraries, stacks, and spare memory."""
+"""Bytes that a process may allocate beyond job_memory_bytes_max.
+
+They are for libraries, stacks, and spare memory of the allocator.
+"""
 
 FILES_MAX = 1024
 """The most open files of a job."""
@@ -59,12 +62,13 @@ def confine(limits: Limits, parent: int) -> None:
 
 
 def stand_back(pid: int, nice: int) -> None:
-    """Lower the priority of a process: its niceness becomes ours plus `nice`, 0 to 19.
+    """Lower the priority of a process: its niceness becomes that of this process plus `nice`.
 
-    pid  the process, which leads a session
+    pid   the process, which leads a session
+    nice  0 to 19
 
-    The parent calls this right after the start, because starting and importing are a good part of a
-    short job.
+    The parent calls this right after it started the process, because starting and importing take a
+    good part of a short job.
     """
     with contextlib.suppress(OSError):
         own_nice = os.getpriority(os.PRIO_PROCESS, 0)

@@ -9,12 +9,11 @@ from xylem.admin.jobs.data import DataRoot, Fingerprint, fingerprint
 from xylem.admin.jobs.files import WORK
 from xylem.admin.jobs.job import Job
 from xylem.admin.jobs.leases import Claim, Leases
-from xylem.base import BadData, Database, DatabaseUnavailable, Settings
-from xylem.workflows import OnProgress
+from xylem.base import BadData, Database, DatabaseUnavailable, OnProgress, Settings
 from xylem_store import LATEST, Store
 
 PATIENCE_SECONDS = 60.0
-"""How long a run waits for a database that does not answer; then the job is queued again."""
+"""How long a run waits for a database that does not answer; after that, the job is queued again."""
 
 _PAUSE_SECONDS = 1.0
 
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 
 class JobContext(NamedTuple):
-    """A claimed job, and what its run needs.
+    """A claimed job, and the objects that its run needs.
 
     directory    the job's own directory in the store
     on_progress  called with how far the job is
@@ -105,15 +104,15 @@ class WatchedFiles:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Return what a call of the database returns.
+    """Call a function that uses the database, and return its result.
 
     While the database does not answer, the call is repeated for up to PATIENCE_SECONDS.
     """
-    until = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return call()
         except DatabaseUnavailable:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_SECONDS)

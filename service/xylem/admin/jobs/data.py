@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 
-from xylem.admin.schemas.jobs import UploadedFile
-from xylem.base import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+from pydantic import BaseModel
+
+from xylem.admin.jobs.errors import DataNotFound
+from xylem.base import BadData, BadRequest, LimitExceeded, Unavailable
 from xylem_store import FileSystem
 
 NAME_MAX = 512
@@ -30,7 +32,7 @@ ABANDONED_SECONDS = 86_400.0
 """An upload that nobody has written to for this long was left by a killed process."""
 
 _UPLOAD = ".upload-"
-# what a part of an uploaded file's name may be
+# matches a valid part of an uploaded file's name
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
@@ -67,9 +69,11 @@ class DataRoot:
         except (OSError, ValueError, RuntimeError):  # too long, a NUL character, a circle of links
             pass
         name_text = repr(name[:200]) if isinstance(name, str) else type(name).__name__
-        raise BadRequest(f"expected a file below the data directory, found {name_text}").at(field)
+        raise BadRequest(f"expected a file below the data directory, found {name_text}").with_path(
+            field
+        )
 
-    def shown(self, message: str) -> str:
+    def with_relative_paths(self, message: str) -> str:
         """Return a message with the names of files relative to the root, as callers know them."""
         return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
 
@@ -113,7 +117,7 @@ class DataRoot:
         parts = name.split("/")
         if len(name) > NAME_MAX or not all(_PART.fullmatch(part) for part in parts):
             expected = "parts of letters, digits, '.', '_' and '-', separated by '/'"
-            raise BadRequest(f"expected {expected}, found {name[:200]!r}").at("name")
+            raise BadRequest(f"expected {expected}, found {name[:200]!r}").with_path("name")
         try:
             directory = root.joinpath(*parts[:-1]).resolve()
             fits = directory.is_dir() and directory.is_relative_to(root)
@@ -122,7 +126,7 @@ class DataRoot:
             fits = False
         if not fits:
             expected = "a file in a directory below the data directory"
-            raise BadRequest(f"expected {expected}, found {name[:200]!r}").at("name")
+            raise BadRequest(f"expected {expected}, found {name[:200]!r}").with_path("name")
         with contextlib.suppress(OSError):
             for path in directory.glob(f"{_UPLOAD}*"):
                 if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:
@@ -152,7 +156,7 @@ class DataRoot:
     def _existing_root(self, field: str = "data") -> Path:
         if self._root is None or not self._root.is_dir():
             fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
-            raise BadRequest(fault).at(field)
+            raise BadRequest(fault).with_path(field)
         return self._root.resolve()
 
 
@@ -187,7 +191,10 @@ class Upload(contextlib.AbstractContextManager["Upload"]):
                 view = view[os.write(self._fd, view) :]
 
     def finish(self) -> UploadedFile:
-        """Sync the file to the disk, and give it its name; on an error, nothing is left of it."""
+        """Sync the file to the disk, and give it its name.
+
+        Raises Unavailable; the end of the context then removes a file that has no name yet.
+        """
         with _writing(self._name):
             os.fsync(self._fd)
             self._path.replace(self._target)
@@ -235,3 +242,11 @@ def _writing(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise Unavailable(f"{name}: expected to write it, found {error.strerror}") from error
+
+
+class UploadedFile(BaseModel):
+    """A file of the data directory; `modified` is in seconds since 1970."""
+
+    name: str
+    bytes: int
+    modified: float

@@ -48,8 +48,9 @@ _RUNNING = "running"
 _Figures: TypeAlias = tuple[float, Sequence[Row[Any]], Sequence[Row[Any]]]
 """Figures that were read from the database.
 
-They are the time, by the database's clock; rows (kind, state, n, since) of the jobs that have not
-ended, `since` that of the oldest; and rows (kind, state, n, seconds) of the jobs that have ended.
+A tuple of three: the time, by the database's clock; for the jobs that have not ended, rows (kind,
+state, n, since), where `since` is the time from which the oldest has waited or run; and for the
+jobs that have ended, rows (kind, state, n, seconds).
 """
 
 
@@ -84,13 +85,15 @@ class JobFigures(Collector):
         jobs = GaugeMetricFamily("xylem_jobs", "Jobs that wait or run.", labels=labels)
         oldest = GaugeMetricFamily(
             "xylem_job_oldest_seconds",
-            "How long the oldest of them has waited or run.",
+            "How long the oldest job of this kind and state has waited or run.",
             labels=labels,
         )
         ended = CounterMetricFamily(
-            "xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels
+            "xylem_jobs_ended", "Jobs that have ended, by their final state.", labels=labels
         )
-        seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
+        seconds = CounterMetricFamily(
+            "xylem_job_seconds", "Time that ended jobs ran.", labels=labels
+        )
         if self._last_figures is not None:
             read_at, present, past = self._last_figures
             row_of = {(row.kind, row.state): row for row in present}
@@ -110,9 +113,9 @@ class JobFigures(Collector):
 def _figures(connection: Connection) -> _Figures:
     """Read the figures. A job whose worker has died counts as one that waits."""
     read_at = now(connection)
-    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= read_at)
-    state = case((runs, _RUNNING), else_=_QUEUED).label("state")
-    since = case((runs, JOBS.c.started), else_=JOBS.c.created).label("since")
+    is_running = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= read_at)
+    state = case((is_running, _RUNNING), else_=_QUEUED).label("state")
+    since = case((is_running, JOBS.c.started), else_=JOBS.c.created).label("since")
     live_jobs = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
     figures = func.count().label("n"), func.min(live_jobs.c.since).label("since")
     grouped = select(live_jobs.c.kind, live_jobs.c.state, *figures).group_by(
@@ -185,10 +188,11 @@ class FiguresPage:
     def _check(self, authorization: str | None) -> None:
         """Check the header Authorization of a request for figures.
 
-        Raises AccessRefused if it has no access, and DatabaseUnavailable.
+        Raises AccessRefused if its key does not open the scope `metrics`, and DatabaseUnavailable.
         """
         if AccessScope.METRICS not in self._ring.open:
-            with contextlib.suppress(DatabaseUnavailable):  # the last keys hold for a while
+            # without an answer of the database, the keys that were read last are valid for a while
+            with contextlib.suppress(DatabaseUnavailable):
                 self._ring.refresh()
             key = None if authorization is None else authorization.encode("latin-1")
             self._ring.check(key, AccessScope.METRICS)

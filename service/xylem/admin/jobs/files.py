@@ -1,6 +1,6 @@
 """The files of jobs, in the store, which all workers and servers share: `STORE/jobs/ID/`.
 
-log, log.before  what the job's process and its worker wrote: the newest bytes, bounded
+log, log.before  the log, written by the job's process and its worker: the newest bytes, bounded
 result.jsonl     the answers of a batch that has succeeded
 result.part      the answers of a batch that has not succeeded yet
 """
@@ -21,7 +21,7 @@ WORK = "work"
 """A directory in the job's directory, for files that are needed only while the job runs."""
 
 _LOG = "log"
-_LOG_BEFORE = "log.before"
+_LOG_OLD_HALF = "log.before"
 _ID = re.compile(r"[0-9a-f]{8,32}")
 
 
@@ -68,9 +68,9 @@ def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> Non
     """
     with contextlib.suppress(OSError):
         entries = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
-        keep = set(known_ids())
+        remaining_ids = set(known_ids())
         for entry in entries:
-            if entry.name not in keep:
+            if entry.name not in remaining_ids:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -78,7 +78,7 @@ def read_log(store: Path, job_id: str) -> bytes:
     """Return the log of a job, empty if there is none yet."""
     directory = directory_of(store, job_id)
     content = b""
-    for name in (_LOG_BEFORE, _LOG):
+    for name in (_LOG_OLD_HALF, _LOG):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             content += (directory / name).read_bytes()
     return content
@@ -92,7 +92,7 @@ class BoundedLog:
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
         self._path = directory / _LOG
-        self._before = directory / _LOG_BEFORE
+        self._old_half_path = directory / _LOG_OLD_HALF
         self._half = max(bytes_max // 2, 1)
         self._lock = threading.Lock()
 
@@ -102,6 +102,6 @@ class BoundedLog:
         with self._lock, contextlib.suppress(OSError):
             with contextlib.suppress(FileNotFoundError):
                 if self._path.stat().st_size + len(data) > self._half:
-                    self._path.replace(self._before)
+                    self._path.replace(self._old_half_path)
             with self._path.open("ab") as file:
                 file.write(data)

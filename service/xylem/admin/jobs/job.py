@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from sqlalchemy import Connection, Row, delete, select, text, update
 
+from xylem.admin.jobs.errors import JobNotFound
 from xylem.admin.jobs.files import is_id
-from xylem.base import JOB_TOTALS, JOBS, JobNotFound, insert_new, now
+from xylem.base import JOB_TOTALS, JOBS, insert_new, now
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
@@ -155,9 +156,9 @@ def change(connection: Connection, job_id: str, **values: object) -> None:
 
 def end(connection: Connection, job_id: str, state: State, **values: object) -> None:
     """Set the final state of a job, release its claim, and count it in the totals."""
-    free = {"claim": None, "lease_until": None, "cancel_asked": False}
+    released = {"claim": None, "lease_until": None, "cancel_asked": False}
     end_time = now(connection)
-    change(connection, job_id, state=state, ended=end_time, **free, **values)
+    change(connection, job_id, state=state, ended=end_time, **released, **values)
     kind, started = connection.execute(
         select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)
     ).one()
@@ -167,7 +168,7 @@ def end(connection: Connection, job_id: str, state: State, **values: object) -> 
 
 
 def forget_old(connection: Connection, kept_max: int) -> None:
-    """Remove the ended jobs, but for the newest `kept_max`; workers remove their files."""
+    """Remove all ended jobs except the newest `kept_max`; workers remove their files."""
     old = select(JOBS.c.number).where(JOBS.c.state.in_(ENDED))
     old = (
         old.order_by(JOBS.c.ended.desc(), JOBS.c.number.desc())
@@ -204,6 +205,9 @@ def begin_totals(connection: Connection, kind: str) -> None:
 
 
 def take_turns(connection: Connection) -> None:
-    """Wait until no other submission is in progress: so the same key twice at once is one job."""
+    """Wait until no other submission is in progress.
+
+    So two submissions with the same idempotency key at the same time give one job.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _SUBMIT_LOCK})

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, func, insert, select
 
 from xylem.admin.jobs.data import DataRoot
+from xylem.admin.jobs.errors import IdempotencyConflict, JobConflict, JobNotFound
 from xylem.admin.jobs.files import RESULT, directory_of, read_log
 from xylem.admin.jobs.job import (
     STATES,
@@ -35,9 +36,6 @@ from xylem.base import (
     BadFields,
     BadRequest,
     Database,
-    IdempotencyConflict,
-    JobConflict,
-    JobNotFound,
     LimitExceeded,
     Overloaded,
     Settings,
@@ -64,7 +62,7 @@ _ALL_KINDS = (
 FOLLOW_SECONDS = 0.5  # the pause between two looks at a job that is followed
 
 Look: TypeAlias = Callable[..., Awaitable[Job]]
-"""Runs a blocking call elsewhere, given as function and arguments."""
+"""A function that runs a blocking call in another thread; it takes a function and its arguments."""
 
 
 class Jobs:
@@ -96,7 +94,7 @@ class Jobs:
         traceparent      the span of the caller, which the job's span continues
 
         Raises BadFields with all faults, each with its place; IdempotencyConflict; Overloaded if
-        too many jobs wait; LimitExceeded; BadRequest for an unknown kind or a key of other
+        too many jobs wait; LimitExceeded; BadRequest for an unknown kind, or a key with forbidden
         characters; DatabaseUnavailable.
         """
         request, model = self.check(kind, body)
@@ -124,7 +122,7 @@ class Jobs:
             )
         if request.get("executor") == "ray" and self._ray_address is None:
             fault = "expected local, as XYLEM_RAY_ADDRESS is not set, found ray"
-            raise BadFields([BadRequest(fault).at("executor")])
+            raise BadFields([BadRequest(fault).with_path("executor")])
         store = store_of(self._store)
         for name in feedback_models(request):
             versions = store.versions(name)
@@ -137,7 +135,7 @@ class Jobs:
                 )
             else:
                 continue
-            raise BadFields([BadRequest(fault).at("data")])
+            raise BadFields([BadRequest(fault).with_path("data")])
         return request, model
 
     def add(
@@ -153,7 +151,7 @@ class Jobs:
         traceparent  the span of the request that submits it
 
         Raises IdempotencyConflict for a key that came with another request, Overloaded if too many
-        jobs wait (limit jobs_queued_max), BadRequest for a key of other characters, and
+        jobs wait (limit jobs_queued_max), BadRequest for a key with forbidden characters, and
         DatabaseUnavailable.
         """
         if idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
@@ -198,7 +196,7 @@ class Jobs:
             return job_of(find(connection, values["id"]))
 
     def get(self, job_id: str) -> Job:
-        """Return a job; `Job.as_json()` is what clients get.
+        """Return a job. Clients get it as `Job.as_json()`.
 
         Raises JobNotFound, DatabaseUnavailable.
         """
@@ -220,9 +218,9 @@ class Jobs:
         """
         for name, value, choices in (("state", state, STATES), ("kind", kind, _ALL_KINDS)):
             if value is not None and value not in choices:
-                raise BadRequest(f"expected one of {', '.join(choices)}, found {value[:40]!r}").at(
-                    name
-                )
+                raise BadRequest(
+                    f"expected one of {', '.join(choices)}, found {value[:40]!r}"
+                ).with_path(name)
         if model is not None and "\0" in model:  # which PostgreSQL refuses
             return []
         filters = {"state": state, "model": model, "kind": kind}
@@ -252,7 +250,7 @@ class Jobs:
             return job_of(find(connection, job_id))
 
     def retry(self, job_id: str) -> Job:
-        """Queue a job again that failed or was cancelled, with no attempts counted; return it.
+        """Queue a job again that failed or was cancelled, with 0 attempts; return it.
 
         A version that it published stays, and is not published again. Raises JobConflict for a job
         that waits, runs or has succeeded, Overloaded, JobNotFound and DatabaseUnavailable.
@@ -321,7 +319,7 @@ class Jobs:
                 continue
 
     def result_file(self, job_id: str) -> Path:
-        """Return the file with the predictions of a batch, lines of JSON, which is final.
+        """Return the file with the predictions of a batch, lines of JSON. It does not change.
 
         Raises JobConflict for a job that has not succeeded, or whose kind has no file; JobNotFound;
         DatabaseUnavailable.

@@ -37,6 +37,7 @@ from xylem.base import (
     BadParameter,
     BadRequest,
     Limits,
+    TrainingOptions,
     is_table,
     plain_name,
     refuse_without_table,
@@ -47,7 +48,7 @@ from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
 from xylem.thresholds import Start, check_start
 from xylem.trainers import TRAINERS, check_spreads, installed
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows import from_json
+from xylem.workflows import TrainRequest
 from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ _STAND_INS = {
     "members": ["m"],
     "vocabulary": "x.ttl",
 }
-"""Values for required fields that are wrong, so that the other fields can be checked."""
+"""Values that replace wrong values of required fields, so that the other fields can be checked."""
 
 # fields that cannot be checked without the field that is the key
 _DEPENDENT = {"trainer": "parameters", "data": "valid"}
@@ -107,7 +108,9 @@ def check_request(
     that is not an object.
     """
     if kind not in KINDS:
-        raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").at("kind")
+        raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").with_path(
+            "kind"
+        )
     if not isinstance(body, dict):
         raise BadRequest(f"expected an object, found {what_is(body)}")
     model, check, _ = KINDS[kind]
@@ -153,8 +156,8 @@ def read_request(kind: str, request: Mapping[str, Any]) -> Any:
 def run_job(context: JobContext) -> dict[str, Any]:
     """Do a job; return its result.
 
-    This run may be the second or third of the job: whatever an earlier run left, which may have
-    been killed at any moment, must lead to the same result.
+    An earlier run of the job may have been killed at any moment. This run must have the same
+    result, whatever files and rows the earlier one left.
     """
     job = context.job
     result: dict[str, Any] = resolve_name(KINDS[job.kind].run)(
@@ -193,7 +196,7 @@ def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
         if value is not None:
             check(value)
     except (BadInput, InvalidName) as error:
-        yield BadRequest(str(error)).at(path)
+        yield BadRequest(str(error)).with_path(path)
 
 
 def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
@@ -201,23 +204,31 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _files(data, label_names=request.label_names)
     yield from parameter_faults(request.trainer, request.parameters)
     yield from _fault_of(parse_named, request.base, "from")
+    with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
+        yield from _option_faults(request)
+
+
+def _option_faults(request: TrainingJob) -> Faults:
+    """Yield what the options of a training need and do not have, as its workflow would.
+
+    If the training continues from a version, its passes are those that the version planned, and are
+    checked when it begins. Raises BadParameter for parameters that are not valid.
+    """
+    training = TrainRequest(
+        **request.model_dump(include=set(TrainingOptions.model_fields)),
+        trainer=request.trainer,
+        parameters=request.parameters,
+        data=Path("data"),  # no file is opened
+        valid=Path("valid") if request.measures else None,
+    )
+    chosen = training.chosen()
+    for name, message in training.faults(training.facts(chosen)):
+        if request.base is None or name not in ("keep_state", "until"):
+            yield BadRequest(message).with_path(name)
     if request.executor == "ray":
-        with contextlib.suppress(BadParameter):  # `parameter_faults` reports it
-            trainer_parameters = from_json(request.trainer, dict(request.parameters)).trainer
-            yield from _fault_of(
-                lambda name: check_spreads(name, trainer_parameters), request.trainer, "executor"
-            )
-    if request.calibrate and not request.measures:
-        yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
-    if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
-        fault = (
-            "expected a trainer that scores each label by itself, found "
-            f"{request.trainer}, whose scores sum to 1"
+        yield from _fault_of(
+            lambda name: check_spreads(name, chosen.trainer), request.trainer, "executor"
         )
-        yield BadRequest(fault).at("calibrate")
-    if request.calibrate and request.rerank:
-        fault = "expected calibrate or rerank, whose scores are probabilities, found both"
-        yield BadRequest(fault).at("rerank")
 
 
 def _check_combine(request: CombineJob, data: DataRoot) -> Faults:
@@ -247,7 +258,7 @@ def _concept_faults(request: ConceptFields) -> Faults:
     for field in ("language", "by"):
         tag = getattr(request, field)
         if tag is not None and not is_language(tag):
-            yield BadRequest(f"expected a language, as en or pt-br, found {tag!r}").at(field)
+            yield BadRequest(f"expected a language, as en or pt-br, found {tag!r}").with_path(field)
 
 
 def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
@@ -263,19 +274,19 @@ def _fitting_faults(request: FittingJob, data: DataRoot) -> Faults:
                     f"expected files of {', '.join(JOINED_SUFFIXES)}, which can be "
                     f"joined, found {source!r}"
                 )
-                yield BadRequest(fault).at(place)
+                yield BadRequest(fault).with_path(place)
         elif isinstance(source, FeedbackSource):
             yield from _fault_of(check_model, source.feedback.model, f"{place}.feedback.model")
     yield from _column_faults(request, *names, request.valid_file)
     if request.valid is not None and request.split is not None:
-        yield BadRequest("expected valid or split, found both").at("split")
+        yield BadRequest("expected valid or split, found both").with_path("split")
     can_split = not is_one_file or plain_name(Path(names[0])).endswith(SPLIT_SUFFIXES)
     if request.split is not None and not can_split:
         fault = (
             f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found "
             f"{request.data!r}"
         )
-        yield BadRequest(fault).at("split")
+        yield BadRequest(fault).with_path("split")
 
 
 def _names(request: FittingJob) -> list[str]:
@@ -289,10 +300,12 @@ def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
         fault = (
             "expected feedback in data, whose newest rows are kept out to measure on, found none"
         )
-        yield BadRequest(fault).at("valid")
+        yield BadRequest(fault).with_path("valid")
     if request.thresholds is not None:
         if not request.measures:
-            yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")
+            yield BadRequest("expected valid or split, to tune on, found neither").with_path(
+                "thresholds"
+            )
         yield from _fault_of(_check_start_values, request.thresholds.start, "thresholds.start")
     if request.promotion is not None:
         yield from _promotion_faults(request.promotion, request.measures)
@@ -303,31 +316,33 @@ def _promotion_faults(promotion: PromotionRule, measures: bool) -> Faults:
     conditions = promotion.conditions
     if alias is None:
         if conditions:
-            yield BadRequest("expected no conditions, as no alias moves, found some").at(
+            yield BadRequest("expected no conditions, as no alias moves, found some").with_path(
                 "promotion.if"
             )
         return
     yield from _fault_of(check_alias, alias, "promotion.alias")
     if conditions and not measures:
-        yield BadRequest("expected valid or split, to measure on, found neither").at("promotion")
+        yield BadRequest("expected valid or split, to measure on, found neither").with_path(
+            "promotion"
+        )
     for i, condition in enumerate(conditions):
         if condition.metric not in METRICS:
             fault = f"expected one of {', '.join(METRICS)}, found {condition.metric[:40]!r}"
-            yield BadRequest(fault).at(f"promotion.if[{i}].metric")
+            yield BadRequest(fault).with_path(f"promotion.if[{i}].metric")
 
 
 def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
-    """Yield all faults in a trainer's name and parameters, and in those of the features."""
+    """Yield all faults in a trainer's name, its parameters, and the parameters of the features."""
     try:
         find_trainer(trainer)
     except BadParameter as error:
-        yield BadRequest(str(error).removeprefix("trainer: ")).at("trainer")
+        yield BadRequest(str(error).removeprefix("trainer: ")).with_path("trainer")
         return
     try:
-        from_json(trainer, dict(parameters))
+        TrainRequest(trainer=trainer, parameters=parameters, data=Path("data")).chosen()
     except BadParameter as error:
         for name, message in error.faults:
-            yield BadRequest(message).at(f"parameters.{name}" if name else "parameters")
+            yield BadRequest(message).with_path(f"parameters.{name}" if name else "parameters")
 
 
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
@@ -342,12 +357,12 @@ def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     file = Path(request.data)
     if not (is_table(file) or plain_name(file).endswith((".jsonl", ".ndjson"))):
         endings = ".jsonl, .ndjson, .csv, .tsv (and .gz or .zst), or .parquet"
-        yield BadRequest(f"expected a name that ends in {endings}, found another").at("data")
+        yield BadRequest(f"expected a name that ends in {endings}, found another").with_path("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):
-            yield BadRequest("expected an option of a batch, found one that only predict has").at(
-                name
-            )
+            yield BadRequest(
+                "expected an option of a batch, found one that only predict has"
+            ).with_path(name)
 
 
 def _column_faults(request: TableFields, *names: str | None) -> Faults:
@@ -357,7 +372,7 @@ def _column_faults(request: TableFields, *names: str | None) -> Faults:
         field = next(
             name for name in _COLUMN_FIELDS if str(error).startswith(name.replace("_", " "))
         )
-        yield BadRequest(str(error)).at(field)
+        yield BadRequest(str(error)).with_path(field)
         return
     if any(names):
         paths = [Path(name) for name in names if name]

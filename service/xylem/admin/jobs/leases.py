@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, or_, select, update
 
+from xylem.admin.jobs.errors import JobNotFound
 from xylem.admin.jobs.job import (
     Job,
     JobProgress,
@@ -24,7 +25,7 @@ from xylem.admin.jobs.job import (
     forget_old,
     job_of,
 )
-from xylem.base import JOBS, Database, JobNotFound, Limits, XylemError, now
+from xylem.base import JOBS, Database, Limits, XylemError, now
 
 Word = Literal["go on", "cancel", "lost"]
 """The answer to a worker that renews its claim.
@@ -33,7 +34,7 @@ Word = Literal["go on", "cancel", "lost"]
 """
 
 ERROR_MAX = 4000  # the most characters of why a job failed
-_ORPHANS = 8  # the most jobs, whose workers died too often, that one claim ends
+_ORPHANS = 8  # most jobs that one call of `claim` ends because their workers died
 
 
 class ClaimLost(XylemError, code="claim-lost"):
@@ -125,12 +126,12 @@ class Leases:
         """
         with self.database.write() as connection:
             row = self.check(connection, claim)
-            free = {"claim": None, "lease_until": None, "progress": None}
+            released = {"claim": None, "lease_until": None, "progress": None}
             attempts = row.attempts if is_counted else row.attempts - 1
             if row.cancel_asked:
                 end(connection, row.id, "cancelled")
             else:
-                change(connection, row.id, state="queued", attempts=attempts, **free)
+                change(connection, row.id, state="queued", attempts=attempts, **released)
 
     def record_version(self, claim: Claim, version: int) -> None:
         """Store which version the job published, or works with. Raises ClaimLost."""

@@ -28,16 +28,16 @@ class Reporter:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self.phase = ""
-        self._told_at = 0.0
+        self._update_time = 0.0
 
     def progress(self, phase: str, done: int, total: int) -> None:
         """Report how far the job is, at the beginning and end of each phase, and now and then."""
         time_now = time.monotonic()
         is_end = total > 0 and done >= total
-        if phase == self.phase and not is_end and time_now < self._told_at + TELL_SECONDS:
+        if phase == self.phase and not is_end and time_now < self._update_time + TELL_SECONDS:
             return
         self.phase = phase
-        self._told_at = time_now
+        self._update_time = time_now
         self._tell({"progress": [phase[:100], int(done), int(total)]})
 
     def result(self, result: object) -> None:
@@ -84,9 +84,9 @@ class Rate:
 
 
 def settings_as_json(settings: Settings) -> dict[str, Any]:
-    """Return settings for a process that we start, to be sent through a pipe: they have secrets.
+    """Return settings, with their secrets, to be sent to a started process through a pipe.
 
-    The admin's key is left out, as no such process needs it.
+    The admin's key is left out, because no such process needs it.
     """
     values = settings.model_dump(mode="json", exclude={"admin_key"})
     for name in values:

@@ -1,4 +1,4 @@
-"""The processes that a worker or a server starts: that of a job, and that of the workers."""
+"""The processes for jobs: a worker starts one for each job, and a server one for its workers."""
 
 import contextlib
 import json
@@ -26,19 +26,19 @@ TICK_SECONDS = 0.1
 # each 10th look is at all processes of the group, the others only at its first one
 GROUP_TICKS = 10
 TELL_SECONDS = 1.0
-"""The pause between two messages to the database, which get back whether to cancel."""
+"""The pause between two calls of `tell`, which stores the progress in the database."""
 
 _READ_BYTES = 1 << 16
 _UNAVAILABLE = frozenset(("database-unavailable", "database-unsupported", "unavailable"))
-"""Codes of faults that may be gone soon: the job is queued again."""
+"""Codes of temporary faults: the job is queued again."""
 
 CHILD = "xylem.admin.jobs.child"
 """The module that a job's process runs."""
 
 KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU"))
-"""Our variables that the processes we start get in the environment.
+"""The XYLEM_ variables that a started process gets in its environment.
 
-All other settings are sent through a pipe.
+The settings are sent through a pipe.
 """
 
 End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailable"]
@@ -65,7 +65,7 @@ class JobProcess:
     Call `run` once, in a thread that lives as long as the worker.
 
     log       receives the standard output and error of the process
-    tell      called about once a second with the progress; returns whether to go on
+    tell      called about once a second with the progress; returns "go on", "cancel" or "lost"
     on_phase  called with the phase whenever the process reports its progress
     module    the module that the process runs
     """
@@ -217,9 +217,9 @@ def _exceeded(bound: str, limit: str) -> Outcome:
 
 
 def inherited_environment() -> dict[str, str]:
-    """Return the environment of a process that we start.
+    """Return the environment for a process that this one starts.
 
-    It is ours without settings, and with the places of Python packages.
+    It is that of this process, without settings, and with PYTHONPATH for its Python packages.
     """
     variables = {
         name: value

@@ -12,8 +12,9 @@ from xylem.admin.jobs.job import PromotionVerdict
 from xylem.admin.jobs.requests import PromotionCondition, PromotionRule
 from xylem.admin.registry.registry import Registry
 from xylem.base import DEFAULT_COLUMNS, TableColumns
+from xylem.evaluation import Labelled
 from xylem.thresholds import ThresholdDatabase
-from xylem.workflows import Labelled, read_labelled, valid_figures
+from xylem.workflows import read_labelled, valid_figures
 from xylem_store import Cause, Model, NotFound, StoreError
 
 ROUNDS_MAX = 3
@@ -51,7 +52,7 @@ def promote_if(
 
     The verdict is stored with the job before the alias moves. A later run that finds a verdict acts
     on it, but only while the alias names the same version as then: so nobody's later decision is
-    undone. Raises what opening and measuring raise.
+    undone. Raises the errors of opening and measuring a version.
     """
     alias = rule.alias
     assert alias is not None  # callers do not pass a rule without an alias
@@ -61,10 +62,7 @@ def promote_if(
         return verdict
 
     def measure(number: int) -> Measured:
-        """Return the figures of a version on the validation rows.
-
-        They are at its tuned thresholds, if it has some.
-        """
+        """Return the figures of a version on the validation rows, at tuned thresholds if any."""
         assert valid is not None  # conditions without validation rows are refused
         name = context.job.model
         report = context.on_progress
@@ -107,7 +105,7 @@ def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
 
     labelled  the rows on which it was measured
     """
-    version_name = model.manifest.shown
+    version_name = model.manifest.full_name
     _, n_others = labelled.rows_learnt(model)
     if n_others:
         example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""
@@ -133,12 +131,12 @@ def judge_conditions(
     for condition in conditions:
         new_value = new.get(condition.metric)
         old_value = old.get(condition.metric)
-        at_least = f"expected a change of at least {condition.least_change:+g}"
+        expectation = f"expected a change of at least {condition.least_change:+g}"
         if new_value is None or old_value is None:
             version_text = "the new version" if new_value is None else "the one before"
             holds = False
             reasons.append(
-                f"{condition.metric}: {at_least}, found no such figure of {version_text}"
+                f"{condition.metric}: {expectation}, found no such figure of {version_text}"
             )
             continue
         change = new_value - old_value
@@ -148,7 +146,7 @@ def judge_conditions(
         holds = holds and is_met
         change_text = f"found {change:+.2f}, from {old_value:.2f} to {new_value:.2f}"
         reasons.append(
-            f"{condition.metric}: {at_least}, {change_text}{'' if is_met else ': not enough'}"
+            f"{condition.metric}: {expectation}, {change_text}{'' if is_met else ': not enough'}"
         )
     return holds, reasons
 

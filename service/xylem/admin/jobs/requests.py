@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from xylem.base import COLUMNS_MAX, TableColumns, columns_of, fault
+from xylem.base import COLUMNS_MAX, TableColumns, TrainingOptions, columns_of, fault
 from xylem.serving import HIDDEN, Options, RequestModel, null_or
 from xylem.workflows import KAPPA_MAX, KAPPA_MIN
 from xylem_store import BEAM_MAX, CANDIDATES_MAX, MEMBERS_MAX
@@ -186,35 +186,26 @@ class FittingJob(PublishingJob):
         return self.valid is not None or self.split is not None
 
 
-class TrainingJob(FittingJob):
-    """A training that publishes a version.
-
-    parameters   of the trainer, by name; of the features, as "features.NAME"
-    label_names  for numeric data files: line i + 1 is the name of label i
-    calibrate    whether scores are fitted to the validation rows, so that they are probabilities
-    rerank       whether candidates are ranked again by near training rows, if held-out rows gain by
-                 it
-    keep_rows    whether the version contains its training rows, so that labels can be added later
-    keep_state   whether the version contains the state of the learner, so that a later training can
-                 continue from it
-    until        the last pass to do of those that are planned; 0: all
-    base         "from": a version to continue from, as "NAME" or "NAME@VERSION"
-    executor     ray: the nodes of the cluster at XYLEM_RAY_ADDRESS run the steps
-    """
+class TrainingJob(TrainingOptions, FittingJob):
+    """A training that publishes a version; most of its fields are options of every training."""
 
     trainer: str
     parameters: Annotated[
-        dict[str, ParameterValue], Field(max_length=PARAMETERS_MAX), BeforeValidator(_few)
+        dict[str, ParameterValue],
+        Field(
+            max_length=PARAMETERS_MAX,
+            description='Those of the trainer, by name; those of the features, as "features.NAME".',
+        ),
+        BeforeValidator(_few),
     ] = Field(default_factory=dict)
-    label_names: Name | None = None
-    weights: Literal["float32", "bfloat16", "int8"] = "float32"
-    calibrate: bool = False
-    rerank: bool = False
-    executor: Literal["local", "ray"] = "local"
-    keep_rows: bool = False
-    keep_state: bool = False
-    until: Annotated[int, Field(ge=0)] = 0
-    base: Annotated[Name | None, Field(alias="from")] = None
+    label_names: Annotated[
+        Name | None,
+        Field(description="For numeric data files: line i + 1 is the name of label i."),
+    ] = None
+    executor: Annotated[
+        Literal["local", "ray"],
+        Field(description="ray: the nodes of the cluster at XYLEM_RAY_ADDRESS run the steps."),
+    ] = "local"
 
     @property
     def goes_on(self) -> bool:
@@ -242,7 +233,7 @@ class ExtendJob(FittingJob):
 
 
 class ConceptFields(RequestModel):
-    """How concepts are read; `xylem.workflows.combine.CombineRequest` describes the fields."""
+    """How concepts are read; `xylem.vocabulary.combine.CombineRequest` describes the fields."""
 
     language: Language | None = None
     by: Language | None = None

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from xylem.admin.jobs.errors import ScheduleNotFound
 from xylem.admin.jobs.job import ENDED, feedback_models, take_turns, time_text
 from xylem.admin.jobs.jobs import PUBLISHING, Jobs
 from xylem.base import (
@@ -25,7 +26,6 @@ from xylem.base import (
     Database,
     LimitExceeded,
     Repeating,
-    ScheduleNotFound,
     Settings,
     log,
     now,
@@ -75,7 +75,7 @@ class Schedules:
         """
         if (cron is None) == (rows is None):
             present = "neither" if cron is None else "both"
-            raise BadRequest(f"expected either cron or rows, found {present}").at("cron")
+            raise BadRequest(f"expected either cron or rows, found {present}").with_path("cron")
         try:
             request, model = self._jobs.check(kind, job)
         except BadFields as error:
@@ -87,7 +87,7 @@ class Schedules:
                 if rows_max
                 else "XYLEM_FEEDBACK_ROWS=1, without which no rows come"
             )
-            raise BadRequest(f"expected {expected}, found {rows}").at("rows")
+            raise BadRequest(f"expected {expected}, found {rows}").with_path("rows")
         schedule_id = secrets.token_hex(8)
         alias = _alias_of(kind, request)
         with self._database.write() as connection:
@@ -149,7 +149,7 @@ class Schedules:
         for row in due:
             key = f"schedule-{row.id}-{row.runs + 1}"
             job = self._jobs.add(row.kind, row.model, json.loads(row.request), key)
-            # else another worker has run it
+            # if the row has changed, another worker has run the schedule
             is_unchanged = (SCHEDULES.c.id == row.id) & (SCHEDULES.c.runs == row.runs)
             next_at = None if row.cron is None else next_time(row.cron, time_now)
             run = (
@@ -186,17 +186,19 @@ def next_time(cron: str, start_time: float) -> float:
 
     cron_text = f"{cron[:80]!r}"
     if len(cron) > CRON_MAX or len(cron.split()) != _CRON_FIELDS:
-        raise BadRequest(f"expected a cron line of {_CRON_FIELDS} fields, found {cron_text}").at(
-            "cron"
-        )
+        raise BadRequest(
+            f"expected a cron line of {_CRON_FIELDS} fields, found {cron_text}"
+        ).with_path("cron")
     try:
         start = datetime.datetime.fromtimestamp(start_time, datetime.UTC)
         next_run: datetime.datetime = croniter(cron, start).get_next(datetime.datetime)
     except CroniterBadDateError:
         fault = f"expected a cron line with a time that comes, found {cron_text}, which never does"
-        raise BadRequest(fault).at("cron") from None
+        raise BadRequest(fault).with_path("cron") from None
     except CroniterError as error:
-        raise BadRequest(f"expected a cron line, found {cron_text}: {error}").at("cron") from None
+        raise BadRequest(f"expected a cron line, found {cron_text}: {error}").with_path(
+            "cron"
+        ) from None
     return next_run.timestamp()
 
 

@@ -8,9 +8,8 @@ from typing import BinaryIO
 
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
 from xylem.admin.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
-from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, is_table, plain_name
+from xylem.base import DEFAULT_COLUMNS, BadData, OnProgress, TableColumns, is_table, plain_name
 from xylem.thresholds import FeedbackRows
-from xylem.workflows import OnProgress
 from xylem_store import learnt_feedback, parse_named
 
 _TELL_EVERY = 10_000

@@ -26,22 +26,23 @@ from xylem.admin.jobs.requests import (
     VocabularyJob,
 )
 from xylem.admin.jobs.sources import join_sources, split_lines
-from xylem.base import BadParameter, TableColumns
+from xylem.base import BadParameter, OnProgress, TableColumns, TrainingOptions
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase
-from xylem.workflows import (
+from xylem.vocabulary import (
     CombineRequest,
-    OnKeep,
-    OnProgress,
-    TrainRequest,
     VocabularyRequest,
-    carry_thresholds,
     combine_and_publish,
+    read_label_info,
+    set_vocabulary,
+)
+from xylem.workflows import (
+    OnKeep,
+    TrainRequest,
+    carry_thresholds,
     extend_and_publish,
     keep,
-    read_label_info,
     request_of,
-    set_vocabulary,
     train_and_publish,
 )
 from xylem.workflows import tune as tune_version
@@ -205,32 +206,17 @@ def _files(
     return split_lines(data, context.work, share, request.seed, report, request.columns())
 
 
-_SAME_FIELDS = {
-    *(
-        "trainer",
-        "parameters",
-        "weights",
-        "seed",
-        "calibrate",
-        "rerank",
-        "keep_rows",
-        "keep_state",
-        "until",
-    )
-}
-"""Fields of a training job that TrainRequest has, too, with the same meaning."""
-
-
 def _train(publication: Publication, request: TrainingJob) -> None:
     assert publication.data is not None
     train = TrainRequest(
+        trainer=request.trainer,
         data=publication.data,
         valid=publication.valid,
+        parameters=request.parameters,
         label_names=publication.label_names(request),
         columns=request.columns(),
-        base=None if request.base is None else parse_named(request.base),
         threads=publication.context.threads,
-        **request.model_dump(include=_SAME_FIELDS),
+        **request.model_dump(include=set(TrainingOptions.model_fields)),
         **_steps(publication.context, request),
         **publication.marks(request),
     )
@@ -242,13 +228,13 @@ def _train(publication: Publication, request: TrainingJob) -> None:
 def _extend(publication: Publication, request: ExtendJob) -> None:
     assert publication.data is not None
     train_request = TrainRequest(
-        "",
-        publication.data,
-        publication.valid,
+        trainer="",
+        data=publication.data,
+        valid=publication.valid,
         label_names=publication.label_names(request),
         columns=request.columns(),
         threads=publication.context.threads,
-        base=(request.model, LATEST if request.version is None else request.version),
+        base=f"{request.model}@{LATEST if request.version is None else request.version}",
         rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
         **publication.marks(request),
     )
@@ -263,7 +249,10 @@ run_extend = partial(publish, make=_extend)
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
-    """Return who runs the steps, and where a later run finds the steps of an earlier one."""
+    """Return the fields of TrainRequest for steps on a Ray cluster; empty for local steps.
+
+    A later run of the job resumes from the results of steps in the job's directory.
+    """
     if request.executor == "local":
         return {}
     address = context.settings.ray_address
@@ -354,4 +343,4 @@ def _set_vocabulary(publication: Publication, request: VocabularyJob) -> None:
 
 
 publish_vocabulary = partial(publish, make=_set_vocabulary)
-"""Publish a version with another vocabulary; its figures are those of the version before."""
+"""Publish a version with another vocabulary; it has the figures of the version before it."""

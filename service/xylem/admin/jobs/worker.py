@@ -164,11 +164,11 @@ class Worker:
             self._leases.fail(claim, outcome.error, outcome.code)
 
     def _clear(self, claim: Claim, outcome: Outcome) -> None:
-        """Remove what an ended job left in the store, and the files of forgotten jobs."""
+        """Remove files that an ended job does not need, and all files of forgotten jobs."""
         store = self.settings.store
         with contextlib.suppress(OSError):
             if outcome.end != "succeeded":
-                collect(FileSystem(), store)  # removes what a killed process had begun to publish
+                collect(FileSystem(), store)  # removes files of an unfinished publication
         if outcome.end in ("succeeded", "failed", "cancelled"):
             remove_leftovers(store, claim.job.id)
         with contextlib.suppress(DatabaseUnavailable):
@@ -192,7 +192,7 @@ def run_workers(
         stopping.set()
 
     previous_handlers = {number: signal.signal(number, stop) for number in _SIGNALS}
-    database = Database.of(settings)
+    database = Database.from_settings(settings)
     page = None
     if metrics_port is not None:
         # not imported by the workers of a server, which have no port
@@ -209,7 +209,9 @@ def run_workers(
     schedules.start()
     for thread in threads:
         thread.start()
-    log(logging.INFO, "job_worker_started", jobs=jobs, database=database.shown, pid=os.getpid())
+    log(
+        logging.INFO, "job_worker_started", jobs=jobs, database=database.public_url, pid=os.getpid()
+    )
     while any(thread.is_alive() for thread in threads):
         stopping.wait(PARENT_SECONDS)
         if parent not in (None, os.getppid()):

@@ -1,9 +1,9 @@
-"""An object that many read and few write, both on a condition.
+"""An object that many processes read and few write, both conditionally.
 
-It is read only if it has changed, and written only if it has not changed since it was read. S3 does
-both itself (`If-None-Match`, `If-Match`); for a file, a lock does it. Other kinds of store are
-asked for the object's properties first: a read costs as little, but if two write at the same
-moment, one change may be lost.
+It is read only if it has changed, and written only if it has not changed since it was read. S3
+checks both conditions itself (`If-None-Match`, `If-Match`). A file is locked while it is written.
+With other kinds of store, the object's properties are read first: that makes an unchanged object as
+cheap to read, but if two processes write at the same moment, one change may be lost.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def object_at(fs: Any, path: str) -> "ConditionalObject":
 
 
 class ConditionalObject:
-    """An object. Each call blocks, and raises what the driver raises."""
+    """An object. Each call blocks, and raises the driver's errors."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs = fs
@@ -55,9 +55,9 @@ class ConditionalObject:
     def read(self, tag: str | None, bytes_max: int) -> ObjectState | None:
         """Return the state of the object; None if it still has this tag.
 
-        bytes_max  of the content, at most one byte more than this is returned
+        bytes_max  at most this many bytes of the content, and one more, are returned
 
-        Cost: its properties are asked for, and it is read if they have changed.
+        Cost: its properties are read, and its content if they have changed.
         """
         try:
             current_tag = (

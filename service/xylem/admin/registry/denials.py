@@ -24,7 +24,7 @@ class Denial(NamedTuple):
 
     version  the version that the alias names
     labels   the labels by name, ascending
-    unknown  those of the labels that the version does not have; they are kept for other versions
+    unknown  the labels among these that the version does not have; they are kept for other versions
     """
 
     model: str
@@ -46,7 +46,7 @@ def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> C
     """Return a change of the labels that an alias denies.
 
     A label that is added must be one of a version that answers for the alias, else the change
-    raises UnknownLabel. It also raises what `labels` raises, BadNames for too many labels,
+    raises UnknownLabel. It also raises the errors of `labels`, BadNames for too many labels,
     NotFound, Corrupt.
     """
 
@@ -63,7 +63,7 @@ def denying_known(store: Store, model: str, name: str, labels: LabelChange) -> C
 
 
 def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that the names of a version do not include."""
+    """Return the names that are not in a version's table of label names."""
     return tuple(name for name, i in zip(names, find_all(table, names), strict=True) if i < 0)
 
 
@@ -75,7 +75,7 @@ def check_known(tables: Sequence[NameTable], names: Collection[str], owner: str)
     unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
     if unknown:
         name = min(unknown)
-        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").at("labels")
+        raise UnknownLabel(f"expected labels of {owner}, found {name!r:.80}").with_path("labels")
 
 
 def allow_again(names: Collection[str]) -> LabelChange:

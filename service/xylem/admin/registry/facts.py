@@ -30,7 +30,7 @@ def provenance(store: Store, model: str, ref: str | int) -> dict[str, Any]:
     """Return the JSON of where a version, by number or alias, came from.
 
     `content` is its digest, which does not depend on its name; `parent`, `job`, `rule` and
-    `calibration` are those of its origin (`xylem_store.origin`), null where it has none;
+    `calibration` are fields of its origin (`xylem_store.origin`), null if the origin lacks them;
     `promotions` are the moves of aliases to it, and refused moves, with their verdicts, the newest
     first.
 

@@ -3,16 +3,17 @@
 import contextlib
 import logging
 
-from xylem.admin.registry.remote import INDEX, RemoteStore
-from xylem.admin.registry.remote_index import RemoteIndex, RemoteModel, RemoteVersion
+from xylem.admin.registry.remote import INDEX, RemoteStore, RemoteVersion
 from xylem.base import Repeating, XylemError, log
 from xylem_store import (
-    FOUND,
+    ADOPTED,
     LATEST,
     Alias,
     Cause,
     Conflict,
     NotFound,
+    RemoteIndex,
+    RemoteModel,
     Store,
     StoreError,
     manifest_digest,
@@ -22,8 +23,8 @@ from xylem_store import (
 class RemoteFollower:
     """Fetches the versions that remote aliases and their splits name, then changes local aliases.
 
-    Versions that no alias names are deleted. For the models of the object store, its aliases are
-    the truth; local models with other names stay.
+    Versions that no alias names are deleted, except the newest `keep` ones. For the models of the
+    object store, its aliases are the truth; local models with other names stay.
 
     `start` begins to follow. `stop(seconds)` waits for a version that is being fetched, at most
     that long.
@@ -49,7 +50,7 @@ class RemoteFollower:
     def look(self) -> bool:
         """Bring the store up to date now; return whether nothing failed. A fault is logged once.
 
-        If nothing has changed, it costs what `RemoteStore.index` costs.
+        If nothing has changed, it costs as much as `RemoteStore.index`.
         """
         try:
             index = self._remote.index()
@@ -85,7 +86,8 @@ class RemoteFollower:
     def _bring(self, model: str, remote_model: RemoteModel) -> None:
         """Bring one model up to date.
 
-        `latest` comes first: without it, the store would take another version for it.
+        `latest` comes first: if the store had another version, but no `latest`, it would take that
+        version for `latest`.
         """
         for name, alias in sorted(remote_model.aliases.items(), key=lambda item: item[0] != LATEST):
             for version in alias.versions:
@@ -103,7 +105,7 @@ class RemoteFollower:
         changed = self._store.change_alias(
             model,
             name,
-            FOUND,
+            ADOPTED,
             lambda alias: remote_alias._replace(serial=alias.serial),
             self._cause,
             create=True,

@@ -1,6 +1,6 @@
 """Registry: the changes of models that commands, HTTP and jobs make.
 
-They are to promote, roll back, remove, and deny labels.
+They promote and remove versions, roll aliases back, and deny labels.
 """
 
 import itertools
@@ -116,7 +116,9 @@ class Registry:
         with_aliases: bool = False,
         thresholds: bool = True,
     ) -> Removal:
-        """Remove a version and its thresholds in the database; who has it open can go on using it.
+        """Remove a version, and its thresholds in the database.
+
+        Processes that have the version open can go on using it.
 
         A version that an alias names is refused; `with_aliases` removes these aliases first, but
         never `latest`. A canary or a shadow is refused in any case. For a version that is gone
@@ -130,9 +132,9 @@ class Registry:
             last = self._store.last_version(model)
             if thresholds and version <= last and self._forget(model, (version,), place):
                 return Removal(model, (), (), True)
-            self._store.resolve(model, version)  # raises NotFound, with what does not exist
+            self._store.resolve(model, version)  # raises NotFound, which names what is missing
         users = self._store.users_of(model, version)
-        is_canary_or_shadow = not all(map(is_alias, users))  # a canary or a shadow
+        is_canary_or_shadow = not all(map(is_alias, users))  # such as "canary of ALIAS"
         if LATEST in users or is_canary_or_shadow or (users and not with_aliases):
             users_text = ", ".join(users)
             raise VersionInUse(f"{place}: expected no alias to name it, found {users_text}")
@@ -150,9 +152,9 @@ class Registry:
 
         confirm  the name once more, so that nobody deletes by mistake; raises BadParameter
 
-        For a model that is gone already, the call removes what an earlier call could not. Raises
-        ModelNotFound, StoreUnwritable and DatabaseUnavailable, whose message says so if the model
-        is gone already.
+        For a model that is gone already, the call removes thresholds and rows that an earlier call
+        could not remove. Raises ModelNotFound, StoreUnwritable and DatabaseUnavailable, whose
+        message says so if the model is gone already.
         """
         self.check_own()
         if confirm != model:

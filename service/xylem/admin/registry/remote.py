@@ -10,32 +10,24 @@ contradict each other.
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from xylem.admin.registry.conditional import object_at
-from xylem.admin.registry.remote_index import (
-    INDEX_BYTES_MAX,
-    RemoteIndex,
-    RemoteInfo,
-    RemoteModel,
-    RemoteVersion,
-    parse_index,
-    render_index,
-)
 from xylem.base import Unavailable, XylemError, file_system, redacted_url
 from xylem_store import (
-    Alias,
+    INDEX_BYTES_MAX,
     Change,
     Conflict,
     Corrupt,
     Manifest,
     Readable,
+    RemoteIndex,
+    RemoteInfo,
+    RemoteModel,
     Store,
     StoreError,
     VersionNotFound,
-    apply,
-    check_alias,
     check_model,
-    head_digest,
     manifest_digest,
 )
 
@@ -45,6 +37,13 @@ ATTEMPTS = 16
 INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20
 _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
+
+
+class RemoteVersion(NamedTuple):
+    """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
+
+    version: int
+    digest: str
 
 
 class RemoteStore:
@@ -77,7 +76,7 @@ class RemoteStore:
         if answer.data is None and self._index.generation:
             raise Corrupt(place, "the index, which was there before", "none")
         if answer.data is not None:
-            self._index = parse_index(answer.data, place)
+            self._index = RemoteIndex.parse(answer.data, place)
             self._tag = answer.tag
         return self._index
 
@@ -86,7 +85,7 @@ class RemoteStore:
         return self.index().models.get(check_model(name), RemoteModel())
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
-        """Write a version of a store, verified first, unless it exists; return its name.
+        """Write a version of a store, verified first, unless it exists; return number and digest.
 
         Raises Conflict if the number belongs to another version, NotFound and Corrupt.
         """
@@ -153,7 +152,7 @@ class RemoteStore:
         pushed  a version that the aliases may name now, and that was pushed before
         info    the new label info of the model, which was pushed before; None: it stays
 
-        Raises what the changes raise, BadSplit, BadNames for more than an index may contain, and
+        Raises the errors of the changes, BadSplit, BadNames for more than an index may contain, and
         Conflict for a version that is not as it was pushed, or if others change the index all the
         time.
         """
@@ -161,11 +160,12 @@ class RemoteStore:
         if pushed is not None and pushed != self.find(model, pushed.version):
             expected = f"{model}@{pushed.version} as it was pushed"
             raise Conflict(f"{self.url}: expected {expected}, found another")
+        digests = {} if pushed is None else {pushed.version: pushed.digest}
         for _ in range(ATTEMPTS):
             index = self.index()
             serial = index.generation + 1
             old_model = index.models.get(model, RemoteModel())
-            new_model = _changed(f"{self.url}: {model}", old_model, changes, pushed, serial)
+            new_model = old_model.changed(changes, digests, serial, f"{self.url}: {model}")
             new_model = new_model if info is None else new_model._replace(label_info=info)
             if new_model == old_model or self._write(
                 RemoteIndex(serial, {**index.models, model: new_model})
@@ -184,7 +184,7 @@ class RemoteStore:
         head = store.label_info_head(model)
         if head is None:
             return None
-        info = RemoteInfo(digest=head_digest(head), bytes=head.file_bytes)
+        info = RemoteInfo.from_head(head)
         path = self._info_path(model, info)
         with self._driver_errors(f"write the label info of {model}"), self._fs.transaction:
             if not self._fs.exists(path):
@@ -201,7 +201,7 @@ class RemoteStore:
         Raises Corrupt if it does not have its digest, NotFound, StoreUnwritable.
         """
         head = store.label_info_head(model)
-        if head is not None and head_digest(head) == info.digest:
+        if head is not None and RemoteInfo.from_head(head).digest == info.digest:
             return
         with (
             self._driver_errors(f"read the label info of {model}"),
@@ -210,8 +210,11 @@ class RemoteStore:
             store.import_label_info(model, _RemoteFile(self, model, file), info.bytes, info.digest)
 
     def _write(self, index: RemoteIndex) -> bool:
-        """Replace the index unless it has changed since it was read; return whether it was."""
-        data = render_index(index)
+        """Replace the index unless it has changed since it was read.
+
+        Returns whether it was replaced.
+        """
+        data = index.render()
         with self._driver_errors("write the index"):
             return self._index_object.write(data, self._tag)
 
@@ -244,35 +247,10 @@ class RemoteStore:
             raise Unavailable(f"{self.url}: expected to {action}, found {fault}") from None
 
 
-def _changed(
-    place: str,
-    model: RemoteModel,
-    changes: Mapping[str, Change],
-    pushed: RemoteVersion | None,
-    serial: int,
-) -> RemoteModel:
-    """Return a model with its aliases changed; these get this serial number."""
-    aliases = dict(model.aliases)
-    digests = dict(model.digests)
-    if pushed is not None:
-        digests[pushed.version] = pushed.digest
-    for name, change in changes.items():
-        old_alias = aliases.get(check_alias(name), Alias(0))
-        new_alias = apply(change, old_alias, f"{place}@{name}")
-        if new_alias is None:
-            aliases.pop(name, None)
-        elif new_alias != old_alias:
-            aliases[name] = new_alias._replace(serial=serial)
-    named_versions = {version for alias in aliases.values() for version in alias.versions}
-    return model._replace(
-        aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named_versions}
-    )
-
-
 class _RemoteFile:
-    """An object that is being read; errors of its driver are raised as the object store's.
+    """An object that is being read; errors of its driver are raised as Unavailable.
 
-    Else the store that reads it would take them for errors of the disk.
+    Otherwise the store that reads it would take them for errors of the disk.
     """
 
     def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:

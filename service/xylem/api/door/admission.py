@@ -27,7 +27,7 @@ NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"applicatio
 OCTETS = frozenset({b"application/octet-stream"})
 """Media type under which lines may be sent too: most generated clients do not support NDJSON."""
 
-BODY_IS_HERE = "xylem.body"
+BODY_IS_RECEIVED = "xylem.body"
 """The ASGI extension by which our server tells that it has received a request's whole body."""
 
 
@@ -68,7 +68,7 @@ class Admission:
         return None if is_stream or self._uploads.fullmatch(path) else self.limits.body_bytes_max
 
     def enter(self, scope: Scope) -> Overloaded | None:
-        """Return why a request is refused; None if it is admitted, and in flight until `leave`.
+        """Admit a request, which is in flight until `leave`; or return the error that refuses it.
 
         If no place is free, the request takes the place of the slowest one whose body is still
         being received. Admins have twice as many places as other clients, so that they can help
@@ -113,7 +113,7 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
 async def read_body(request: Request, media: frozenset[bytes] = JSON) -> bytes:
     """Return the whole body of a request whose media type is JSON, or one of `media`.
 
-    Raises UnsupportedMediaType and ClientDisconnect; and what the request scope raises while it
+    Raises UnsupportedMediaType and ClientDisconnect; and the errors of the request scope while it
     receives: BodyTooLarge, BodyTimeout, BrokenEncoding and Overloaded.
     """
     check_media(request.scope, media)
@@ -139,8 +139,8 @@ PIECE_BYTES = 1 << 20
 async def pieces(request: Request, limits: Limits) -> AsyncIterator[bytes]:
     """Yield the body of a request in pieces.
 
-    Raises BodyTimeout if the body comes too slowly, ClientDisconnect, and what the request scope
-    raises while it receives.
+    Raises BodyTimeout if the body comes too slowly, ClientDisconnect, and the errors of the request
+    scope while it receives.
     """
     parts: list[bytes] = []
     n_bytes = 0

@@ -1,9 +1,9 @@
 """Answer requests of every dialect with `Dialect.answer`, which routes and the protocol call.
 
-The cost of a short request, besides its search, is the amount of different code that it runs: a
-search evicts nearly everything else from the processor's caches. So a request that arrives whole,
-with a head that was seen before, is answered from its bytes, without a task and without an ASGI
-scope. Requests that take long are left to the route, which has threads.
+A search evicts nearly all other code from the processor's caches. So the cost of a short request,
+besides its search, grows with the amount of different code that it runs. Therefore a request that
+arrives whole, with a head that was seen before, is answered from its bytes, without a task and
+without an ASGI scope. Requests that take long are left to the route, which has threads.
 """
 
 import logging
@@ -109,9 +109,9 @@ class _Target(NamedTuple):
     """The target of all requests with a given head, for as long as the store does not change.
 
     chosen   the version that the alias or number of the head names
-    outcome  what is recorded of requests that this version answers
+    outcome  the record of requests that this version answers
     split    the split of the alias, if it has a canary or a shadow
-    canary   what is recorded of requests that the canary answers
+    canary   the record of requests that the canary answers
     """
 
     head: HeadTemplate
@@ -253,8 +253,9 @@ class WholeRequests:
         )
 
     def _look_up(self, head: bytes) -> tuple[_Target | None, RequestHeaders]:
-        """Return the target of a head that is not in `heads`, or None; and the headers cut out."""
-        # read before the store is: what is added here does not outlive that state of the store
+        """Return the target of a head that is not in `heads`, or None, and its RequestHeaders."""
+        # get the dictionary first: it is replaced when the store changes, so a target that is added
+        # to it is dropped with the state of the store that it was made from
         targets = self._live.heads
         if len(head) > HEAD_LENGTH_MAX:
             return None, NOTHING
@@ -262,7 +263,10 @@ class WholeRequests:
         return targets.get(head) or self._find(head, targets), request_headers
 
     def _find(self, head: bytes, targets: dict[bytes, _Target]) -> _Target | None:
-        """Return the target of a remembered head, and add it to `targets`; None: it has none."""
+        """Return the target of a head, and add it to `targets`; None if the head is not remembered.
+
+        Also None if no alias keeps the version open.
+        """
         template = self._heads.get(head)
         served = None if template is None else self._live.resident(template.model, template.ref)
         if template is None or served is None:

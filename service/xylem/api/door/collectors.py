@@ -59,8 +59,8 @@ def labelled(
     name           the name of the metric
     documentation  one sentence on what the metric means
     labels         the names of the labels
-    samples        for each figure the values of its labels, or the value of its only label, and the
-                   number
+    samples        for each figure a pair: the values of its labels (of a single label, its value),
+                   and the number
     """
     family = kind(name, documentation, labels=labels)
     for label_values, value in samples:
@@ -123,7 +123,7 @@ class ShadowFigures:
     """
 
     def __init__(self, registry: CollectorRegistry, bounds: tuple[float, ...]) -> None:
-        documentation = "Copies of requests for a shadow version, by what became of them."
+        documentation = "Copies of requests for a shadow version, by result."
         labels = (*_VERSION, "result")
         self._requests = Counter(
             "xylem_shadow_version_requests", documentation, labels, registry=registry
@@ -141,7 +141,7 @@ class ShadowFigures:
         self._compared = Counter(
             "xylem_shadow_version_compared", documentation, pair, registry=registry
         )
-        documentation = "Of them, those that the shadow version has too."
+        documentation = "Compared first labels that both versions have."
         self._agreed = Counter(
             "xylem_shadow_version_agreed", documentation, pair, registry=registry
         )
@@ -158,9 +158,9 @@ class ShadowFigures:
             self._compared.labels(*pair).inc(compared)
             self._agreed.labels(*pair).inc(agreed)
 
-    def forget_closed(self, is_open: Collection[tuple[str, str]]) -> None:
+    def forget_closed(self, open_versions: Collection[tuple[str, str]]) -> None:
         """Remove the figures of versions that are not open any more: so series stay bounded."""
         for figure in (self._requests, self._seconds, self._compared, self._agreed):
             for sample in [sample for metric in figure.collect() for sample in metric.samples]:
-                if (sample.labels["model"], sample.labels["version"]) not in is_open:
+                if (sample.labels["model"], sample.labels["version"]) not in open_versions:
                     figure.remove(*(value for name, value in sample.labels.items() if name != "le"))

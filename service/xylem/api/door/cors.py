@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from xylem.api.door.heads import OWN_HEADERS
+from xylem.api.door.heads import VARYING_HEADERS
 from xylem.api.door.problems import (
     CorsRefused,
 )
@@ -25,7 +25,7 @@ _REQUEST_HEADERS = [
     "Last-Event-ID",
     "Range",
     HEADER,
-    *(name.decode() for name in OWN_HEADERS),
+    *(name.decode() for name in VARYING_HEADERS),
 ]
 _ANSWER_HEADERS = [
     "Accept-Ranges",
@@ -60,7 +60,7 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
         "allow_methods": _METHODS,
         "allow_headers": _REQUEST_HEADERS,
         "expose_headers": _ANSWER_HEADERS,
-        "max_age": _MAX_AGE_SECONDS,
+        "max_age": 600,
     }
 
 

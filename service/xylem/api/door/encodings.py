@@ -1,7 +1,7 @@
 """Content codings: bodies of requests are unpacked as they come, and long answers are packed.
 
-gzip (RFC 1952) is the only coding, both ways. zlib does it; answers of routes are packed by
-Starlette.
+gzip (RFC 1952) is the only coding, for bodies and for answers. zlib unpacks and packs; the answers
+of routes are packed by Starlette.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _THREAD_BYTES = 1 << 16  # a longer piece of an answer is packed in a thread
 def codings_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bool, bool]:
     """Return whether a request's body is packed, and whether its answer may be.
 
-    headers  those of the request
+    headers  the headers of the request
 
     Raises UnsupportedEncoding for another content coding than gzip.
     """

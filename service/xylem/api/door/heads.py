@@ -1,7 +1,7 @@
-"""Heads of requests: the few headers that differ between requests, and the rest, a template.
+"""Divide heads of requests into the few headers that differ between requests, and a template.
 
-The heads of one client are alike but for their lengths and ids. What the rest of a head means is
-remembered.
+The heads of one client differ only in their lengths and ids. So the meaning of the other headers is
+remembered as a HeadTemplate.
 """
 
 import re
@@ -17,7 +17,7 @@ from xylem.base import TRACESTATE_MAX
 from xylem.serving import DEFAULT_ALIAS, KEY_HEADER, Dialect
 from xylem_store import AliasNotFound, VersionNotFound, is_alias, is_version
 
-HEAD_LENGTH_KEPT = 1024
+TEMPLATE_LENGTH_MAX = 1024
 """The most bytes of a head that is remembered, without the headers that differ between requests."""
 
 HEAD_LENGTH_MAX = 4096
@@ -71,17 +71,17 @@ class HeadTemplate(NamedTuple):
 
 NOTHING = RequestHeaders()
 
-OWN = "xylem.own"
+HEADERS_KEY = "xylem.request_headers"
 """The key of a request's ASGI scope under which its RequestHeaders are."""
 
 
-class OwnHeader(NamedTuple):
+class VaryingHeader(NamedTuple):
     """How one header that differs between requests is found in a head, and how its value is read.
 
-    name    a pattern of its name; it need not match names all in capitals: requests with such a
-            name are answered by the route
+    name    a pattern of its name; it need not match a name in capitals: a request with such a name
+            is answered by the route
     value   a pattern of its value, without groups
-    choose  returns the value to use, of all values that a request has; None: none has a valid form
+    choose  takes all values that a request has, and returns the one to use; None if none is valid
     """
 
     name: bytes
@@ -89,24 +89,24 @@ class OwnHeader(NamedTuple):
     choose: Callable[[list[bytes]], bytes | None]
 
 
-OWN_HEADERS: dict[bytes, OwnHeader] = {
-    b"x-request-id": OwnHeader(
+VARYING_HEADERS: dict[bytes, VaryingHeader] = {
+    b"x-request-id": VaryingHeader(
         rb"[Xx]-[Rr]equest-[Ii][Dd]",
         _REQUEST_ID,
         lambda ids: next(filter(_IS_REQUEST_ID, ids), None),
     ),
-    b"traceparent": OwnHeader(
+    b"traceparent": VaryingHeader(
         rb"[Tt]raceparent",
         rb"[!-~]+(?:[ \t]+[!-~]+)*",
         lambda parents: parents[0] if len(parents) == 1 else None,
     ),
-    b"tracestate": OwnHeader(
+    b"tracestate": VaryingHeader(
         rb"[Tt]racestate",
         rb"[!-~]+(?:[ \t]+[!-~]+)*",
         # several headers are one list, joined by commas (W3C Trace Context, 3.3.1)
         lambda states: b",".join(states)[: TRACESTATE_MAX + 1],
     ),
-    KEY_HEADER.encode(): OwnHeader(
+    KEY_HEADER.encode(): VaryingHeader(
         rb"(?i:%b)" % KEY_HEADER.encode(), rb"[!-~]{1,256}", lambda keys: keys[0].strip() or None
     ),
 }
@@ -116,7 +116,7 @@ They are in the order of the fields of RequestHeaders. Add a new header here and
 """
 
 
-def lines_of(headers: Mapping[bytes, OwnHeader]) -> re.Pattern[bytes]:
+def lines_of(headers: Mapping[bytes, VaryingHeader]) -> re.Pattern[bytes]:
     """Return a pattern that matches these headers, wherever they are in a head.
 
     Each header has one group, which is its value.
@@ -127,7 +127,7 @@ def lines_of(headers: Mapping[bytes, OwnHeader]) -> re.Pattern[bytes]:
     return re.compile(rb"\r\n(?:%b)[ \t]*(?=\r\n|\Z)" % lines)
 
 
-OWN_LINES = lines_of(OWN_HEADERS)
+VARYING_LINES = lines_of(VARYING_HEADERS)
 
 
 def inner_path(path: str, root_path: str) -> str:
@@ -138,17 +138,17 @@ def inner_path(path: str, root_path: str) -> str:
 def headers_of(headers: Iterable[tuple[bytes, bytes]]) -> RequestHeaders:
     """Return the values of the headers that differ between requests.
 
-    headers  those of a request, their names in lower case
+    headers  the headers of a request, with names in lower case
     """
     values_of: dict[bytes, list[bytes]] = {}
     for name, value in headers:
-        if name in OWN_HEADERS:
+        if name in VARYING_HEADERS:
             values_of.setdefault(name, []).append(value)
     if not values_of:
         return NOTHING
     values = (
         header.choose(values_of[name]) if name in values_of else None
-        for name, header in OWN_HEADERS.items()
+        for name, header in VARYING_HEADERS.items()
     )
     return RequestHeaders(*values)
 
@@ -158,7 +158,7 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
 
     parts  the parameters of the path
 
-    Raises VersionNotFound and AliasNotFound for what cannot be a number or an alias.
+    Raises VersionNotFound for a text that is no number, AliasNotFound for one that is no alias.
     """
     version = parts.get("version")
     alias = parts.get("alias", DEFAULT_ALIAS)
@@ -191,7 +191,10 @@ def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> He
 
 
 def header_or_query_of(dialect: Dialect[Any], scope: Scope) -> str | None:
-    """Return what the dialect's header, or the query string, says about the body; None: nothing."""
+    """Return the value of the dialect's header or, for a dialect without one, the query string.
+
+    None if the request does not have it.
+    """
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None
     name = dialect.header.encode()
@@ -215,19 +218,19 @@ def usual_head(message: bytes, scope: Scope, bytes_max: int) -> bytes | None:
     head, request_headers = divide(head)
     is_odd = is_odd or any(
         (name in headers) != (value is not None)
-        for name, value in zip(OWN_HEADERS, astuple(request_headers), strict=True)
+        for name, value in zip(VARYING_HEADERS, astuple(request_headers), strict=True)
     )
     is_odd = is_odd or headers.get(b"content-length") != b"%d" % len(body)
     is_odd = is_odd or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
-    return None if is_odd or len(head) > HEAD_LENGTH_KEPT or len(body) > bytes_max else head
+    return None if is_odd or len(head) > TEMPLATE_LENGTH_MAX or len(body) > bytes_max else head
 
 
 def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
     """Return a head without the headers that differ between requests, and their values.
 
-    Of two headers with the same name, the second stays in the head.
+    If two headers have the same name, the second stays in the head.
     """
-    values: list[bytes | None] = [None] * len(OWN_HEADERS)
+    values: list[bytes | None] = [None] * len(VARYING_HEADERS)
 
     def take(line: re.Match[bytes]) -> bytes:
         group = line.lastindex or 0
@@ -236,4 +239,4 @@ def divide(head: bytes) -> tuple[bytes, RequestHeaders]:
         values[group - 1] = line[group]
         return b""
 
-    return OWN_LINES.sub(take, head), RequestHeaders(*values)
+    return VARYING_LINES.sub(take, head), RequestHeaders(*values)

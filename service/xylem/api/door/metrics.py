@@ -38,7 +38,7 @@ from xylem_store import PARTS, code_version
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 TIMINGS_BEGUN = 1024
-"""The number of series from which on the series of closed versions are looked for and folded."""
+"""When there are this many series, a new one calls `fold_closed` for the first time."""
 
 
 class Series(NamedTuple):
@@ -57,9 +57,9 @@ class Series(NamedTuple):
 class Timing:
     """Counts and times of the requests of one series.
 
-    counts     how many requests took at most each of SECONDS, and longer than the bound before; the
-               last: how many took longer than all
-    exemplars  by index in `counts`: the last of these requests that is sampled; its span, its
+    counts     for each bound of SECONDS, how many requests took at most this time, and longer than
+               the previous bound; then how many took longer than all bounds
+    exemplars  by index in `counts`, the last of these requests that is sampled: its span, its
                seconds, and when it ended
     """
 
@@ -113,7 +113,7 @@ class Metrics:
         self.timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
         self.open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
-        """Returns the models and versions that are open; None: it is not known."""
+        """Returns the models and versions that are open; None if these are not known."""
 
     def timing(self, series: Series) -> Timing:
         """Return the Timing in which the requests of a series are counted.
@@ -137,15 +137,15 @@ class Metrics:
         if self.open_versions is None:
             return
         self.settle()
-        is_open = {(model, str(version)) for model, version in self.open_versions()}
+        open_versions = {(model, str(version)) for model, version in self.open_versions()}
         for series in [key for key in self.timings if key.model]:
-            if (series.model, series.version) not in is_open:
+            if (series.model, series.version) not in open_versions:
                 without_version = Series(series.route, series.status, "", "")
                 self.timings.setdefault(without_version, Timing()).add(self.timings.pop(series))
         for model, version, result in list(self.events):
-            if version and (model, version) not in is_open:
+            if version and (model, version) not in open_versions:
                 self.events[model, "", result] += self.events.pop((model, version, result))
-        self.shadows.forget_closed(is_open)
+        self.shadows.forget_closed(open_versions)
 
     def count_aborted(self) -> None:
         """Count a connection that was ended because its client did not read."""
@@ -170,7 +170,7 @@ class Metrics:
         return list(self.registry.collect())
 
     async def page(self, is_openmetrics: bool = False, *, worker: int | None = None) -> bytes:
-        """Return the figures in Prometheus's text format, or in that of OpenMetrics.
+        """Return the figures in Prometheus's text format, or in OpenMetrics's format.
 
         Only OpenMetrics has exemplars.
 
@@ -191,7 +191,7 @@ class Metrics:
 def _labelled_by(
     worker: int | None, families: Iterable[Metric], process_registry: CollectorRegistry
 ) -> Iterator[Metric]:
-    """Yield figures that were collected, and those of a registry.
+    """Yield figures that were collected, and the figures of a registry.
 
     worker  the value of the label `worker` of each figure; None: they do not have this label
     """
@@ -233,7 +233,11 @@ def _read_requests(metrics: Metrics) -> Iterator[Metric]:
     )
     parts = "version", "python", "numba", "numpy"
     yield labelled(
-        GaugeMetricFamily, "xylem_build_info", "1, by what runs.", parts, [(metrics.runs, 1)]
+        GaugeMetricFamily,
+        "xylem_build_info",
+        "Always 1; its labels are the versions that run.",
+        parts,
+        [(metrics.runs, 1)],
     )
     yield CounterMetricFamily(
         "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad

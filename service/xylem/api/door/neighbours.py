@@ -1,4 +1,4 @@
-"""The worker processes of a server exchange their figures, so that one scrape has those of all.
+"""The workers of a server exchange their figures, so that one scrape has the figures of all.
 
 Each worker listens on a socket with an abstract name: there is no file, and nothing to clean up.
 Both ends check the user of the other end (SO_PEERCRED): only processes of the same user get
@@ -63,8 +63,7 @@ class Neighbours:
     async def start(self) -> None:
         """Begin to answer the other workers.
 
-        If there is no socket to be had, that is logged, and to the others this worker does not
-        answer.
+        If the socket cannot be opened, that is logged, and this worker does not answer the others.
         """
         name = self._place.socket_name(self._place.number)
         try:
@@ -146,8 +145,8 @@ _END = b"# EOF\n"
 def join_pages(pages: list[bytes | None]) -> bytes:
     """Return the figures of several workers as one page.
 
-    The comments of each metric, HELP and TYPE, are there once, and the lines of all workers after
-    them. For a worker that did not answer, `xylem_worker_up` is 0.
+    The comments of each metric, HELP and TYPE, appear once; the lines of all workers follow them.
+    For a worker that did not answer, `xylem_worker_up` is 0.
     """
     families: dict[bytes, list[bytes]] = {}
     is_openmetrics = False

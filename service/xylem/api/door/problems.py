@@ -65,7 +65,7 @@ def problem_response(
 
     code       a key of PROBLEMS, which has the status and the title
     detail     a sentence on what is wrong
-    challenge  the header WWW-Authenticate; None: none
+    challenge  the value of the header WWW-Authenticate; None: the answer has no such header
     members    more members of the problem
     """
     status, title = PROBLEMS[code]
@@ -133,7 +133,10 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Have every error of `app` answered with a problem; the request scope answers the others."""
+    """Answer the errors of the service, the store and the framework with problems.
+
+    The request scope answers all other errors.
+    """
     for kind in (XylemError, StoreError):
         app.add_exception_handler(kind, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)

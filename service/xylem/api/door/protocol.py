@@ -14,14 +14,14 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from xylem.api.door.admission import BODY_IS_HERE
+from xylem.api.door.admission import BODY_IS_RECEIVED
 from xylem.api.door.answering import WholeRequests
 from xylem.api.door.joined_writes import JoinedWrites
 from xylem.api.door.request_scope import UnparsedRequests
 from xylem.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
 from xylem.base import Limits, Overloaded, log
 
-_WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
+_RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
 """The ASGI extensions of a request whose body has been received."""
 
 
@@ -53,16 +53,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reader_timer: asyncio.TimerHandle | None = None
         self._current: RequestResponseCycle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
-        self._in_head = True
-        self._is_between = True
-        self._n_begun = 0
+        self._in_head = True  # False from the end of a head to the beginning of the next one
+        self._is_between = True  # whether no part of a request has come since the last whole one
+        self._n_begun = 0  # the number of requests that have begun
         self._answered_at = 0.0
         self._default_headers: list[tuple[bytes, bytes]] = []
         self._headers_joined = b""
-        self._bare_bytes = 0
-        self._unwanted_bytes = 0
-        self._head_bytes = 0
-        self._is_refused = False
+        self._bare_bytes = 0  # bytes that came since the last end of a head or part of a body
+        self._unwanted_bytes = 0  # bytes that came after the answer, or after a refusal
+        self._head_bytes = 0  # the length of a head that is too long; else 0
+        self._is_refused = False  # whether the rest of the connection is dropped
         self._close_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -199,7 +199,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_head()
         super().on_message_complete()
         self._is_between = True
-        self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
+        self.scope["extensions"] = _RECEIVED_EXTENSIONS  # type: ignore[typeddict-item]
 
     def pause_writing(self) -> None:
         """Wait for the client to read `batch_bytes_min` bytes in `body_seconds_max` seconds.
@@ -382,7 +382,7 @@ def bounded_protocol(
     whole_request: WholeRequests | None,
     on_abort: Callable[[], None],
 ) -> type[Any]:
-    """Return the protocol class with these limits, of which uvicorn makes the instances.
+    """Return the protocol class with these limits; uvicorn makes its instances.
 
     answers        clients that have not read their answers
     unparsed       makes the answers to requests that cannot be parsed

@@ -31,8 +31,8 @@ from xylem.base import (
 SETTLE_SECONDS = 0.002
 """How long answered requests wait to be counted and logged.
 
-To settle several at once costs a fraction of what it costs for each: between two answers, nothing
-of that code is left in the processor's caches.
+Settling several requests together costs a fraction of settling each by itself: between two answers,
+nothing of that code is left in the processor's caches.
 """
 
 _FORGOTTEN_NS = 1_000_000_000
@@ -79,7 +79,7 @@ class RequestLog:
     """Counts, logs and traces answered requests, several at once. Event loop only.
 
     access_log  whether each request is logged; all are counted
-    tracer      sends the spans of sampled requests; None: there are no traces
+    tracer      sends the spans of sampled requests; None: traces are off
     """
 
     def __init__(self, metrics: Metrics, access_log: bool, tracer: Tracer | None = None) -> None:
@@ -120,7 +120,11 @@ class RequestLog:
         self._ended.append((now, request_id, outcome, began, trace, stretches, intervals))
 
     def begin(self, headers: RequestHeaders, path: str = "") -> tuple[str, Trace | None]:
-        """Return the request's id, which the client may give, and span; no span for ALWAYS."""
+        """Return the id of a request, the client's if it sent one, and its span.
+
+        The span is None if traces are off, the path is one of ALWAYS, or a new trace is not
+        sampled.
+        """
         request_id = new_request_id() if headers.request_id is None else headers.request_id.decode()
         if self.tracer is None or path in ALWAYS:
             return request_id, None
@@ -153,15 +157,15 @@ class RequestLog:
             seconds = 1e-9 * (ended - began)
             end_time = 1e-9 * (ended + clock_offset)
             log_fields = outcome.log_fields
-            place = bisect_left(SECONDS, seconds)
-            outcome.timing.counts[place] += 1
+            bucket = bisect_left(SECONDS, seconds)
+            outcome.timing.counts[bucket] += 1
             outcome.timing.seconds += seconds
             if outcome.code is not None:
                 self.metrics.errors[outcome.code] += 1
             if trace is not None:
                 log_fields = b'%b,"trace_id":"%b"' % (log_fields, trace.id.encode())
                 if tracer is not None and outcome.shape is not None and trace.span_id:
-                    outcome.timing.exemplars[place] = trace, seconds, end_time
+                    outcome.timing.exemplars[bucket] = trace, seconds, end_time
                     tracer.send(
                         EndedTrace(
                             trace=trace,
@@ -179,7 +183,7 @@ class RequestLog:
             log_requests(lines)
 
     def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
-        """Return what is recorded of requests that ended so; `is_traced`: they have spans."""
+        """Return the record of requests that ended as `ended`; with a shape if `is_traced`."""
         method, route, path, status, code, version, key = ended
         extra_fields = {} if version is None else version._asdict()
         extra_fields |= {} if key is None else {"key": key}

@@ -15,10 +15,10 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.admission import BODY_IS_RECEIVED, Admission
 from xylem.api.door.cors import Cors
 from xylem.api.door.encodings import PackedAnswer, Unpacking, codings_of
-from xylem.api.door.heads import OWN, headers_of, inner_path
+from xylem.api.door.heads import HEADERS_KEY, headers_of, inner_path
 from xylem.api.door.problems import (
     BadHead,
     BodyTimeout,
@@ -73,7 +73,7 @@ class RequestScope:
             scope["root_path"] = root_path
         if method == "HEAD":  # answered as GET is; the server leaves out the body
             scope = {**scope, "method": "GET"}
-        scope[OWN] = request_headers = headers_of(scope["headers"])
+        scope[HEADERS_KEY] = request_headers = headers_of(scope["headers"])
         scope["request_id"], trace = self._requests.begin(request_headers, scope["path"])
         if trace is not None:
             scope[TRACE] = trace
@@ -151,7 +151,7 @@ class RequestScope:
             )
 
 
-LINGER_SECONDS = 1.0
+LINGER_SECONDS = 1.0  # how long the rest of an unread body is read and dropped
 UNREAD_BYTES_MAX = 64 << 10
 """An unread body of up to this size does not close the connection: most likely it has come."""
 
@@ -213,7 +213,7 @@ class BodyGuard:
         it.
         """
         is_whole = self.bytes_max is not None
-        if is_whole and self._unread and BODY_IS_HERE not in self._scope.get("extensions", ()):
+        if is_whole and self._unread and BODY_IS_RECEIVED not in self._scope.get("extensions", ()):
             message = await self._wait()
         else:  # no timer: it would cost more than to receive a body that is here
             message = await self._receive()
@@ -229,7 +229,7 @@ class BodyGuard:
         return message
 
     async def _wait(self) -> Message:
-        """Return the next message of a body of which a part is still to come."""
+        """Return the next message of a body that is not complete yet."""
         waiting = self._admission.bodies.waiting
         seconds = self._admission.limits.body_seconds_max
         began = waiting.setdefault(self.sender, asyncio.get_running_loop().time())
@@ -308,7 +308,7 @@ class UnparsedRequests:
 
         Only Date and Connection are left out of the headers.
 
-        target        what has been read of the request's target
+        target        the part of the request's target that has been read
         n_head_bytes  the length of the head, if it is too long; else 0
         fault         the error of the parser
         """
@@ -326,7 +326,7 @@ class UnparsedRequests:
             )
             error: BadHead = HeadTooLong(f"head: {expected}, found {n_head_bytes} or more")
         else:
-            fault_text = "found bytes that are none" if fault is None else f"found: {fault}"
+            fault_text = "found other bytes" if fault is None else f"found: {fault}"
             error = BadHead(f"expected a request of HTTP/1.1, {fault_text}")
         answer = error_response(scope, error)
         ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])

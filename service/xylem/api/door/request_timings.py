@@ -74,7 +74,7 @@ ANSWERED_BY = "xylem.answered_by"
 class EndedRequest(NamedTuple):
     """How a request ended.
 
-    code         the code of its problem; None: it had none
+    code         the code of its problem; None: it had no problem
     answered_by  the version that answered, or refused; None: the request named no version
     key          the id of the key with which it was allowed; None: it needed no key, or had no
                  valid one

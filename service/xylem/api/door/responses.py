@@ -55,8 +55,8 @@ def unless_cached(request: Request, answer: Response, etag: str) -> Response:
 class ClosingStream(StreamingResponse):
     """A streamed answer that calls `on_end` when it is over, even if no byte of it was requested.
 
-    The `finally` of an asynchronous generator would not do: one that was never started does not run
-    it.
+    The `finally` of an asynchronous generator is not enough: it does not run if the generator was
+    never started.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Clients that the server waits for, and the bytes that it holds for them: bodies and answers.
 
 Each of the two kinds has a budget of bytes for all clients together. If there is no room, the
-slowest client is given up, not the one that comes: so clients that hardly move any bytes cannot
-keep others out.
+slowest client is given up, not the new one: so clients that hardly move any bytes cannot keep
+others out.
 """
 
 import asyncio
@@ -70,8 +70,8 @@ class SlowClients:
         now = asyncio.get_running_loop().time()
         slowest = min(
             self.waiting,
-            key=lambda waiting: (
-                (waiting.n_moved() + HEAD_START) / (now - self.waiting[waiting] + 1)
+            key=lambda waiting_client: (
+                (waiting_client.n_moved() + HEAD_START) / (now - self.waiting[waiting_client] + 1)
             ),
             default=client,
         )
@@ -91,7 +91,7 @@ class SlowClients:
 def unread_bytes(transport: asyncio.Transport) -> int:
     """Return how many written bytes the client has not received.
 
-    They are those in the transport's buffer and in the system's.
+    They are in the transport's buffer or in the system's.
     """
     n_sent = array("i", [0])
     with contextlib.suppress(OSError):  # this kind of connection does not have the call

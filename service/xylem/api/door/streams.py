@@ -38,14 +38,14 @@ class LineReader:
         self._rows_max = rows_max
         self._waiting: list[bytes | None] = []
         self._bytes = 0
-        self._taken = 0
+        self._n_lines = 0
         self._partial_line = bytearray()
         self._skipping = False
         self._begun = False
         self._ended = False
         self._changed = asyncio.Condition()
         self.fault: BadInput | None = None
-        """Why the body ended early; None: it did not."""
+        """Why the body ended early; None if it did not end early."""
 
     async def read(self) -> None:
         """Read the body to its end.
@@ -86,8 +86,8 @@ class LineReader:
             del self._waiting[: self._rows_max]
             self._bytes -= sum(map(_size, lines))
             self._changed.notify_all()
-        block = LineBlock(self._taken + 1, lines)
-        self._taken += len(lines)
+        block = LineBlock(self._n_lines + 1, lines)
+        self._n_lines += len(lines)
         return block
 
     def _has_room(self) -> bool:
@@ -147,7 +147,7 @@ class _Progress:
     """The state of a stream.
 
     blocks       blocks that are begun and not sent yet
-    sends_since  since when a block is being sent; infinity: none is
+    sends_since  since when a block is being sent; infinity: no block is being sent
     """
 
     blocks: int = 0

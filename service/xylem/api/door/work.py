@@ -15,7 +15,7 @@ T = TypeVar("T")
 class WorkPool:
     """Threads for blocking calls; calls are refused when all threads and the queue are full.
 
-    calls  what the calls are, for the error message
+    calls  a name for the calls in the error message, such as "predictions"
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class WorkPool:
     async def read(self, read: Callable[..., T], body: bytes, *arguments: object) -> T:
         """Return what `read` returns for a body; a long body is read in a thread.
 
-        Raises what `read` and `run` raise.
+        Raises the errors of `read` and of `run`.
         """
         if len(body) <= LONG_BYTES:
             return read(body, *arguments)

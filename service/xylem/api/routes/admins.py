@@ -31,7 +31,7 @@ def needs(scope: str) -> Any:
 
 
 def may(request: Request, scope: AccessScope) -> bool:
-    """Return whether a request may do what needs this scope."""
+    """Return whether a request has a key for this scope, or the scope is open."""
     services: Services = request.app.state.services
     try:
         services.ring.check(_authorization(request), scope)
@@ -77,8 +77,8 @@ class RawRoute(APIRoute):
     """A route that calls its endpoint and its dependencies itself.
 
     The endpoint takes the request and the services; the dependencies take the request, and have
-    nothing to close. FastAPI would find out what each of them takes, which costs more than a
-    prediction, and keep stacks of what to close, which cost half as much.
+    nothing to close. FastAPI would look up the parameters of each, which costs more than a
+    prediction, and keep stacks of objects to close, which cost half as much.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -13,15 +13,13 @@ from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import find_version, reply_in
 from xylem.api.routes.services import Wired
+from xylem.api.schemas.annif import Project, Projects
 from xylem.serving import (
     BATCH_SUGGESTIONS,
     DEFAULT_ALIAS,
-    FORM,
     SUGGESTIONS,
     DocumentSuggestions,
     LearnDocuments,
-    Project,
-    Projects,
     ServedVersion,
     SuggestBatchRequest,
     SuggestForm,
@@ -46,7 +44,9 @@ _PATH: dict[str, Any] = {
     "description": "NAME: the version that the alias latest of this model names; or "
     "NAME@ALIAS, NAME@VERSION",
 }
-_FORM = content(next(iter(FORM)).decode(), SuggestForm, {"text": "a text editor", "limit": 5})
+_FORM = content(
+    next(iter(SUGGESTIONS.media)).decode(), SuggestForm, {"text": "a text editor", "limit": 5}
+)
 _DOCUMENTS = content(
     "application/json", SuggestBatchRequest, {"documents": [{"text": "a text editor"}]}
 )
@@ -55,7 +55,7 @@ _OPTIONS = query_parameters(SuggestOptions)["parameters"]
 
 
 class _Reference(NamedTuple):
-    """A model, and a version's number or alias: what the id of a project names."""
+    """The content of a project's id: a model, and a version's number or alias."""
 
     model: str
     ref: str
@@ -147,7 +147,10 @@ async def learn(request: Request, services: Wired) -> Response:
 
 
 def _reference(request: Request) -> _Reference:
-    """Return what the project id in a path names. Raises AliasNotFound."""
+    """Return the model and the version that the project id in a path names.
+
+    Raises AliasNotFound.
+    """
     model, separator, ref = request.path_params["project_id"].partition("@")
     if separator and not (is_alias(ref) or is_version(ref)):
         raise AliasNotFound(
@@ -161,7 +164,7 @@ def _project(
 ) -> Project:
     """Return the description of a project, as Annif writes it.
 
-    Reads the disk. Raises what the store raises.
+    Reads the disk. Raises the store's errors.
     """
     manifest = cached_manifest(store, reference.model, version)
     languages, default = languages_of(None if served is None else served.info.current)

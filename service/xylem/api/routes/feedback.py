@@ -16,16 +16,16 @@ from xylem.api.routes.admins import AuditedRoute, RawRoute, keeps_rows, router_o
 from xylem.api.routes.operations import ModelName, answers, content, of_version, takes
 from xylem.api.routes.requests import find_served, json_body, query_of
 from xylem.api.routes.services import Services, Wired
+from xylem.api.schemas.feedback import RowsQuery
 from xylem.serving import (
     BLOCK_EVENTS_MAX,
     Answered,
     DeleteRowsRequest,
     FeedbackAnswer,
     FeedbackEvent,
-    KeptRows,
     LineBlock,
     RowsDeleted,
-    RowsQuery,
+    StoredRows,
 )
 
 router = router_of("feedback", "feedback", RawRoute)
@@ -97,7 +97,7 @@ async def export_feedback_rows(
     With `days`, only the rows of the last days.
     """
     run = services.admin_work.run
-    pages = await run(_kept_rows(services).pages, model, query.days)
+    pages = await run(_stored_rows(services).pages, model, query.days)
     return await stream_of(pages, run, "application/x-ndjson")
 
 
@@ -107,9 +107,9 @@ async def delete_feedback_rows(model: ModelName, body: _DeleteRows, services: Wi
 
     Versions that were trained on them stay.
     """
-    delete = _kept_rows(services).delete_feedback_rows
+    delete = _stored_rows(services).delete_feedback_rows
     return await services.admin_work.run(delete, model, body.event_ids, body.day)
 
 
-def _kept_rows(services: Services) -> KeptRows:
-    return KeptRows(services.store, services.learning.rows, services.limits)
+def _stored_rows(services: Services) -> StoredRows:
+    return StoredRows(services.store, services.learning.rows, services.limits)

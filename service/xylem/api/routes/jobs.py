@@ -13,19 +13,7 @@ from typing import Annotated, Any
 from fastapi import Request, Response
 from starlette.responses import FileResponse
 
-from xylem.admin import (
-    Job,
-    JobAnswer,
-    JobList,
-    JobQuery,
-    KindQuery,
-    ScheduleAnswer,
-    ScheduleList,
-    ScheduleRequest,
-    SubmittedJob,
-    UploadedFile,
-    UploadedFileList,
-)
+from xylem.admin import Job, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import ClosingStream, json_response
@@ -41,6 +29,17 @@ from xylem.api.routes.operations import (
 )
 from xylem.api.routes.requests import json_body
 from xylem.api.routes.services import Services, Wired
+from xylem.api.schemas.jobs import (
+    JobAnswer,
+    JobList,
+    JobQuery,
+    KindQuery,
+    ScheduleAnswer,
+    ScheduleList,
+    ScheduleRequest,
+    SubmittedJob,
+    UploadedFileList,
+)
 from xylem.base import Overloaded
 from xylem.serving import dump, parse_json, parse_query
 
@@ -226,32 +225,32 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
         else 0
     )
     await services.followers.acquire()  # does not wait: a place is free
-    looks = services.jobs.follow(job, revision, services.admin_work.run)
+    changes = services.jobs.follow(job, revision, services.admin_work.run)
     try:
-        first = await anext(looks, None)  # before the answer begins, because it may raise an error
+        first = await anext(changes, None)  # before the answer begins: it may raise an error
     except BaseException:
         services.followers.release()
         raise
-    events = _events(first, looks, services)
+    events = _events(first, changes, services)
     return ClosingStream(
         events, services.followers.release, {"cache-control": "no-store"}, "text/event-stream"
     )
 
 
 async def _events(
-    first: Job | None, looks: AsyncIterator[Job | None], services: Services
+    first: Job | None, changes: AsyncIterator[Job | None], services: Services
 ) -> AsyncIterator[bytes]:
     """Yield an event for each change of a job, and a comment after HEARTBEAT_SECONDS."""
     if first is not None:
         yield _event(first)
-    spoke = time.monotonic()
-    async for job in looks:
+    sent_at = time.monotonic()
+    async for job in changes:
         now = time.monotonic()
         if job is not None:
-            spoke = now
+            sent_at = now
             yield _event(job)
-        elif now - spoke >= HEARTBEAT_SECONDS:
-            spoke = now
+        elif now - sent_at >= HEARTBEAT_SECONDS:
+            sent_at = now
             yield b": \n\n"
         if services.draining():
             return

@@ -1,4 +1,4 @@
-"""/v1/admin/keys and /v1/admin/audit: who has access, and what admins did."""
+"""/v1/admin/keys and /v1/admin/audit: the keys that have access, and the actions of admins."""
 
 import contextlib
 from collections.abc import Callable

@@ -65,7 +65,7 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
 
 def refuse_before_first_look(live: LiveServed) -> None:
     """Raise Unavailable if the store has not been read yet."""
-    if not live.looked:
+    if not live.has_completed_first_look:
         raise Unavailable("the models are being opened")
 
 
@@ -88,7 +88,7 @@ def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | U
 def cached_manifest(store: Store, name: str, version: int) -> Manifest:
     """Return the manifest of a version, from memory after the first call: it never changes.
 
-    Raises what the store raises.
+    Raises the store's errors.
     """
     return store.manifest(name, version)
 
@@ -98,8 +98,8 @@ def summarize(info: ModelInfo, served: Mapping[tuple[str, str], Alias]) -> Model
 
     served  the aliases that are served, by model and name
 
-    The thread that reads the store may replace its state between two reads of it: an alias that
-    `served` does not have yet is described as the store has it.
+    `info` and `served` may be of two states, because the thread that reads the store may replace
+    the state in between: an alias that `served` does not have is described as `info` has it.
     """
     served_aliases = {
         name: served.get((info.name, name), alias) for name, alias in sorted(info.documents.items())

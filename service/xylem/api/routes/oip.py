@@ -9,15 +9,8 @@ from xylem.api.routes.admins import RawRoute, router_of
 from xylem.api.routes.operations import content, of_version, problems, takes
 from xylem.api.routes.requests import find_served, reply_in
 from xylem.api.routes.services import Wired
-from xylem.base import Unavailable
-from xylem.engine import Featurizer
-from xylem.serving import (
-    HEADER,
-    INPUTS,
-    OUTPUTS,
-    TENSORS,
+from xylem.api.schemas.oip import (
     InferAnswer,
-    InferRequest,
     ModelMetadata,
     ModelReady,
     ServerLive,
@@ -25,6 +18,9 @@ from xylem.serving import (
     ServerReady,
     TensorMetadata,
 )
+from xylem.base import Unavailable
+from xylem.engine import Featurizer
+from xylem.serving import HEADER, INPUTS, OUTPUTS, TENSORS, InferRequest
 from xylem_store import code_version
 
 router = router_of("inference", "predict", RawRoute)
@@ -126,7 +122,7 @@ async def server_live() -> ServerLive:
     "/v2/health/ready", summary="Whether requests should be sent here", responses=problems(503)
 )
 async def server_ready(services: Wired) -> ServerReady:
-    """The service is ready here when it is ready in /readyz."""
+    """The service is ready if /readyz answers that it is ready."""
     if not services.ready:
         raise Unavailable(
             "expected a service that is ready, found one that opens its models or stops"

@@ -1,7 +1,8 @@
-"""The OpenAPI document: what FastAPI derives from the routes, and what it cannot see.
+"""The OpenAPI document: FastAPI's document, and the parts that FastAPI cannot derive from routes.
 
-Routes that read their bodies or write their answers themselves name the models of these; the models
-are added here. A schema that names a limit gets the value of the limit.
+Some routes read their bodies or write their answers themselves: they name the models of their
+bodies and answers, and the schemas of these models are added here. A schema that names a limit gets
+the value of the limit.
 """
 
 import json
@@ -13,17 +14,11 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter
 
 from xylem.api.routes.operations import COMPONENTS, problems
+from xylem.api.schemas.feedback import FeedbackLine
+from xylem.api.schemas.oip import InferAnswer
+from xylem.api.schemas.predict import BatchAnswerLine, ProblemDetails
 from xylem.base import Limits
-from xylem.serving import (
-    LIMIT_KEY,
-    PROBLEMS,
-    BatchAnswerLine,
-    BatchLine,
-    FeedbackLine,
-    FeedbackRequest,
-    InferAnswer,
-    ProblemDetails,
-)
+from xylem.serving import LIMIT_KEY, PROBLEMS, BatchLine, FeedbackRequest
 from xylem_store import code_version
 
 TAGS = {
@@ -54,7 +49,7 @@ _LIMIT_KEYWORDS = {
     "integer": "maximum",
     "array": "maxItems",
     "object": "maxProperties",
-    "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
+    "string": "maxLength",  # counts characters: a text has no more of them than bytes
 }
 _FRAMEWORK_SCHEMAS = ("HTTPValidationError", "ValidationError")
 """Schemas of the errors of FastAPI's own validation: this service answers with problems instead."""

@@ -114,9 +114,9 @@ def of_version(
 
 
 OPENAPI = "openapi_extra"
-"""The attribute of a dependency that describes what it reads.
+"""The attribute of a dependency with the description of the body or query string that it reads.
 
-It is what FastAPI calls `openapi_extra` of the route.
+Its value has the form of FastAPI's `openapi_extra` of a route.
 """
 
 COMPONENTS: dict[str, Any] = {}

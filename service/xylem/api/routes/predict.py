@@ -20,6 +20,7 @@ from xylem.api.routes.operations import (
 )
 from xylem.api.routes.requests import choose_served, reply_in
 from xylem.api.routes.services import Wired
+from xylem.api.schemas.predict import PredictAnswer
 from xylem.serving import (
     PREDICT,
     PREDICT_ONLY,
@@ -29,7 +30,6 @@ from xylem.serving import (
     InfoQuery,
     LineBlock,
     Options,
-    PredictAnswer,
     PredictRequest,
     ScoreAnswer,
     ScoreRequest,

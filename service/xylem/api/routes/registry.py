@@ -42,7 +42,7 @@ _DeleteVersion = Annotated[DeleteVersionQuery, query_of(DeleteVersionQuery)]
 
 
 def cause_of(request: Request, why: str = "") -> Cause:
-    """Return who makes a change, the key's name with its id, and why."""
+    """Return the cause of a change: the name and id of the key, and the reason."""
     principal = who(request)
     return Cause(f"{principal.name} ({principal.key_id})", why)
 
@@ -62,7 +62,7 @@ async def _remove(services: Services, call: Callable[..., Removal], *arguments: 
 async def promote(
     model: ModelName, body: _Promote, request: Request, services: Wired
 ) -> AliasMoved:
-    """All of the version is verified first.
+    """The whole version is verified first.
 
     A damaged version, or one of another model, is refused.
     """
@@ -83,7 +83,10 @@ async def rollback(
 async def delete_model(
     model: ModelName, query: _DeleteModel, request: Request, services: Wired
 ) -> Removed:
-    """Deletes its versions, aliases and thresholds. `confirm` repeats the name: `?confirm=NAME`."""
+    """Deletes its versions, aliases, thresholds and rows of feedback.
+
+    `confirm` repeats the name of the model: `?confirm=NAME`.
+    """
     delete = partial(services.registry.delete_model, confirm=query.confirm)
     return await _remove(services, delete, model, cause_of(request))
 
@@ -104,7 +107,7 @@ async def delete_version(
 async def delete_alias(
     model: ModelName, alias: str, request: Request, services: Wired
 ) -> AliasMoved:
-    """The version that it names stays. `latest` cannot be removed."""
+    """The version that the alias names stays. `latest` cannot be removed."""
     return await _move(services, services.registry.delete_alias, model, alias, cause_of(request))
 
 

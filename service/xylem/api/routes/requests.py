@@ -1,6 +1,6 @@
 """The services that routes use (`services: Wired`), and steps that many routes have in common.
 
-These read a body, find the version, and answer in a dialect.
+The steps are to read a body, to find the version, and to answer in a dialect.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from fastapi import Depends, Request, Response
 
 from xylem.api.door.admission import read_body
 from xylem.api.door.answering import headers_for
-from xylem.api.door.heads import OWN, header_or_query_of, reference_of
+from xylem.api.door.heads import HEADERS_KEY, header_or_query_of, reference_of
 from xylem.api.door.request_timings import ANSWERED_BY, AnsweredBy, timings_of
 from xylem.api.door.responses import RawResponse
 from xylem.api.routes.operations import OPENAPI, query_parameters, takes_json
@@ -81,14 +81,14 @@ async def choose_served(
 
     For an alias with a canary, the request's canary key or id decides which version answers.
 
-    Raises what `find_version` raises.
+    Raises the errors of `find_version`.
     """
     served = await find_version(request, live, model, ref)
     split = None if is_version(ref) else live.splits.get((model, ref))
     if split is None:
         return ChosenVersion(served)
     chosen = split.choose(
-        served, request.scope[OWN].canary_key or request.scope["request_id"].encode()
+        served, request.scope[HEADERS_KEY].canary_key or request.scope["request_id"].encode()
     )
     _note(request, chosen.served, ref)
     return chosen

@@ -71,7 +71,7 @@ class Services(NamedTuple):
         return self.settings.limits
 
     async def change(self, call: Callable[..., T], *arguments: object) -> T:
-        """Change the store with `call`, and return what that returns.
+        """Change the store with `call`, and return its result.
 
         It returns once this replica serves the change, or after CATCH_UP_SECONDS. Other replicas
         serve it after they read the store again.
@@ -87,8 +87,11 @@ class Services(NamedTuple):
 
     @property
     def waits_for(self) -> str | None:
-        """Return what has to happen before all models are open; None: all that can be open are."""
-        if self.live.looked:
+        """Return what has to happen before the models are open; None once the store was read.
+
+        Models that cannot be opened are not waited for.
+        """
+        if self.live.has_completed_first_look:
             return None
         kernels = PROGRESS.waits_for(KERNELS_OF_A_MODEL)
         return kernels or self.learning.follower.waits_for or "the models, which are being opened"

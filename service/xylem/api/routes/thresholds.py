@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Job
+from xylem.admin import Job, JobConflict
 from xylem.api.descriptions import describe_thresholds
 from xylem.api.door.admission import read_body
 from xylem.api.door.request_timings import span_of
@@ -31,7 +31,7 @@ from xylem.api.schemas.labels import (
     Thresholds,
     TuneAnswer,
 )
-from xylem.base import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
+from xylem.base import BadRequest, Overloaded, TimedOut, Unavailable, XylemError
 from xylem.serving import DEFAULT_ALIAS, parse_json, parse_query
 from xylem.thresholds import ThresholdDatabase, take_shadow
 
@@ -68,7 +68,7 @@ async def thresholds(request: Request, services: Wired) -> Response:
 
 @admin_router.post("/restore", summary="Restore the thresholds of an earlier epoch")
 async def restore_thresholds(model: ModelName, body: _Restore, services: Wired) -> ThresholdChange:
-    """Restores the thresholds of an epoch; of `latest`, if no version is named."""
+    """Restores the thresholds of an epoch. Without a version, those of `latest` are restored."""
     database = ThresholdDatabase(services.learning.database)
     return await _change(model, body, services, database.restore, body.epoch)
 
@@ -132,7 +132,9 @@ def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
 
     if isinstance(body, dict):
         if "model" in body:
-            raise BadRequest("expected it in the path only, found it in the body too").at("model")
+            raise BadRequest("expected it in the path only, found it in the body too").with_path(
+                "model"
+            )
         body = {**body, "model": model}
     return check_request(_TUNING, body, services.jobs.data, services.limits)[0]
 
@@ -180,3 +182,12 @@ async def _change(
     )
     await services.threshold_work.run(services.learning.catch_up, served.thresholds)
     return ThresholdChange(model=served.name, version=served.version, threshold_epoch=epoch)
+
+
+class JobFailed(XylemError):
+    """A job that a request waited for has failed."""
+
+    def __init__(self, message: str, code: str | None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code

@@ -1,1 +1,1 @@
-"""The JSON of models, labels, versions and aliases: one class for each body and answer."""
+"""The JSON of the resources: a file for the routes of each, a class for each body and answer."""

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from xylem.serving import DescribedLabel, Float32, InfoQuery, RequestModel, VersionAnswer
+from xylem.api.schemas.predict import DescribedLabel
+from xylem.serving import Float32, InfoQuery, RequestModel, VersionAnswer
 
 INTEGER_MAX = (1 << 31) - 1
 
@@ -99,13 +100,13 @@ class Thresholds(VersionAnswer):
 
 
 class CandidateRequest(RequestModel):
-    """The version whose candidate is meant; if left out, that of `latest`."""
+    """Selects the candidate thresholds of a version; without a version, those of `latest`."""
 
     version: VersionNumber | None = None
 
 
 class RestoreRequest(CandidateRequest):
-    """The epoch whose thresholds are restored."""
+    """Selects the epoch whose thresholds are restored."""
 
     epoch: VersionNumber
 

@@ -1,4 +1,4 @@
-"""The audit log: the actions of admins, stored in the database. It has no secrets and no bodies.
+"""The audit log: the actions of admins, in the database, without secrets and bodies of requests.
 
 The newest ROWS_MAX entries are stored, whatever their age: 10,000 a day for ten days, or ten a day
 for 27 years. Copy them elsewhere if you need more: `page` reads from the newest to the oldest.
@@ -19,7 +19,7 @@ from xylem.base.db.tables import AUDIT_LOG
 ROWS_MAX = 100_000
 
 BEGUN = "begun"
-"""The outcome of an unfinished action; it stays if its end could not be written."""
+"""The outcome of an unfinished action; it stays if the final outcome could not be written."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -29,11 +29,11 @@ class AuditEntry(NamedTuple):
 
     id          ascends with time
     at          seconds since 1970
-    key_id      the key's, `environment` for that of the settings, `` for a command's user
-    who         the name of the key or of the user
+    key_id      the id of the key; `environment` for the key of the settings; empty for a command
+    who         the name of the key, or for a command of its user
     target      what the action changed, such as `debtags@3 stable`
     outcome     `done`, the code of the problem in the answer, or BEGUN
-    request_id  as in the log, `` for a command
+    request_id  as in the log; empty for a command
     """
 
     id: int
@@ -59,10 +59,10 @@ class AuditLog:
     def append(
         self, who: Principal, action: str, target: str, outcome: str = "done", request_id: str = ""
     ) -> int:
-        """Add an entry, and return its id; the oldest entry beyond ROWS_MAX is deleted.
+        """Add an entry, and return its id; entries older than the newest ROWS_MAX are deleted.
 
-        Control characters become blanks, texts that look like keys are cut to their ids, and texts
-        that are too long are cut.
+        In its texts control characters become blanks, and keys are cut to their ids; a text that is
+        too long for its column is cut.
         """
         entry_texts = {"who": who.name, "action": action, "target": target}
         entry_texts |= {"outcome": outcome, "request_id": request_id}

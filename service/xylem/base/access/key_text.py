@@ -2,8 +2,8 @@
 
 ID is 12 characters of a-z and 2-7, SECRET 43 of URL-safe base64. The database stores the SHA-256 of
 the whole text. A slow hash (argon2, scrypt) is not needed: it protects secrets that people choose,
-of which an attacker can try all likely ones. A secret of 256 random bits has no likely values: a
-fast hash reveals nothing, and is checked on every request.
+because an attacker can try all likely ones. A secret of 256 random bits has no likely values: a
+fast hash reveals nothing, and is cheap enough to be computed on every request.
 """
 
 import base64
@@ -50,10 +50,10 @@ def is_loopback(host: str) -> bool:
 
 
 def open_scopes(settings: Settings) -> frozenset[AccessScope]:
-    """Return the scopes that need no key: those of `XYLEM_OPEN_SCOPES`.
+    """Return the scopes that need no key, as `XYLEM_OPEN_SCOPES` lists them.
 
-    If that is not set, these are predict, feedback and metrics when the server listens on a
-    loopback address, else none. `admin` is never open.
+    If it is not set, the scopes predict, feedback and metrics are open when the server listens on a
+    loopback address, and no scope otherwise. `admin` is never open.
     """
     if settings.open_scopes is not None:
         return frozenset(map(AccessScope, settings.open_scopes))

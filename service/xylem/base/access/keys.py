@@ -23,9 +23,10 @@ from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from xylem_store import is_model
 
 KEYS_MAX = 1000
-"""The most keys of a database.
+"""The maximum number of keys in a database.
 
-One more replaces the oldest key that is not in force, but never the newest admin key.
+If it is reached, a new key replaces the oldest key that is not in force, but never the newest admin
+key.
 """
 
 FIRST_KEY_NAME = "first admin key"
@@ -80,7 +81,7 @@ class AccessKey(NamedTuple):
         }
 
 
-class MadeKey(NamedTuple):
+class KeyWithText(NamedTuple):
     """A new key and its text, which cannot be recovered later."""
 
     key: AccessKey
@@ -88,7 +89,7 @@ class MadeKey(NamedTuple):
 
     def __repr__(self) -> str:
         """Return the id of the key, without its secret."""
-        return f"MadeKey({self.key.id})"
+        return f"KeyWithText({self.key.id})"
 
     def facts(self) -> dict[str, Any]:
         """Return the key as a JSON object with its text as `key`.
@@ -114,8 +115,8 @@ class AccessKeys:
         scopes: Iterable[AccessScope],
         lifetime_seconds: float | None = None,
         no_rows: Iterable[str] = (),
-    ) -> MadeKey:
-        """Make a key, in force from now on, for ever or for a time. Names need not be unique.
+    ) -> KeyWithText:
+        """Make a key, in force from now on, for ever or for a lifetime. Names need not be unique.
 
         no_rows  as in AccessKey
 
@@ -144,12 +145,12 @@ class AccessKeys:
 
     def rotate(
         self, key_id: str, overlap_seconds: float = 0.0, lifetime_seconds: float | None = None
-    ) -> MadeKey:
+    ) -> KeyWithText:
         """Make a new key of the same name and scopes; the old one expires when the overlap is over.
 
-        An overlap never lengthens the life of the old key. Without a lifetime the new key has that
-        of the old one. Raises KeyNotFound for a key that is not in force, BadParameter and
-        LimitExceeded.
+        An overlap never lengthens the life of the old key. If no lifetime is given, the new key has
+        the lifetime of the old one. Raises KeyNotFound for a key that is not in force, BadParameter
+        and LimitExceeded.
         """
         if not 0 <= overlap_seconds <= LIFETIME_SECONDS_MAX:
             raise BadParameter(f"overlap: expected seconds from 0, found {overlap_seconds:g}")
@@ -172,7 +173,7 @@ def add_key(
     scopes: frozenset[AccessScope],
     lifetime_seconds: float | None,
     no_rows: tuple[str, ...] = (),
-) -> MadeKey:
+) -> KeyWithText:
     """Make a key in the caller's transaction; see `AccessKeys.create`."""
     if not _NAME.fullmatch(name):
         raise BadParameter(
@@ -217,7 +218,7 @@ def add_key(
         "no_rows": " ".join(no_rows) or None,
     }
     connection.execute(insert(ACCESS_KEYS).values(values))
-    return MadeKey(key, text)
+    return KeyWithText(key, text)
 
 
 def all_keys(connection: Connection) -> list[AccessKey]:
@@ -227,7 +228,7 @@ def all_keys(connection: Connection) -> list[AccessKey]:
 
 
 def find_key(connection: Connection, key_id: str) -> AccessKey:
-    """Return a key, its row locked if the database can do that. Raises KeyNotFound."""
+    """Return a key, and lock its row if the database can lock rows. Raises KeyNotFound."""
     query = select(ACCESS_KEYS).where(ACCESS_KEYS.c.id == key_id).with_for_update()
     row = connection.execute(query).one_or_none() if is_id(key_id) else None
     if row is None:
@@ -285,7 +286,7 @@ def _the_key(key_id: str) -> Any:
 
 
 def _key_of(row: Row[Any]) -> AccessKey:
-    """Return the key in a row, without scopes of a newer release: they open nothing here."""
+    """Return the key in a row; scopes that only a newer release knows are left out."""
     scopes = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
     no_rows = tuple((row.no_rows or "").split())
     return AccessKey(

@@ -1,7 +1,7 @@
 """KeyRing: decides about the key of each request. All keys are in memory, read again each second.
 
-A request costs a hash and a look-up, no database. A key that is revoked or made, here or by another
-process, is known within REFRESH_SECONDS and the time of one read.
+A request costs a hash and a look-up in memory. A key that this process or another one makes or
+revokes is accepted or refused here after REFRESH_SECONDS and the time of one read, at the latest.
 
 While the database cannot be read, known keys stay valid for HONOUR_SECONDS after the last read, so
 that a database that restarts stops nobody. An unknown key is then refused with 503 and not 401,
@@ -45,7 +45,7 @@ STALE_SECONDS = 5.0
 HONOUR_SECONDS = 300.0
 """Known keys stay valid for this time after the last read."""
 
-USE_SECONDS = 60.0  # between two writes of when keys were used
+USE_SECONDS = 60.0  # between two writes of the times at which keys were last used
 _HASHED = "sha256:"
 
 
@@ -77,10 +77,10 @@ class KeyRing:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take the database of the keys, unopened: until `start` every key is refused with 503.
+        """Take the database of the keys; until `start` reads it, every key is refused with 503.
 
-        on_first_key  takes the text of the admin key that is made if there is none; None: none is
-                      made
+        on_first_key  called with the text of the admin key that is made if there is none; None: no
+                      key is made
         clock         seconds since 1970, for keys that expire
         ticks         seconds of a steady clock, for the time since the last read
         """
@@ -103,11 +103,14 @@ class KeyRing:
         self.start = self._following.start
 
     def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
-        """Return the sender, from the header Authorization (`Bearer KEY`), None if there is none.
+        """Return the sender of a request whose key opens a scope.
 
-        A key with the scope `admin` opens every scope: it could make a key for it. If `scope` is
-        open, the header is not looked at. Raises AccessRefused (no key, or an unknown one),
-        KeyRevoked, KeyExpired, ScopeMissing, and DatabaseUnavailable if this cannot be decided now.
+        authorization  the header Authorization, `Bearer KEY`; None if the request has none
+
+        A key with the scope `admin` opens every scope, since it could make a key for each. If
+        `scope` is open, the header is not looked at. Raises AccessRefused (no key, or an unknown
+        one), KeyRevoked, KeyExpired, ScopeMissing, and DatabaseUnavailable if this cannot be
+        decided now.
         """
         if scope in self.open:
             return ANYBODY
@@ -120,12 +123,12 @@ class KeyRing:
         if key is None or not hmac.compare_digest(digest, key.hash):
             if age > STALE_SECONDS:
                 raise DatabaseUnavailable(
-                    "expected to read which keys there are, found no database for it"
+                    "expected to look up the key in the database, found that it does not answer"
                 )
             raise AccessRefused("expected a key of this service, found one that is unknown")
         if age > HONOUR_SECONDS:
             raise DatabaseUnavailable(
-                "expected to read whether the key is in force, found no database for it"
+                "expected to check the key in the database, found that it does not answer"
             )
         if key.revoked_at is not None:
             raise KeyRevoked(f"key {key.id}: expected one in force, found that it was revoked")
@@ -141,8 +144,8 @@ class KeyRing:
     def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
         """Return whether feedback with this header may be stored as rows of a model.
 
-        It may without a key, where the scope is open. If there is a key, it decides, even where
-        none is needed; for an unknown key the answer is no.
+        True without a header, which `check` has accepted only if the scope is open. With a header
+        its key decides, even if no key is needed; False for an unknown key.
         """
         key_id = self.key_id(authorization)
         if authorization is None or key_id == ENVIRONMENT.key_id:
@@ -151,7 +154,7 @@ class KeyRing:
         return key is not None and not {model, ALL_MODELS} & set(key.no_rows)
 
     def key_id(self, authorization: bytes | None) -> str | None:
-        """Return the id of the key in a header, in force or not; None if it has none."""
+        """Return the id of the key in a header, in force or not; None if the header has no key."""
         try:
             text = _bearer(authorization)
         except AccessRefused:

@@ -27,7 +27,8 @@ def now(connection: Connection) -> float:
 class AgeClock:
     """Compares the time of a database with this process's steady clock, which nobody can set.
 
-    If a clock is ahead, even for a moment, what is deleted by it is lost for good. For one thread.
+    If the database's clock is ahead, even for a moment, rows deleted by it are lost for good. An
+    AgeClock must be used by one thread at a time.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Database: connections to SQLite or PostgreSQL, migrated before the first use.
 
-Errors of the drivers are raised as the service's.
+Errors of the drivers are raised as errors of the service.
 """
 
 import contextlib
@@ -61,7 +61,8 @@ _OPTIONS = {
     },
 }
 
-# Options that the URL cannot override. The drivers begin no transactions: `_begin_...` do.
+# Options that the URL cannot override. The drivers begin no transactions themselves:
+# `_begin_sqlite` and `_begin_postgresql` do.
 _FIXED_OPTIONS = {"sqlite": {}, "postgresql": {"client_encoding": "utf8", "autocommit": True}}
 
 # Each transaction sets its own limits, in the message that begins it, so that they cost no further
@@ -77,8 +78,8 @@ _LIMITS = (
 # read.
 _NOT_THE_SERVER = ("25006", "57P01", "57P02", "57P03")
 
-# Device and inode of a file; for a read-only file also its size and time of change. None: there
-# is no file.
+# Device and inode of a file; for a read-only file also its size and time of change. None if the
+# file does not exist.
 FileIdentity = tuple[int, ...] | None
 
 
@@ -104,14 +105,14 @@ class Database:
                          that
         """
         self._engine = _engine(url, connections_max)
-        self.shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
+        self.public_url = self._engine.url.set(query={}).render_as_string(hide_password=True)
         """The URL of the database without secrets, for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
         # PostgreSQL's pool tries each connection first
         is_sqlite = self._engine.dialect.name == "sqlite"
         self._path = Path(self._engine.url.database or "").absolute() if is_sqlite else None
-        # by the file it was opened for: the connection of the last writer, while it is unused
-        self._kept: dict[FileIdentity, Connection] = {}
+        # the connection of the last writer, while it is unused, by the file it was opened for
+        self._idle: dict[FileIdentity, Connection] = {}
         self._creates = creates
         self._migrating = threading.Lock()
         self._migrated = False
@@ -121,7 +122,7 @@ class Database:
         self.failing_until = -math.inf
 
     @classmethod
-    def of(cls, settings: Settings, *, creates: bool = True) -> Self:
+    def from_settings(cls, settings: Settings, *, creates: bool = True) -> Self:
         """Return the database of the settings, or the one beside the store. Raises BadParameter."""
         return cls(
             settings.database_url or default_url(settings.store),
@@ -144,8 +145,8 @@ class Database:
         """Yield a connection in a transaction, committed at the end, rolled back on an exception.
 
         With SQLite there is one such transaction at a time. Raises DatabaseUnavailable and
-        DatabaseUnsupported: then nothing was changed, or, if the connection broke in the commit
-        itself, everything.
+        DatabaseUnsupported. After an error nothing was changed; but if the connection broke during
+        the commit, the whole transaction may have been committed.
         """
         file = self._migrate()
         try:
@@ -170,18 +171,18 @@ class Database:
 
         A connection that was kept open costs a third of a new one.
         """
-        connection = self._kept.pop(file, None) or self._writing.connect()
+        connection = self._idle.pop(file, None) or self._writing.connect()
         try:
             with connection.begin():
                 yield connection
         except BaseException:
             connection.close()
             raise
-        if self._path is None or self._kept.setdefault(file, connection) is not connection:
+        if self._path is None or self._idle.setdefault(file, connection) is not connection:
             connection.close()
 
     def _migrate(self) -> FileIdentity:
-        """Bring the database to the tables of this release, and return which file it is.
+        """Migrate the database to the tables of this release; return the identity of its file.
 
         SQLite goes on with an open file even if another one, or none, stands in its place: what is
         written to it then is lost. So each transaction begins with a look at the path, which costs
@@ -193,10 +194,10 @@ class Database:
                 raise self._unavailable("no file in its place, which was removed or moved")
             if not self._migrated or file != self.file:
                 self.close()
-                is_read = file is not None and self._path is not None and is_read_only(self._path)
+                read_only = file is not None and self._path is not None and is_read_only(self._path)
                 with (
                     self._errors(),
-                    (self._engine if is_read else self._writing).begin() as connection,
+                    (self._engine if read_only else self._writing).begin() as connection,
                 ):
                     migrate(connection)
                 self._creates = False
@@ -217,7 +218,7 @@ class Database:
         """Close all connections; a later use opens new ones."""
         with contextlib.suppress(KeyError):  # when none is left; other threads take some too
             while True:
-                self._kept.popitem()[1].close()
+                self._idle.popitem()[1].close()
         self._engine.dispose()
 
     @contextlib.contextmanager
@@ -235,9 +236,9 @@ class Database:
             raise self._unavailable(" ".join(str(cause).split())[:300]) from error
 
     def _unavailable(self, reason: str) -> DatabaseUnavailable:
-        """Return the error for a reason that only the log may have."""
+        """Return an error whose reason only the log shows."""
         return DatabaseUnavailable.confidential(
-            f"expected a database that answers, {self.shown}, found: {reason}"
+            f"expected a database that answers, {self.public_url}, found: {reason}"
         )
 
 
@@ -289,8 +290,8 @@ _EXPECTED = (
 def _parsed(url: str) -> URL:
     """Return the parts of a URL. Raises BadParameter, whose message never has parts of a password.
 
-    SQLAlchemy takes the first @ for the end of the password. What follows another one would be
-    shown as the host or the name of the database.
+    SQLAlchemy takes the first @ for the end of the password. If the password contains an @, its end
+    would be shown as the host or the name of the database.
     """
     scheme, _, location = url.partition("://")
     backend = scheme.partition("+")[0]
@@ -332,9 +333,9 @@ def is_read_only(file: Path) -> bool:
 def _connect_sqlite(_: object, __: object, arguments: tuple[str], options: dict[str, Any]) -> Any:
     """Return a read-only connection to a file that can only be read; None for any other file.
 
-    On None SQLAlchemy connects. A reader, too, needs SQLite's file -shm, which it cannot make
-    there. If another process has left the write-ahead log -wal, it is read; without one, nothing is
-    lost by reading the file alone.
+    If it is None, SQLAlchemy connects by itself. Even a reader needs SQLite's file -shm, which it
+    cannot make in a read-only directory; `immutable` does without it. If another process has left
+    the write-ahead log -wal, that is read too; without one, the file alone has everything.
     """
     file = Path(arguments[0])
     if not file.exists() or not is_read_only(file):
@@ -372,7 +373,7 @@ def _write_ahead(connection: Any) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction; a writing one takes the lock at once, before another can."""
+    """Begin a transaction; one that writes takes SQLite's write lock at once."""
     writes = connection.get_execution_options().get("xylem_write", False)
     connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -396,10 +397,11 @@ def insert_new(connection: Connection, table: Table) -> Insert:
 class Compiled:
     """A statement of SQLAlchemy Core, compiled once and run on the driver's cursor. Thread-safe.
 
-    For what runs for every block of feedback: SQLAlchemy takes 40 us to execute a statement that
-    SQLite executes in 4, and keeps the interpreter from other threads meanwhile.
+    It is for statements that run for every block of feedback: SQLAlchemy takes 40 us to execute a
+    statement that SQLite executes in 4, and holds the interpreter's lock meanwhile.
 
-    columns   those that an insert or an update sets, besides its values; none: all of an insert
+    columns   the columns that an insert or an update sets from the parameters of `run`, besides
+              those that the statement sets itself; empty: an insert sets all columns
     """
 
     def __init__(self, statement: Select[Any] | UpdateBase, columns: tuple[str, ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The database of a store: that of the settings, else a file beside the store."""
+"""The database of a store: the one that the settings name, else a file beside the store."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 def opened_database(store: Path, *, create: bool = False) -> Iterator[Database]:
     """Yield the database of a store, and close it at the end.
 
-    If there is none, it is an empty one in a temporary directory.
+    If the store has no database, and `create` is false, an empty one in a temporary directory is
+    yielded.
 
-    create  whether it is made beside the store instead
+    create  whether a missing database is made beside the store
 
     Raises BadParameter for a URL that cannot be used.
     """

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that give up on a server which is connected and does not answer.
 
 The server's own limits do not help if the server itself hangs (stopped, out of memory, its disk
-gone), nor do those of TCP: the kernel goes on acknowledging for it.
+gone). Neither do the timeouts of TCP, because the server's kernel still acknowledges packets.
 """
 
 import time
@@ -48,9 +48,10 @@ class BoundedConnection(psycopg.Connection[Any]):
 def connect(_: object, __: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Return a connection: SQLAlchemy calls this as its event `do_connect`.
 
-    A pooler such as pgbouncer reports another session number than the session itself. Each
-    transaction may have another session there, where a prepared statement is missing, or exists
-    already: so none is prepared. Elsewhere prepared statements halve the time that feedback takes.
+    Behind a pooler such as pgbouncer, each transaction may run in another session of the server, in
+    which a prepared statement is missing, or exists already: so no statement is prepared. A pooler
+    is recognised by the session number that it reports, which differs from the session's own.
+    Without a pooler, prepared statements halve the time that feedback takes.
     """
     connection = BoundedConnection.connect(*arguments, **options)
     session = connection.execute("SELECT pg_backend_pid()").fetchone()

@@ -67,7 +67,7 @@ def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
     """Return a table of the database.
 
     parts    its columns, constraints and indexes
-    options  those of SQLAlchemy for one kind of database, such as `sqlite_autoincrement`
+    options  SQLAlchemy's options for one kind of database, such as `sqlite_autoincrement`
     """
     return Table(name, METADATA, *parts, **options)
 

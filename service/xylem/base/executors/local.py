@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -14,8 +15,12 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from xylem.base.errors import Unavailable
-from xylem.base.executors.steps import Held, R, Step, T
+from xylem.base.executors.steps import R, Step, T, ValueHandle
 from xylem.base.executors.values import packed, unpacked
+from xylem.base.extras import load_extra
+
+AHEAD = 2
+"""The tasks that are sent ahead for each processor of a cluster, so that none waits for one."""
 
 
 class _InFile(NamedTuple):
@@ -34,8 +39,8 @@ class _InFile(NamedTuple):
 class Crew:
     """Threads that run steps, and the flag that ends their work early.
 
-    stop  uint8[1]  1 when the work was given up: kernels may look at it, their results are
-          dropped
+    stop  uint8[1]  1 once the work is given up: kernels may look at it and end early, since their
+          results are dropped
     """
 
     def __init__(self, threads: int) -> None:
@@ -49,7 +54,7 @@ class Crew:
         weakref.finalize(self, file.close)
         return file
 
-    def hold(self, value: R) -> Held[R]:
+    def hold(self, value: R) -> ValueHandle[R]:
         """Put a value where steps can get it, out of this process's memory.
 
         Raises Unavailable if there is no space.
@@ -67,15 +72,15 @@ class Crew:
         return _InFile(self._scratch, type(value), start, end - start)
 
     def split(
-        self, step: Step[Held[T], list[R]], items: Sequence[Held[T]], n: int
-    ) -> list[list[Held[R]]]:
+        self, step: Step[ValueHandle[T], list[R]], items: Sequence[ValueHandle[T]], n: int
+    ) -> list[list[ValueHandle[R]]]:
         """Run a step with n results on every item; return handles of the results of each item.
 
         The results stay where they were made.
         """
-        handles: dict[Held[T], list[Held[R]]] = {}
+        handles: dict[ValueHandle[T], list[ValueHandle[R]]] = {}
 
-        def done(item: Held[T], results: list[R]) -> None:
+        def done(item: ValueHandle[T], results: list[R]) -> None:
             handles[item] = [self.hold(result) for result in results]
 
         self.steps(step, items, done)
@@ -121,7 +126,10 @@ class Crew:
         return work
 
     def everywhere(self, call: Callable[[], None]) -> None:
-        """Call a function on each machine that runs steps: only here. Raises its errors."""
+        """Call a function on each machine that runs steps: here only on this one.
+
+        Raises the errors of the function.
+        """
         call()
 
     def run(self, work: Callable[[T], R], items: Iterable[T], done: Callable[[T, R], None]) -> None:
@@ -147,3 +155,19 @@ class Crew:
                 for future in running:
                     future.cancel()
                 raise
+
+
+@contextmanager
+def crew_of(threads: int, address: str | None, ahead: int = AHEAD) -> Iterator[Crew]:
+    """Yield a crew: the nodes of a Ray cluster, or without an address threads of this process.
+
+    ahead  the number of tasks that are sent ahead for each processor of a cluster
+
+    Raises BadParameter if Ray is missing or the address is invalid, and Unavailable if no cluster
+    answers there.
+    """
+    if address is None:
+        yield Crew(threads)
+        return
+    with load_extra("ray").ray_crew(threads, address, ahead) as crew:
+        yield crew

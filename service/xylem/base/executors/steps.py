@@ -19,7 +19,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Held(Protocol[R_co]):
+class ValueHandle(Protocol[R_co]):
     """A handle of a value that stays where it was made until a step gets it.
 
     Handles are hashable, and small in messages.
@@ -34,10 +34,10 @@ class Step(Protocol[T_contra, R_co]):
 
     Arrays and NamedTuples of arrays may be among its fields. Fields, items and results go to other
     processes, which find the class by its name: so it is defined at the top of a module. The same
-    fields and item give the same result, bit for bit, in whatever process and order.
+    fields and item give the same result, bit for bit, in every process and in any order.
 
-    A result is stored in a file by the return type of `run`: NamedTuples, lists and numbers of
-    arrays.
+    A result consists of NamedTuples, lists, arrays and numbers. The return type of `run` says how
+    it is read from a file (`unpacked`).
     """
 
     def workspace(self) -> Any:

@@ -1,4 +1,4 @@
-"""Steps, pieces of work that depend only on their fields and item; values as arrays and bytes."""
+"""Steps: pieces of work whose result depends only on their fields and an item. Values as bytes."""
 
 import dataclasses
 import hashlib
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Named(NamedTuple):
+class NamedHandle(NamedTuple):
     """A handle with a name that represents the value in digests."""
 
     handle: Any
@@ -51,7 +51,7 @@ def mapped(value: Any, of_array: Callable[[Array], Array]) -> Any:
 
 
 class _SameMemory:
-    """An object with the memory of an array, by numpy's array interface; it keeps the array."""
+    """An object that shares an array's memory by numpy's array interface, and keeps it alive."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -112,7 +112,7 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Named):
+    if isinstance(value, NamedHandle):
         return value.name
     if inspect.isfunction(value):
         return value.__qualname__
@@ -130,7 +130,7 @@ def _layout(value: Any, arrays: list[Array]) -> Any:
 
 
 def _built(kind: Any, layout: Any, stream: BytesIO) -> Any:
-    """Return the value of type `kind` that has a layout.
+    """Build a value of type `kind` from its layout, and from the bytes of its arrays in `stream`.
 
     Raises ValueError if the bytes are cut off.
     """

@@ -55,8 +55,8 @@ class OtlpSender:
     """Sends spans from a thread. Thread-safe.
 
     For a sampled request, the caller only appends to a queue. The SDK's own queue, with the code
-    around it, took five times as long where one request in a hundred is sampled, and nothing of it
-    is in the processor's caches.
+    around it, took five times as long when one request in a hundred is sampled, because its code
+    and data are then no longer in the processor's caches.
 
     n_dropped  spans that found no room since the last log line about them
     """

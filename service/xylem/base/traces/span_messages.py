@@ -17,11 +17,11 @@ _IS_CONTINUED = 0x300
 
 _IDS = (1 << 64) - 1  # the number of valid span ids; 0 is none
 # cached shapes of spans, and values of `tracestate`: a caller's requests have few different ones
-_CACHED_MAX = 256
+_CACHE_SIZE = 256
 
 
 def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
-    """Add the spans of the stages of a trace, and then the span of the whole.
+    """Add the spans of the stages of a trace, and then the span of the whole request or job.
 
     The id of each stage is that of the previous span plus one.
     """
@@ -60,7 +60,7 @@ def add_spans(ended: EndedTrace, spans: ScopeSpans) -> None:
         main_span.attributes.append(_attribute(REQUEST_ID, ended.request_id))
 
 
-@lru_cache(_CACHED_MAX)
+@lru_cache(_CACHE_SIZE)
 def _alike(shape: SpanShape) -> Span:
     """Return the common part of all spans of a shape."""
     attributes = [_attribute(*attribute) for attribute in shape.attributes]
@@ -78,7 +78,7 @@ def _attribute(name: str, value: str | int) -> KeyValue:
     return KeyValue(key=name, value=any_value)
 
 
-@lru_cache(_CACHED_MAX)
+@lru_cache(_CACHE_SIZE)
 def _checked(state: str) -> str:
     """Return a `tracestate` without the entries that break the standard's rules."""
     return TraceState.from_header([state]).to_header()

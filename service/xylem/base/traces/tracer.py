@@ -46,7 +46,7 @@ class Trace(NamedTuple):
     def traceparent(self) -> str:
         """Return the `traceparent` with which others continue the span.
 
-        If the trace is not sampled here, this is that of the parent, marked as not sampled.
+        If the trace is not sampled here, this is the parent's `traceparent`, marked as not sampled.
         """
         if self.span_id:
             return f"00-{self.id}-{self.span_id:016x}-01"
@@ -89,7 +89,7 @@ class Tracer:
     """Begins and ends spans. Thread-safe.
 
     send   takes an ended span of a sampled trace; does not block, and raises nothing
-    close  sends what waits, for a limited time
+    close  sends the spans that wait, for a limited time
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""The client for asyncio, of which the blocking one is made: `python -m tests.unasync`."""
+"""The client for asyncio; `python -m tests.unasync` makes the blocking client from it."""

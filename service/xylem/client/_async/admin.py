@@ -13,7 +13,6 @@ from xylem.client.calls import (
     JsonObject,
     Request,
     State,
-    TrainingFields,
     admin_path,
     get,
     job_path,
@@ -26,6 +25,7 @@ from xylem.client.calls import (
 from xylem.client.events import ServerEvent
 from xylem.client.results import DataFile, DataFiles, Job, Jobs
 from xylem.client.runtime import async_sleep
+from xylem.client.training_fields import TrainingFields
 from xylem.errors import WaitTimeout
 
 _POLL_SECONDS = 0.1

@@ -13,17 +13,11 @@ import httpcore
 
 from xylem.client.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.client.events import EventParser, ServerEvent
+from xylem.client.refusals import refusal_of
 from xylem.client.results import read_as
+from xylem.client.retries import Attempts, Retries, wait_after
 from xylem.client.runtime import AsyncSemaphore, async_file_parts, async_sleep
-from xylem.errors import (
-    Attempts,
-    BadAnswer,
-    ClientError,
-    ConnectionFailed,
-    Retries,
-    refusal_of,
-    wait_after,
-)
+from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
 ANSWER_BYTES_MAX = 256 << 20
 """The most bytes of an answer in memory."""
@@ -91,7 +85,7 @@ class AsyncWire:
             port=self._origin.port,
             target=f"{self._target.prefix}{request.path}".encode("ascii"),
         )
-        connection = await self._taken()
+        connection = await self._acquire()
         try:
             response = await connection.handle_async_request(
                 httpcore.Request(
@@ -126,7 +120,7 @@ class AsyncWire:
         while self._idle:
             await self._idle.pop()[0].aclose()
 
-    async def _taken(self) -> httpcore.AsyncHTTPConnection:
+    async def _acquire(self) -> httpcore.AsyncHTTPConnection:
         while self._idle:
             connection, _ = self._idle.pop()
             if not connection.has_expired():  # the server has not closed it

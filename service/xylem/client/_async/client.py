@@ -7,10 +7,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from xylem.client import batches, calls
+from xylem.client import batch_parts, calls
 from xylem.client._async.admin import AsyncAdmin
 from xylem.client._async.base import AsyncAnswer
-from xylem.client.batches import Part, item_of, parts_of
+from xylem.client.batch_parts import Part, item_of, parts_of
 from xylem.client.calls import (
     BatchOptions,
     Instance,
@@ -31,8 +31,9 @@ from xylem.client.results import (
     Scores,
     Thresholds,
 )
+from xylem.client.retries import Attempts, wait_after
 from xylem.client.runtime import AsyncSource, async_iterate, async_sleep
-from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
+from xylem.errors import BadAnswer, ClientError
 
 UNDER_WAY = 2
 """Requests of a batch that are sent before the first answer is read."""
@@ -56,7 +57,7 @@ async def _blocks_of(instances: AsyncSource[Instance]) -> AsyncIterator[list[byt
         async for instance in async_iterate(instances):
             block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
-            if len(block) == batches.LINES_MAX or n_bytes >= batches.BYTES_MAX:
+            if len(block) == batch_parts.LINES_MAX or n_bytes >= batch_parts.BYTES_MAX:
                 yield block
                 block = []
                 n_bytes = 0
@@ -176,8 +177,9 @@ class AsyncClient(AsyncAdmin):
         """Yield a prediction, or an error, for each instance, in their order.
 
         A request has up to a thousand instances. Memory does not grow with their number.
-        Instances that take long to come should be asynchronous:
-        others are asked in the event loop. See docs/batch.md.
+        Instances that take long to come should be an asynchronous iterable, because any other
+        iterable blocks the event loop while it is read.
+        See docs/batch.md.
         """
         answers = self.batch_blocks(model, _blocks_of(instances), version, alias, **options)
         async with aclosing(answers):

@@ -13,17 +13,11 @@ import httpcore
 
 from xylem.client.calls import JsonObject, Request, Target, read_object, request_of
 from xylem.client.events import EventParser, ServerEvent
+from xylem.client.refusals import refusal_of
 from xylem.client.results import read_as
+from xylem.client.retries import Attempts, Retries, wait_after
 from xylem.client.runtime import Semaphore, file_parts, sleep
-from xylem.errors import (
-    Attempts,
-    BadAnswer,
-    ClientError,
-    ConnectionFailed,
-    Retries,
-    refusal_of,
-    wait_after,
-)
+from xylem.errors import BadAnswer, ClientError, ConnectionFailed
 
 ANSWER_BYTES_MAX = 256 << 20
 """The most bytes of an answer in memory."""
@@ -91,7 +85,7 @@ class Wire:
             port=self._origin.port,
             target=f"{self._target.prefix}{request.path}".encode("ascii"),
         )
-        connection = self._taken()
+        connection = self._acquire()
         try:
             response = connection.handle_request(
                 httpcore.Request(
@@ -126,7 +120,7 @@ class Wire:
         while self._idle:
             self._idle.pop()[0].close()
 
-    def _taken(self) -> httpcore.HTTPConnection:
+    def _acquire(self) -> httpcore.HTTPConnection:
         while self._idle:
             connection, _ = self._idle.pop()
             if not connection.has_expired():  # the server has not closed it

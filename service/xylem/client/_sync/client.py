@@ -1,4 +1,4 @@
-"""The client for callers that block: made of the one for asyncio."""
+"""The client for callers that block, made from the client for asyncio."""
 
 import math
 from collections import deque
@@ -7,10 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from xylem.client import batches, calls
+from xylem.client import batch_parts, calls
 from xylem.client._sync.admin import Admin
 from xylem.client._sync.base import Answer
-from xylem.client.batches import Part, item_of, parts_of
+from xylem.client.batch_parts import Part, item_of, parts_of
 from xylem.client.calls import (
     BatchOptions,
     Instance,
@@ -31,8 +31,9 @@ from xylem.client.results import (
     Scores,
     Thresholds,
 )
+from xylem.client.retries import Attempts, wait_after
 from xylem.client.runtime import Source, iterate, sleep
-from xylem.errors import Attempts, BadAnswer, ClientError, wait_after
+from xylem.errors import BadAnswer, ClientError
 
 UNDER_WAY = 2
 """Requests of a batch that are sent before the first answer is read."""
@@ -56,7 +57,7 @@ def _blocks_of(instances: Source[Instance]) -> Iterator[list[bytes]]:
         for instance in iterate(instances):
             block.append(calls.dumped(calls.instance_of(instance)))
             n_bytes += len(block[-1])
-            if len(block) == batches.LINES_MAX or n_bytes >= batches.BYTES_MAX:
+            if len(block) == batch_parts.LINES_MAX or n_bytes >= batch_parts.BYTES_MAX:
                 yield block
                 block = []
                 n_bytes = 0

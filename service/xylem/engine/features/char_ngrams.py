@@ -42,10 +42,12 @@ _LENGTH_MAX = 0xFF
 
 @inlined
 def key_and_byte(key: np.uint64, n_bytes: int, byte: np.uint8) -> np.uint64:
-    """Return the key of a name that is `byte` appended to the name of `key`.
+    """Return the key of the name to which `byte` has been appended.
 
-    The name of `key` has `n_bytes` bytes, fewer than SHORT_BYTES. The key of the empty name is 0;
-    no other name has this key, because names have no zero bytes.
+    The key of the empty name is 0; no other name has this key, because names have no zero bytes.
+
+    key      the key of the name before `byte` is appended
+    n_bytes  the length of that name in bytes, less than SHORT_BYTES
     """
     return key | np.uint64(byte) << (_8 * np.uint64(n_bytes))
 
@@ -78,9 +80,9 @@ def first_slot(key: np.uint64, n_slots: int, seed: int) -> np.int64:
 def short_names(names: NameTable, seed: int) -> U64:
     """Return a hash table of these names, uint64[n_slots, 2]: (key, id of the name); key 0: empty.
 
-    seed  as `new_seed` makes it; searches need the same one
+    seed  as `new_seed` makes it; searches need the same seed
 
-    It takes 32 bytes a name. Linear: 10 milliseconds for 180,000 names.
+    The table takes 32 bytes a name. Linear: 10 milliseconds for 180,000 names.
     """
     return _fill(names.offsets, names.utf8, seed)
 
@@ -188,7 +190,8 @@ def _padded_end(padded: U8, start: int) -> int:
 
 
 def ngrams_a_character(shortest: int, longest: int) -> int:
-    """Return the most n-grams that can begin at a character or at a blank beside a word.
+    """Return the greatest number of n-grams that can begin at a character, or at a blank beside a
+    word.
 
     The blank between two words belongs to both, so as an n-gram of one character it counts twice.
     """
@@ -200,7 +203,7 @@ _ngrams_a_character = inlined(ngrams_a_character)
 
 @inlined
 def _room(n_bytes: int, shortest: int, longest: int) -> int:
-    """Return the most n-grams of n_bytes padded bytes."""
+    """Return a bound on the number of n-grams in n_bytes padded bytes."""
     return n_bytes * _ngrams_a_character(shortest, longest)
 
 
@@ -328,7 +331,7 @@ def _look_up(
     spare: tuple[I64, U64],
     ids_out: I32,
 ) -> int:
-    """Write the ids of those of the first n n-grams that are names; return how many.
+    """Look up the first n n-grams, and write the ids of those that are names; return how many.
 
     The first slots are read in a loop of their own, in which no read waits for another read or for
     a comparison.

@@ -100,7 +100,7 @@ def classes(unicode: bool) -> U8:
         for first, last in _UNSPACED:
             block = class_of[first : last + 1]
             block[block & WORD != 0] |= UNSPACED
-    return class_of  # not read-only, for which kernels would be compiled once more
+    return class_of  # left writeable: for a read-only array kernels would be compiled once more
 
 
 @functools.cache

@@ -194,15 +194,15 @@ def char_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
 
 @kernel
 def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArrays:
-    """Return rows joined of rows of words and rows of characters, scaled as `text_rows` says.
+    """Join the rows of words and the rows of characters of the same texts, as in `text_rows`.
 
     table_at  the handle of a TextTable
     """
     table = struct_at(TextTable, table_at)
     word_ptr, word_ids, word_values = words
     char_ptr, char_ids, char_values = chars
-    of_words = table.scales[0]
-    of_chars = table.scales[1]
+    word_scale = table.scales[0]
+    char_scale = table.scales[1]
     n_words = table.n_words
     indptr = word_ptr + char_ptr
     indices = np.empty(len(word_ids) + len(char_ids), np.int32)
@@ -211,11 +211,11 @@ def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArr
     for row in range(len(indptr) - 1):
         for i in range(word_ptr[row], word_ptr[row + 1]):
             indices[n_values] = word_ids[i]
-            values[n_values] = word_values[i] * of_words
+            values[n_values] = word_values[i] * word_scale
             n_values += 1
         for i in range(char_ptr[row], char_ptr[row + 1]):
             indices[n_values] = n_words + char_ids[i]
-            values[n_values] = char_values[i] * of_chars
+            values[n_values] = char_values[i] * char_scale
             n_values += 1
     normalise_rows(indptr, values, table.norm)
     return indptr, indices, values

@@ -30,7 +30,8 @@ from xylem_store import (
     read_only,
 )
 
-_SUMS = read_only(np.zeros(1, np.int32))  # the embedding's `mean` for sums instead of means
+# takes the place of the embedding's field `mean`, so that dense rows are sums instead of means
+_SUMS = read_only(np.zeros(1, np.int32))
 
 
 class CombinedParameters(RawParameters):
@@ -66,7 +67,7 @@ class RowEmbedding:
         return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
 
     def shares(self, indices: I32, values: F32) -> F64:
-        """Return what each feature of a row adds to its dense row, float64[features, dim]."""
+        """Return the contribution of each feature to a row's dense row, float64[features, dim]."""
         unit_rows = (
             np.arange(len(indices) + 1),
             writeable(indices),

@@ -43,7 +43,7 @@ class Featurizer:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the whole fitted state, by the names under which a version stores the arrays.
 
-        Here there is none.
+        This class has no fitted state.
         """
         return {}
 
@@ -65,7 +65,7 @@ class Featurizer:
     def transform_csr(
         self, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any]
     ) -> SparseRows:
-        """Return checked copies of compressed sparse rows, whose feature ids may have any order.
+        """Check compressed sparse rows, whose feature ids may have any order; return copies.
 
         Values of a repeated id are summed. Raises BadInstance for arrays that are no such rows, an
         id out of range, or a value that is not finite.

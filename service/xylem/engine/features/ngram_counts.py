@@ -187,8 +187,8 @@ class NgramSums:
         n_texts: int,
         parameters: CharsParameters | TfidfParameters,
     ) -> tuple[NameTable, F32, I64]:
-        """Return (names, idf, old): the chosen n-grams sorted by bytes, their weights, and the id
-        that each had so far.
+        """Return (names, idf, old_ids): the chosen n-grams sorted by bytes, their weights, and the
+        id of each in `vocabulary`.
 
         idf is empty if all weights are 1.
 

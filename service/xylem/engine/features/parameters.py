@@ -10,14 +10,16 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from xylem.base import BadParameter, Expected, ParameterFault, Parameters, Scalar, fault, what_is
 from xylem.engine.features.characters import TextReading
 from xylem.engine.features.languages import FILE_SUFFIX, check_language
-from xylem_store import CLEAN, UNICODE, WORD_FORMS
-from xylem_store import NEWER_FEATURE_KINDS as NEWER_KINDS
+from xylem_store import Corrupt
 
 Norm = Literal["l2", "l1", "none"]
 """How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not at all."""
 
 PREFIX = "features."
 """The prefix of the names of features' parameters; all other parameters are the trainer's."""
+
+WORD_FORMS = ("stem", "lemmas", "stop_words")
+"""The parameters that say which words count, and in which form."""
 
 NGRAM_MAX = 8
 CHAR_MAX = 8
@@ -83,10 +85,7 @@ class _FeatureParameters(Parameters):
 
 
 class _TextParameters(_FeatureParameters):
-    """Parameters of kinds that read a text.
-
-    Versions that are older than `unicode` or `clean` lack them, which means that they are off.
-    """
+    """Parameters of kinds that read a text."""
 
     lowercase: bool = Field(default=True, description="convert the text to lower case first")
     unicode: bool = Field(
@@ -330,34 +329,21 @@ def check_features(arguments: Mapping[str, Any]) -> None:
 
 
 def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
-    """Return the parameters as a manifest has them: the kind, and every field that is not off.
+    """Return the parameters as a manifest has them: the kind, and every field.
 
-    A manifest leaves out `unicode`, `clean` and WORD_FORMS where they are off: versions that are
-    older than these parameters do not have them, and older releases do not know them. A file of
-    stop words is given by its base name.
+    A file of stop words is given by its base name.
     """
-    off = _off(type(parameters))
-    chosen = parameters.model_dump().items()
-    config = {
-        "kind": parameters.kind,
-        **{k: value for k, value in chosen if k not in off or value != off[k]},
-    }
+    config = {"kind": parameters.kind, **parameters.model_dump()}
     if str(config.get("stop_words")).endswith(FILE_SUFFIX):
         config["stop_words"] = Path(config["stop_words"]).name
     return config
 
 
-def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest's configuration with the parameters that `as_config` leaves out."""
-    return {**_off(_class_of(config.get("kind"))), **config}
-
-
-def _off(cls: type[_FeatureParameters]) -> dict[str, Any]:
-    """Return the parameters of a kind that a manifest leaves out, with the values that are off."""
-    off: dict[str, Any] = {**dict.fromkeys(WORD_FORMS), CLEAN: False}
-    if cls.kind not in NEWER_KINDS:
-        off[UNICODE] = False
-    return {name: value for name, value in off.items() if name in cls.model_fields}
+def check_complete(config: Mapping[str, Any], parameter_class: type[_FeatureParameters]) -> None:
+    """Raise Corrupt unless a manifest's configuration has every parameter of its kind."""
+    missing = parameter_class.model_fields.keys() - config.keys()
+    if missing:
+        raise Corrupt("manifest", f"features.{min(missing)}", "none")
 
 
 def _class_of(kind: object) -> type[FeatureParameters]:
@@ -365,5 +351,5 @@ def _class_of(kind: object) -> type[FeatureParameters]:
     parameter_class = PARAMETERS.get(kind) if isinstance(kind, str) else None
     if parameter_class is None:
         message = f"expected one of {', '.join(PARAMETERS)}, found {what_is(kind)}"
-        raise BadParameter.of([ParameterFault(f"{PREFIX}kind", message)])
+        raise BadParameter.from_faults([ParameterFault(f"{PREFIX}kind", message)])
     return parameter_class

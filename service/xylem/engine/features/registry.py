@@ -25,7 +25,7 @@ from xylem.engine.features.parameters import (
     RawParameters,
     TfidfParameters,
     WordsCharsParameters,
-    completed,
+    check_complete,
     parameters_of,
 )
 from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
@@ -57,7 +57,9 @@ def fit_featurizer(
     featurizer = _fitted(dataset, parameters, crew)
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
-    row_blocks = (crew or Crew(1)).mapped(MakeRows.by(featurizer), in_blocks(dataset.texts))
+    row_blocks = (crew or Crew(1)).mapped(
+        MakeRows.from_featurizer(featurizer), in_blocks(dataset.texts)
+    )
     return featurizer, SparseRows.join(list(row_blocks))
 
 
@@ -91,7 +93,7 @@ class MakeRows:
     n_features: int
 
     @classmethod
-    def by(cls, featurizer: Featurizer) -> MakeRows:
+    def from_featurizer(cls, featurizer: Featurizer) -> MakeRows:
         """Return the step that makes rows as a featurizer does."""
         return cls(featurizer.config(), featurizer.arrays(), featurizer.n_features)
 
@@ -136,13 +138,10 @@ def load_featurizer(
     Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
     try:
-        config = completed(config)
         parameters = parameters_of(config)
     except BadParameter as error:
         raise Corrupt("manifest", "features that this release knows", str(error)) from error
-    missing = type(parameters).model_fields.keys() - config.keys()
-    if missing:
-        raise Corrupt("manifest", f"features.{min(missing)}", "none")
+    check_complete(config, type(parameters))
     if isinstance(parameters, AutoParameters):
         raise Corrupt("manifest", "the features that were chosen", "features.kind auto")
     if isinstance(parameters, CharsParameters | WordsCharsParameters):

@@ -26,11 +26,11 @@ from xylem.engine.kernels.text.sparse_json import (
     END,
     OPEN,
     OPEN_LIST,
-    after,
-    after_key,
     read_instance,
     read_number,
     skip_blanks,
+    skip_byte,
+    skip_key,
 )
 from xylem.engine.kernels.text.texts import ROWS, TEXTS, BodyTexts, is_text, read_text, write_rows
 from xylem_store import (
@@ -111,7 +111,7 @@ class RequestBodies(Uncopyable):
     """
 
     def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
-        self._held = featurizer  # keeps alive the tables that the handles refer to
+        self._featurizer = featurizer  # keeps alive the tables that the handles refer to
         norm = NORM_CODES[featurizer.parameters.norm]
         self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
         self.arrays = (
@@ -188,14 +188,14 @@ def read_body(
     texts_at    the handle of BodyTexts, into which instances are read if they are texts
     """
     n_features, norm, top_r, beam_width = constants
-    i = after(data, start, OPEN)
+    i = skip_byte(data, start, OPEN)
     n_rows = 0
     are_texts = False
     options = top_r, beam_width, NO_THRESHOLD, 0
     while True:
         i = skip_blanks(data, i)
         if data[i] == _QUOTE and data[i + 1] == _I and n_rows == 0:
-            i = after(data, after(data, after_key(data, i, _INSTANCES), COLON), OPEN_LIST)
+            i = skip_byte(data, skip_byte(data, skip_key(data, i, _INSTANCES), COLON), OPEN_LIST)
             are_texts = is_text(data, i)
             i, n_rows = _read_instances(data, i, are_texts, n_features, rows_out, texts_at)
         else:
@@ -204,7 +204,7 @@ def read_body(
         if data[i] != COMMA:
             break
         i += 1
-    i = skip_blanks(data, after(data, i, CLOSE))
+    i = skip_blanks(data, skip_byte(data, i, CLOSE))
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
         return 0, 0, 0, 0, 0, 0
     indptr, indices, values = rows_out
@@ -240,13 +240,13 @@ def read_option(
     if letter == _T:
         letter = data[i + 2]
     if letter == _O:
-        i, top_r = _read_count(data, after_key(data, i, _TOP_R))
+        i, top_r = _read_count(data, skip_key(data, i, _TOP_R))
     elif letter == _H:
-        i, threshold = _read_threshold(data, after_key(data, i, _THRESHOLD), number_out)
+        i, threshold = _read_threshold(data, skip_key(data, i, _THRESHOLD), number_out)
     elif letter == _E:
-        i, is_exact = read_truth(data, after_key(data, i, _EXACT))
+        i, is_exact = read_truth(data, skip_key(data, i, _EXACT))
     else:
-        i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
+        i, beam_width = _read_count(data, skip_key(data, i, _BEAM_WIDTH))
     return i, (top_r, beam_width, threshold, is_exact)
 
 
@@ -275,7 +275,7 @@ def _read_instances(
         i = skip_blanks(data, i)
         if data[i] == CLOSE_LIST:
             return i + 1, n_rows
-        i = after(data, i, COMMA)
+        i = skip_byte(data, i, COMMA)
         if i == len(data) - 1:
             break
     return len(data) - 1, 0
@@ -284,7 +284,7 @@ def _read_instances(
 @inlined
 def _read_count(data: U8, i: int) -> tuple[int, int]:
     """Read the integer >= 1 that follows a key; return (the place after it, the integer)."""
-    i = skip_blanks(data, after(data, i, COLON))
+    i = skip_blanks(data, skip_byte(data, i, COLON))
     number, end = parse_id(data, i, COUNT_LIMIT)
     if not is_digit(data[i]) or data[i] == _ZERO:
         return len(data) - 1, 0
@@ -294,9 +294,9 @@ def _read_count(data: U8, i: int) -> tuple[int, int]:
 @inlined
 def _read_threshold(data: U8, i: int, number_out: F32) -> tuple[int, int]:
     """Read the threshold that follows a key; return (the place after it, TUNED or NUMBER)."""
-    i = skip_blanks(data, after(data, i, COLON))
+    i = skip_blanks(data, skip_byte(data, i, COLON))
     if data[i] == _QUOTE:
-        return after_key(data, i, _TUNED_WORD), TUNED
+        return skip_key(data, i, _TUNED_WORD), TUNED
     number, i = read_number(data, i)
     number_out[0] = number
     return i if np.float32(0.0) < number < np.float32(1.0) else len(data) - 1, NUMBER
@@ -305,7 +305,7 @@ def _read_threshold(data: U8, i: int, number_out: F32) -> tuple[int, int]:
 @inlined
 def read_truth(data: U8, i: int) -> tuple[int, int]:
     """Read the `true` or `false` that follows a key; return (the place after it, 1 or 0)."""
-    i = skip_blanks(data, after(data, i, COLON))
+    i = skip_blanks(data, skip_byte(data, i, COLON))
     if data[i] == _F:
-        return after_key(data, i, _FALSE), 0
-    return after_key(data, i, _TRUE), 1
+        return skip_key(data, i, _FALSE), 0
+    return skip_key(data, i, _TRUE), 1

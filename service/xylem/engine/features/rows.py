@@ -25,7 +25,7 @@ def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
     for i, numbers in enumerate(values):
         if not _NUMBER.issuperset(map(type, numbers)):
             wrong = next(value for value in numbers if type(value) not in _NUMBER)
-            raise BadInstance(f"expected numbers, found {wrong!r:.40}").at(
+            raise BadInstance(f"expected numbers, found {wrong!r:.40}").with_path(
                 f"instances[{i}].features"
             )
     try:
@@ -33,7 +33,7 @@ def finite_values(instances: Sequence[Mapping[str, float]]) -> F32:
     except OverflowError as error:
         i = next(i for i, numbers in enumerate(values) if max(map(abs, numbers), default=0) > 1e308)
         fault = "expected values that are finite in 32 bits, found an integer beyond them"
-        raise BadInstance(fault).at(f"instances[{i}].features") from error
+        raise BadInstance(fault).with_path(f"instances[{i}].features") from error
 
 
 def rows_of_csr(
@@ -87,7 +87,7 @@ def tidied(indptr: I64, indices: I32, values: F32, n_features: int) -> SparseRow
         raise BadInstance(
             "expected values, and sums of values of one feature, that are finite in 32 bits, "
             "found one that is not"
-        ).at(f"instances[{bad}]")
+        ).with_path(f"instances[{bad}]")
     return SparseRows(indptr, indices[:n], values[:n], n_features)
 
 

@@ -28,8 +28,8 @@ from xylem_store import I64, U8, Handle, kernel, struct_at
 class TensorLayout(NamedTuple):
     """Where tensors lie in binary data.
 
-    n_values    of all rows; 0 for texts
-    n_bytes     of all tensors
+    n_values    the number of values of all rows; 0 for texts
+    n_bytes     the number of bytes of all tensors
     indptr, indices, values, text   where each tensor begins, -1 for one that is not there
     """
 
@@ -45,8 +45,8 @@ class TensorLayout(NamedTuple):
 def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I64:
     """Return the form of a request (`xylem.engine.kernels.text.tensors`), int64[FORM_SIZE].
 
-    query     how to predict; its numbers of rows and values say nothing
-    outputs   those of the answer: 0 to 4 for labels, label_ids, scores, lengths, exact
+    query     how to predict; its numbers of rows and values are ignored
+    outputs   the outputs of the answer: 0 to 4 for labels, label_ids, scores, lengths, exact
     """
     form = np.zeros(FORM_SIZE, np.int64)
     form[: len(layout)] = layout
@@ -75,7 +75,7 @@ def read_arrays(
     constants   features of the model, code of the norm, and two that only `read_body` needs
     rows_out    indptr, indices, values, which bound the rows
     form        int64[FORM_SIZE] (`xylem.engine.kernels.text.tensors`)
-    texts_at    of BodyTexts, where the instances are read to if they are texts
+    texts_at    the handle of BodyTexts, into which instances are read if they are texts
 
     Returns the fields of a BodyQuery; all are 0 if the tensors are not right.
     """

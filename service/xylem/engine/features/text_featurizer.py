@@ -35,7 +35,7 @@ class TextRows(Uncopyable):
     ) -> None:
         self.kernel = kernel
         self.table = handle_of(struct)
-        self._held = struct
+        self._struct = struct
         self.features_a_character = features_a_character
 
 

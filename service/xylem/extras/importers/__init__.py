@@ -1,4 +1,4 @@
 """Models and vectorizers of other libraries, read from their own files.
 
-Only the command line imports this package: the service never reads a foreign file.
+Only the command line asks for this package: the service never reads a foreign file.
 """

@@ -208,7 +208,7 @@ def chunk_of_columns(file: ModelFile, columns: ForeignColumns, column_ids: I64) 
     child = child[order]
     is_repeated = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
     file.expect(not bool(is_repeated.any()), "a feature once in a column", "one twice")
-    return Chunk.of(features, child, weights, columns.bias[column_ids])
+    return Chunk.from_weights(features, child, weights, columns.bias[column_ids])
 
 
 class Nested:

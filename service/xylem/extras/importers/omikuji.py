@@ -312,4 +312,4 @@ def _split(row: I64, child: I64, weights: F32, n_features: int, n_children: int)
     bias = np.zeros(n_children, np.float32)
     n_weights = int(np.searchsorted(row, n_features))
     bias[child[n_weights:]] = weights[n_weights:]
-    return Chunk.of(row[:n_weights], child[:n_weights], weights[:n_weights], bias)
+    return Chunk.from_weights(row[:n_weights], child[:n_weights], weights[:n_weights], bias)

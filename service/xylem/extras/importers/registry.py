@@ -32,11 +32,13 @@ from xylem.extras.importers.napkinxc import read_napkinxc
 from xylem.extras.importers.omikuji import read_omikuji
 from xylem.extras.importers.pecos import read_pecos
 from xylem.extras.importers.vectorizer import SavedVectorizer
-from xylem.workflows import store_as, weight_type
+from xylem.extras.importers.vectorizer import read_vectorizer as read_vectorizer
+from xylem.workflows import store_as
 from xylem_store import (
     EMBEDDING,
     ORIGIN,
     U32,
+    WEIGHTS,
     DataInfo,
     Draft,
     Manifest,
@@ -45,6 +47,7 @@ from xylem_store import (
     Store,
     TrainerInfo,
     TreeEnsemble,
+    Weights,
     build_ensemble,
     build_names,
     check_model,
@@ -93,7 +96,7 @@ def import_model(
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
-    stored_type = weight_type(weights)
+    stored_type = _weight_type(weights)
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
@@ -168,7 +171,7 @@ def text_draft(model: Model, vectorizer: SavedVectorizer) -> Draft:
     vectorizer has terms.
     """
     manifest, (file, sha256) = model.manifest, vectorizer.source
-    place = manifest.shown
+    place = manifest.full_name
     if manifest.features.get("kind") != RawParameters.kind:
         raise BadModel(
             f"{place}: expected a version that takes feature ids, found {manifest.features['kind']}"
@@ -222,3 +225,10 @@ def widen(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:
     # a group starts at the block after those of the groups before it: here after all of the chunk's
     added_groups[:, :, 1] = np.diff(ensemble.block_ptr)[:, None]
     return ensemble._replace(directory=np.concatenate([directory, added_groups], axis=1))
+
+
+def _weight_type(name: str) -> Weights:
+    """Return the type that has this name. Raises BadParameter."""
+    if name in WEIGHTS:
+        return name
+    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")

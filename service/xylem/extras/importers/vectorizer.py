@@ -15,7 +15,7 @@ from xylem.base import BadModel, BadParameter, what_is
 from xylem.engine import CharsParameters, TfidfParameters
 from xylem.extras.importers.files import ModelFile, ModelFiles
 from xylem.extras.importers.skops import read_skops
-from xylem_store import CLEAN, F32, UNICODE, BadNames, NameTable, build_names
+from xylem_store import F32, BadNames, NameTable, build_names
 
 CLASSES = ("TfidfVectorizer", "CountVectorizer")
 
@@ -132,8 +132,8 @@ def _parameters(
     file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
     shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
     shared |= {
-        UNICODE: False,
-        CLEAN: False,
+        "unicode": False,
+        "clean": False,
         "norm": "none" if options["norm"] is None else options["norm"],
     }
     try:

@@ -1,14 +1,13 @@
 """Compile every kernel into the kernel cache.
 
-With XYLEM_KERNEL_CPU=portable, for each level of processors that this machine can run. It does on
-tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
-features and weights.
+With XYLEM_KERNEL_CPU=portable, every kernel is compiled for each level of processors that this
+machine can run. To reach all kernels, this module does what users do, on tiny data: train,
+evaluate, tune thresholds, open models and answer, for each kind of features and weights.
 """
 
 import json
 import logging
 import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from xylem.base import Limits, collect_seldom, n_processors
-from xylem.datasets import read_dataset
+from xylem.base import Limits, collect_seldom, n_processors, no_progress
+from xylem.datasets import read_dataset, renumbered
 from xylem.serving import (
     LabelInfos,
     LineBlock,
@@ -35,32 +34,33 @@ from xylem.serving import (
     to_options,
 )
 from xylem.thresholds import METHODS
-from xylem.trainers import TRAINERS, no_progress
-from xylem.vocabulary import NameParameters, concepts_of, count_words
-from xylem.workflows import (
+from xylem.trainers import TRAINERS
+from xylem.vocabulary import (
+    NameParameters,
     NamesToMatch,
-    TrainRequest,
-    TuneRequest,
     combined_parts,
-    estimate_size,
-    evaluate_rows,
+    concepts_of,
+    count_words,
     near_of,
     no_ranker,
+)
+from xylem.workflows import (
+    TrainRequest,
+    TuneRequest,
+    estimate_size,
+    evaluate_rows,
     read_labelled,
-    renumbered,
     train_and_publish,
     tune,
 )
 from xylem_store import (
-    PORTABLE,
-    VARIABLE,
     WEIGHTS,
     Model,
     Subject,
     Weights,
     build_label_info,
     cache_dir,
-    levels_here,
+    environments_by_level,
     model_of,
 )
 
@@ -154,8 +154,10 @@ def warm(job: WarmUpJob) -> None:
             weights=job.weights,
         )
         if job.trainer == "lomtree" or "solver=sgd" in job.parameters:
-            train_and_publish(store, "warm", replace(request, keep_state=True, until=1))
-            request = replace(request, parameters=(), base=("warm", 1))
+            train_and_publish(
+                store, "warm", request.model_copy(update={"keep_state": True, "until": 1})
+            )
+            request = request.model_copy(update={"parameters": (), "base": "warm@1"})
         model = store.open("warm", train_and_publish(store, "warm", request).version)
         if job.trainer == "label-tree":
             store.put_label_info(
@@ -228,13 +230,10 @@ def compile_all() -> None:
 
     Each level of processors needs a process, because numba reads the level when it is imported.
     """
-    if os.environ.get(VARIABLE) == PORTABLE:
-        for level in levels_here():
-            subprocess.run(
-                [sys.executable, "-m", "xylem.warm"],
-                env={**os.environ, VARIABLE: level},
-                check=True,
-            )
+    environments = environments_by_level()
+    for environment in environments:
+        subprocess.run([sys.executable, "-m", "xylem.warm"], env=environment, check=True)
+    if environments:
         return
     start = time.perf_counter()
     warm_all()

@@ -42,7 +42,7 @@ def answer_block(
     """Return an answer line for each line of a block: a prediction, or the error of the line.
 
     explain           whether each label is explained
-    info              which label info is answered for each label; None: none
+    info              which label info is answered for each label; None: no label info
     chunk_characters  the length of the chunks that longer texts are divided into; None: undivided
     """
     timings = timings or StageTimings()
@@ -141,7 +141,7 @@ def _plain_rows(
 ) -> ChunkedRows | None:
     """Read lines that are all valid, without ids, and either all sparse instances or all texts.
 
-    None if any line is not, or if texts are to be divided.
+    Returns None if any line is something else, or if texts are to be divided.
     """
     complete_lines = [line for line in lines if line is not None]
     if len(complete_lines) < len(lines):

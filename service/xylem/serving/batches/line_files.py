@@ -157,7 +157,7 @@ def _json_of(line: bytes) -> bytes:
 
 
 def idle(source: Source) -> Callable[[], bool]:
-    """Return a function that tells whether reading on would wait for input: never for files."""
+    """Return a function that tells whether reading on would wait for input; False for files."""
     if source.file is not sys.stdin.buffer:
         return lambda: False
     poll = select.poll()  # `select` takes no descriptor above 1023

@@ -1,8 +1,8 @@
 """Batches that are answered into files: each step answers one part of the data.
 
 A step runs on this machine, or on a node of a cluster. The file of a part's answers is complete or
-does not exist. `_plan.json` beside the files says what they answer, so that a second run makes only
-the missing ones, and only for the same batch.
+does not exist. `_plan.json` beside the files describes the batch, so that a second run makes only
+the missing files, and only for the same batch.
 """
 
 import json
@@ -113,7 +113,7 @@ class AnswerParts:
         )
 
     def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> Answered:
-        """Write the answers of one part; return how many there are.
+        """Write the answers of one part; return how many lines were valid, and how many were not.
 
         Raises BadData if the file cannot be read.
         """
@@ -162,7 +162,7 @@ class AnswerParts:
             trial.unlink(missing_ok=True)
 
     def settings(self) -> dict[str, Any]:
-        """Return what must be equal when missing parts are made later, ready for JSON."""
+        """Return the settings that a later run must share, which makes missing parts; for JSON."""
         version_settings = {
             "model": self.model,
             "version": self.version,
@@ -208,7 +208,7 @@ def answer_files(
     crew_of  the context manager of the crew that runs the steps; entered only if there is work
 
     Raises BadInput before any part is written: for data that cannot be used, for a directory with
-    other files, and for what `AnswerParts.check` finds on any machine of the crew.
+    other files, and if `AnswerParts.check` fails on any machine of the crew.
     """
     on_progress("plan", 0, 1)
     parts = list(parts_of(data))

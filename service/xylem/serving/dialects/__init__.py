@@ -1,1 +1,1 @@
-"""Families of requests: a folder each, with its bodies, its answers and the way between."""
+"""Families of requests: each folder reads the bodies of one family, and writes its answers."""

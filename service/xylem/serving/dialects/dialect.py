@@ -1,4 +1,4 @@
-"""The interface of a dialect: its own bodies and answers, handled in one common way."""
+"""The interface of dialects: each has its own bodies and answers; all are handled in one way."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Dialect(ABC, Generic[Q]):
     def answer(
         self, body: Body, served: ServedVersion, limits: Limits, timings: StageTimings
     ) -> Reply | Longer:
-        """Return the answer to a body, or what answers it in a thread. Event loop only.
+        """Return the answer to a body, or a Longer that answers it in a thread. Event loop only.
 
-        timings   notes the end of the stages that no kernel counts
+        timings   records the stages that no kernel counts
 
         Raises BadInput and BadRequest, which name the place in the body.
         """
@@ -99,7 +99,7 @@ class Dialect(ABC, Generic[Q]):
 
 
 class Query(ABC):
-    """A request to search that has been read.
+    """A request for a search, after it has been read.
 
     options   its options
     n_rows    the number of its instances
@@ -112,7 +112,7 @@ class Query(ABC):
     def n_items(self, featurizer: Featurizer) -> int:
         """Return its size in items: characters, features and names.
 
-        A character counts as often as the featurizer says.
+        A character counts as `featurizer.items_a_character` items.
         """
 
     @abstractmethod

@@ -177,9 +177,10 @@ class SearchDialect(Dialect[Query]):
 
 
 def body_query_of(options: Options, n_rows: int, n_values: int) -> tuple[BodyQuery, float] | None:
-    """Return what kernels are to do with some rows, and the number that is the threshold.
+    """Return the query that a kernel answers for some rows, and the threshold as a number.
 
-    None if kernels lack one of the options. The number is 0 if the threshold is none.
+    The number is 0 if the threshold is not a number. Returns None if kernels do not have one of the
+    options.
     """
     for name in options.model_fields_set - _OF_KERNEL:
         if name not in _DEFAULTS or getattr(options, name) != _DEFAULTS[name]:

@@ -34,7 +34,7 @@ from xylem.thresholds import ALL_COUNT, PAGE_ROWS, Events, FeedbackRows, event_k
 from xylem_store import Store, VersionNotFound
 
 
-class KeptRows(NamedTuple):
+class StoredRows(NamedTuple):
     """Exports and deletes the stored feedback rows of a store's database, as `xylem.Client` does.
 
     All methods raise DatabaseUnavailable, and ModelNotFound for a model that does not exist and has
@@ -92,7 +92,7 @@ SHORT_BYTES = 1 << 14
 class FeedbackDesk:
     """Reads events, hands them to the writer, and returns the verdicts. Event loop only.
 
-    find         returns what serves a version of a model; raises VersionNotFound
+    find         returns the served version for a model and a number; raises VersionNotFound
     on_verdicts  called with a model's name, the version (None: it no longer exists) and the result
                  of each of its events
     """
@@ -151,7 +151,7 @@ class FeedbackDesk:
 
         values  JSON values; a BadInput for a line that is not JSON
 
-        Raises DatabaseUnavailable, and Overloaded if the queue is full and they may not wait.
+        Raises DatabaseUnavailable, and Overloaded if the queue is full and `may_wait` is false.
         """
         parts = await self._read(values, served, is_long=True, keep=keep)
         return await self._count(parts, served, may_wait=may_wait)
@@ -186,7 +186,7 @@ class FeedbackDesk:
         )
 
     async def _off_loop(self, is_long: bool, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function, in a thread if the call may take long, and return what it returns."""
+        """Call a function, in a thread if the call may take long, and return its result."""
         if not is_long:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
@@ -280,7 +280,7 @@ class _Part(NamedTuple):
     served    the version; None: it no longer exists
     ids       the ids of the events that can be counted, by their place in the request, in order
     verdicts  the verdicts on all other events, by place
-    events    the events that can be counted; None: there are none
+    events    the events that can be counted; None if no event can be
     """
 
     served: ServedVersion | None

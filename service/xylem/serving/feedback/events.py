@@ -60,9 +60,9 @@ def read_sparse(
 ) -> tuple[list[str], Events] | None:
     """Read a body of valid events of one kind the fast way; return their ids and the events.
 
-    None if the body is anything else; then `check_event` and `to_events` read it, which would
-    return the same for a body that is read here. That includes bodies with prediction_ids of
-    another version and with prediction_ids that are not valid. Thread-safe.
+    Returns None for any other body, such as one with a prediction_id that is invalid or of another
+    version. Then `check_event` and `to_events` read it; for a body that is read here they would
+    return the same. Thread-safe.
 
     are_lines  whether each line is one event; otherwise the body is one event, or {"events": [...]}
     """
@@ -208,7 +208,7 @@ def to_events(
             unknown = UnknownLabel(
                 f"expected labels of the model, found {feedback.labels[i][:80]!r}"
             )
-            verdicts[place] = refused(feedback.event_id, unknown.at(f"labels[{i}]"))
+            verdicts[place] = refused(feedback.event_id, unknown.with_path(f"labels[{i}]"))
         elif fault is not None:
             verdicts[place] = refused(feedback.event_id, fault.within("instance"))
         elif token is not None and not _is_of(token, served):

@@ -20,12 +20,12 @@ _SEAL_SECONDS = 1.0
 
 
 class PredictionIds:
-    """Makes the ids of the predictions of one served version, and what the kernel writes them with.
+    """Signs the ids of the predictions of one served version, which kernels write.
 
     An id is a token that contains the predicted labels: at tuned thresholds all labels of the
-    answer, else those whose score reaches the threshold in force, or the one that would be in force
-    at the first feedback. As long as the holder has no key (the database has not answered yet), ids
-    are unique, but will be refused as forged.
+    answer, else those whose score reaches the threshold in force. For a version without thresholds,
+    these are the thresholds that the first feedback would put in force. As long as `learning` has
+    no key (the database has not answered yet), ids are unique, but will be refused as forged.
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class PredictionIds:
         """
 
     def sign(self, epoch: int, n: int) -> Signed:
-        """Return what n predictions are signed with.
+        """Return (present, epoch, serial): what kernels need to sign n predictions.
 
-        It has no tuned thresholds if they may be outdated. The Present in it is kept for a second.
-        Several threads may make one at the same time; each is valid.
+        `serial` is the first of n serial numbers. `present` has no tuned thresholds if they may be
+        outdated; it is cached for _SEAL_SECONDS. Several threads may make one at the same time;
+        each is valid.
 
         epoch   the epoch of the thresholds, read before the predictions were made
         """

@@ -9,7 +9,7 @@ from pydantic import Field, SkipValidation, model_validator
 from typing_extensions import TypedDict
 
 from xylem.base import fault
-from xylem.serving.dialects.predict.answers import LineError, VersionAnswer
+from xylem.serving.dialects.predict.answers import VersionAnswer
 from xylem.serving.dialects.predict.schema import LabelList
 from xylem.serving.schemas.instances import AnyInstance, Instance, RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
@@ -17,10 +17,10 @@ from xylem.thresholds import Result
 
 
 class FeedbackEvent(RequestModel):
-    """The true labels of one instance, which the event has, or which a prediction was made for.
+    """The true labels of one instance. The event has the instance, or the id of its prediction.
 
-    If it has an instance and a prediction_id, the prediction counts, and the instance is only
-    stored (`XYLEM_FEEDBACK_ROWS`).
+    If the event has both, the prediction counts, and the instance is only stored
+    (`XYLEM_FEEDBACK_ROWS`).
     """
 
     event_id: Annotated[str, AtMost("event_id_bytes_max", "bytes of an id", utf8_length)] = Field(
@@ -54,17 +54,6 @@ class FeedbackEvents(RequestModel):
     """Several events. Each is validated by itself, so one at fault does not stop the others."""
 
     events: Annotated[list[SkipValidation[FeedbackEvent]], AtMost("events_max", "events")]
-
-
-class RowsQuery(RequestModel):
-    """A choice of the rows of feedback to export."""
-
-    days: int | None = Field(
-        default=None,
-        ge=1,
-        le=36_500,
-        description="only rows of the last so many days; by default all",
-    )
 
 
 class DeleteRowsRequest(RequestModel):
@@ -118,16 +107,6 @@ class FeedbackLineResult(FeedbackResult):
     """The result of the event in a line; lines are counted from 1."""
 
     line: NotRequired[int]
-
-
-class FeedbackLineError(TypedDict):
-    """The error that ended the answer: send the events without a result again."""
-
-    error: LineError
-
-
-FeedbackLine: TypeAlias = FeedbackLineResult | FeedbackLineError
-"""A line of the answer to a stream of events."""
 
 
 class FeedbackAnswer(VersionAnswer):

@@ -73,7 +73,7 @@ def _denying(
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
     """Return the labels that an alias denies; empty if `ref` is a version's number.
 
-    Raises what the store does.
+    Raises the errors of `Store.alias`.
     """
     return () if is_version(ref) else store.alias(model, ref).denied
 
@@ -91,4 +91,4 @@ def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> N
             fault = UnknownLabel(
                 f"expected a label that is neither denied nor deprecated, found {name}"
             )
-            raise fault.at(f"{place}[{i}]")
+            raise fault.with_path(f"{place}[{i}]")

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from xylem.base import ModelUnavailable, TimedOut, Unavailable, log, public_message_of, succeeded_at
+from xylem.base import TimedOut, Unavailable, log, public_message_of, succeeded_at
 from xylem.serving.live.split import (
     EARLY,
     AliasKey,
@@ -59,15 +59,16 @@ models, whose kernels are compiled by then, become visible together.
 class LiveModels(Generic[T]):
     """The open versions of a store, found by model and by version or alias.
 
-    prepare        makes of an opened version what serves requests, warm; it runs in a thread
+    prepare        returns the object (T) that serves requests with an opened version, all kernels
+                   loaded; it runs in a thread
     models_max     the most versions that aliases keep open; further ones are opened on request
     versions_max   the most versions kept open because requests named them; the least recently used
                    is closed first
     seconds_max    how long a request waits for a version to be opened
-    refresh        updates what else the store has of models, in each look that found a change;
-                   returns, by model, why some of that cannot be used
-    deny           makes of what serves a version what serves it without some labels, and without
-                   those that are deprecated now; it runs in a thread
+    refresh        updates the label info of models, in each look that found a change; returns the
+                   reasons, by model, for label info that cannot be used
+    deny           takes the object that serves a version, and labels; returns one that never
+                   answers these labels, nor those that are deprecated now; it runs in a thread
     """
 
     def __init__(
@@ -92,8 +93,8 @@ class LiveModels(Generic[T]):
         self.heads: dict[bytes, Any] = {}
         """A cache for callers that look up `resident` often.
 
-        It is replaced by another dictionary whenever an answer may change: take the dictionary
-        first, then look up what you store in it.
+        It is replaced by another dictionary whenever an answer may change: so get this dictionary
+        before you call `resident`, and store the result in the same dictionary.
         """
         self._requested: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
@@ -106,7 +107,7 @@ class LiveModels(Generic[T]):
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
 
     @property
-    def looked(self) -> bool:
+    def has_completed_first_look(self) -> bool:
         """Return whether the first look is complete: all aliases of the store were tried."""
         return self._state.generation is not EARLY
 
@@ -116,7 +117,9 @@ class LiveModels(Generic[T]):
 
         A store that does not exist or cannot be read is not ready; an empty directory is.
         """
-        return self.looked and (not self._state.models or bool(self._state.resident))
+        return self.has_completed_first_look and (
+            not self._state.models or bool(self._state.resident)
+        )
 
     @property
     def models(self) -> Mapping[str, ModelInfo]:
@@ -134,7 +137,7 @@ class LiveModels(Generic[T]):
         return self._state.served.splits
 
     def status(self) -> LiveStatus:
-        """Return what is served, and what cannot be."""
+        """Return the aliases that are served, and the failures."""
         aliases = sorted(self.aliases.items())
         failures = sorted(self._failures.copy().values())
         return LiveStatus(aliases, failures, self._state.served.swaps, self._store_error)
@@ -168,7 +171,11 @@ class LiveModels(Generic[T]):
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
-        """Return what serves a version, by number or alias; None if no alias keeps it open."""
+        """Return the object that serves a version, by number or alias; None if no alias keeps it.
+
+        For an alias that denies labels, this is the object that does not answer these labels; None
+        if it has not been made yet.
+        """
         state = self._state
         is_number = is_version(ref)
         if not is_number and (model, ref) not in state.served.aliases:
@@ -180,15 +187,15 @@ class LiveModels(Generic[T]):
         return state.served.existing_view(model, ref, served)
 
     def open_versions(self) -> set[Key]:
-        """Return the versions that are open: those of aliases, and those that requests named."""
+        """Return the versions that are open, because aliases name them or requests named them."""
         return {*self._state.resident, *self._requested}
 
     async def find(self, model: str, ref: str) -> T:
-        """Return what serves a version, by number or alias; open it if it is not open yet.
+        """Return the object that serves a version, by number or alias; open it if necessary.
 
-        For an alias that denies labels this is what serves it without them. Raises as `version_of`,
-        VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one
-        that takes too long to open; it is being opened further.
+        For an alias that denies labels, this is the object that does not answer these labels.
+        Raises as `version_of`, VersionNotFound, ModelUnavailable for a version that cannot be
+        served, and TimedOut for one that takes too long to open: its opening goes on.
         """
         served = await self._find((model, self.version_of(model, ref)))
         if is_version(ref):
@@ -248,7 +255,7 @@ class LiveModels(Generic[T]):
         await asyncio.wait([loop.run_in_executor(self._looker, self.look)], timeout=seconds_max)
 
     def wake(self) -> None:
-        """Look at the store at once, and try again what failed. Event loop only."""
+        """Look at the store at once, and retry all failures. Event loop only."""
         self._woken.set()
 
     def close(self) -> None:
@@ -259,8 +266,8 @@ class LiveModels(Generic[T]):
     def look(self) -> None:
         """Read the store and open what its aliases newly name.
 
-        Blocking; not from two threads at once. Never raises: what fails stays as it was, and is
-        logged and reported.
+        Blocking; not from two threads at once. Never raises: a model or alias that fails is served
+        as before, and the failure is logged and reported.
         """
         try:
             generation = self._store.generation()
@@ -287,7 +294,7 @@ class LiveModels(Generic[T]):
         present_aliases = self.aliases
         aliases: dict[AliasKey, Alias] = {}
         resident: dict[Key, object] = {}
-        # forget failures of versions that no longer exist; those of aliases are noted again below
+        # forget failures of versions that no longer exist; those of aliases are added again below
         versions = {(info.name, str(version)) for info in infos for version in info.versions}
         for key in self._failures.copy().keys() - versions:
             self._failures.pop(key, None)
@@ -305,7 +312,7 @@ class LiveModels(Generic[T]):
             aliases |= {
                 key: self._settle(key, alias, resident) for key, alias in stored_aliases.items()
             }
-            if n_models <= _EARLY_MAX and not self.looked:
+            if n_models <= _EARLY_MAX and not self.has_completed_first_look:
                 unsplit_aliases = {
                     key: alias._replace(canary=None, shadow=None) for key, alias in aliases.items()
                 }
@@ -348,9 +355,9 @@ class LiveModels(Generic[T]):
         return alias._replace(canary=canary, shadow=shadow)
 
     def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
-        """Return what serves a version, and add it to `resident`.
+        """Return the object that serves a version, and add it to `resident`.
 
-        None if the version cannot be opened, or if too many are resident.
+        Returns None if the version cannot be opened, or if too many are resident.
         """
         served = resident.get(key, self._state.resident.get(key, self._requested.get(key)))
         if served is None and len(resident) < self._models_max:
@@ -366,10 +373,10 @@ class LiveModels(Generic[T]):
         return served
 
     def _open(self, key: Key) -> T:
-        """Return what serves a version, verified and warm. Blocking.
+        """Open a version, verify and warm it, and return the object that serves it. Blocking.
 
-        Raises ModelUnavailable for a version that cannot be served (at once if that was found a
-        short while ago), and what the store raises for one that does not exist.
+        Raises ModelUnavailable for a version that cannot be served (without a try if one failed
+        less than RETRY_SECONDS ago), and the store's error for a version that does not exist.
         """
         model, version = key
         failure = self._failures.get((model, str(version)))
@@ -416,9 +423,9 @@ class LiveModels(Generic[T]):
             del self._opening[key]
 
     async def _renew_requested(self) -> None:
-        """Renew the versions that requests named, and drop some.
+        """Let the versions that requests named deny the labels that are deprecated now.
 
-        Dropped are those that an alias keeps open by now, and those that the store lost.
+        Versions that an alias keeps open by now, and those that the store lost, are dropped.
         """
         models = self.models
         loop = asyncio.get_running_loop()
@@ -431,3 +438,7 @@ class LiveModels(Generic[T]):
             current = await loop.run_in_executor(self._opener, self._deny, opened, ())
             if key in self._requested:
                 self._requested[key] = current
+
+
+class ModelUnavailable(Unavailable, code="model-unavailable"):
+    """A model whose version is in the store, but cannot be served."""

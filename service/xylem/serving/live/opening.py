@@ -12,13 +12,10 @@ import numpy as np
 from xylem.base import BadInstance, Limits, StageTimes
 from xylem.engine import (
     ALL_ALLOWED,
-    PIECE_BYTES,
     fast_requests,
     feature_names,
-    load_in_pieces,
     make_predictor,
     read_sparse_lines,
-    size_of,
     text_rows_of_lines,
 )
 from xylem.serving.dialects.dialect import Body
@@ -32,6 +29,7 @@ from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LabelInfos, LiveLabelInfo
 from xylem.serving.live.denied import denied_by, with_denied
 from xylem.serving.live.served import ServedVersion
+from xylem.serving.long_json import PIECE_BYTES, load_in_pieces, size_of
 from xylem.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from xylem.thresholds import ServedThresholds, counts_that_bound, start_for
 from xylem.vocabulary import featurizer_of
@@ -64,7 +62,7 @@ def open_named(
     denied    labels that are never answered; None: those that the alias denies
     is_tuned  whether its thresholds are updated to those in the database
 
-    Raises what the store raises, and DatabaseUnavailable.
+    Raises the store's errors, and DatabaseUnavailable.
     """
     served = open_version(store.open(name, ref), learning, limits, LabelInfos(store))
     served = with_denied(
@@ -85,7 +83,7 @@ def open_version(
     *,
     is_warm: bool = False,
 ) -> ServedVersion:
-    """Return what serves a version. Blocking. Raises Corrupt.
+    """Return a version, ready to answer requests. Blocking. Raises Corrupt.
 
     infos    the label info of the store's models, which says which labels are deprecated and so
              never answered; None: no label info

@@ -19,10 +19,10 @@ DEFAULT_ALIAS = "latest"
 class DeniedLabels(NamedTuple):
     """The labels that one version never answers.
 
-    names      the labels that the alias denies, by name; other ones are deprecated
+    names      the names of the labels that the alias denies; all other denied labels are deprecated
     n_unknown  how many of these names the version does not have
     allowed    uint8[K], 0 for labels that are never answered
-    mask       the same, as searches take it
+    mask       the same mask, as searches take it
     by_info    uint8[K], 0 for deprecated labels, when this was made; None: no label was
     """
 

@@ -1,4 +1,4 @@
-"""Serve aliases: without denied labels, with canary and shadow. And report what is served."""
+"""Serve aliases: leave out denied labels, choose canaries and shadows, and report the state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from xylem.base import log
-from xylem_store import PARTS, Alias, Beside, ModelInfo
+from xylem_store import PARTS, Alias, ModelInfo, TrafficShare
 
 T = TypeVar("T")
 
@@ -44,17 +44,17 @@ class ChosenVersion(NamedTuple, Generic[T]):
 
 
 class LiveSplit(Generic[T]):
-    """What answers requests to an alias besides its version: a canary, a shadow, or both."""
+    """The versions that answer for an alias besides its own: a canary, a shadow, or both."""
 
     def __init__(self, model: str, alias: Alias, canary: T | None, shadow: T | None) -> None:
-        """Take what serves the canary and the shadow of an alias, or None."""
+        """Take the objects that serve the canary and the shadow of an alias, or None."""
         self.canary = canary
         self.shadow = shadow
-        self._canary_of = Chooser("canary", model, *(alias.canary or Beside(0, 0)))
-        self._shadow_of = Chooser("shadow", model, *(alias.shadow or Beside(0, 0)))
+        self._canary_of = Chooser("canary", model, *(alias.canary or TrafficShare(0, 0)))
+        self._shadow_of = Chooser("shadow", model, *(alias.shadow or TrafficShare(0, 0)))
 
     def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
-        """Return what answers requests with a key; `stable` is the version that the alias names."""
+        """Return the versions for requests with a key; `stable` serves the alias's own version."""
         served = self.canary if self.canary is not None and self._canary_of.takes(key) else stable
         is_shadowed = self.shadow is not None and self._shadow_of.takes(key)
         return ChosenVersion(served, self.shadow if is_shadowed else None)
@@ -64,7 +64,7 @@ AliasKey = tuple[str, str]
 """A model's name and an alias."""
 
 Deny = Callable[[T, Sequence[str]], T]
-"""A function that returns what serves a version without some labels."""
+"""Takes the object that serves a version, and labels; returns one that never answers these."""
 
 VIEWS_MAX = 8
 """The most views of an alias that are kept: of its version, canary, shadow, and some old ones."""
@@ -73,7 +73,7 @@ VIEWS_MAX = 8
 class ServedAliases(Generic[T]):
     """The aliases as they are served from one look at the store to the next.
 
-    A view is what serves a version without the labels that an alias denies.
+    A view is an object that serves a version without the labels that an alias denies.
 
     aliases  each alias as it is served: its version, canary and shadow are open, or opened on
              request
@@ -124,9 +124,10 @@ class ServedAliases(Generic[T]):
         return next_aliases
 
     def existing_view(self, model: str, name: str, served: T) -> T | None:
-        """Return what serves an alias by a version; None if the view has not been made yet.
+        """Return the object that answers for an alias with the version `served`.
 
-        That is its view, or `served` itself if the alias denies no labels.
+        This is the alias's view of it, None if it has not been made yet; or `served` itself if the
+        alias denies no labels.
         """
         alias = self.aliases.get((model, name))
         if alias is None or not alias.denied:
@@ -155,7 +156,7 @@ class State(NamedTuple):
     """The result of one look at the store. Never changed, only replaced.
 
     generation  the store's; EARLY until the first look is complete
-    resident    what serves each (model, version) that an alias keeps open
+    resident    the object that serves each (model, version) that an alias keeps open
     """
 
     generation: object
@@ -192,7 +193,7 @@ class Failure(NamedTuple):
 
 
 class LiveStatus(NamedTuple):
-    """What is served, and what cannot be.
+    """The aliases that are served, and what cannot be served.
 
     aliases  each alias as it is served: by the version that it names, or an earlier one
     swaps    how often any alias was moved to another version since the start

@@ -46,7 +46,9 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     if kind in (FAULT, LIMIT):
         inner_path = details["ctx"]["path"]
         path = f"{path}.{shortened(inner_path)}" if path and inner_path else path or inner_path
-        return (LimitExceeded if kind == LIMIT else BadRequest)(details["ctx"]["message"]).at(path)
+        return (LimitExceeded if kind == LIMIT else BadRequest)(
+            details["ctx"]["message"]
+        ).with_path(path)
     if kind == "extra_forbidden":
         tags = [step for step in place if step in TAGS]
         candidates = (
@@ -55,16 +57,16 @@ def _fault(details: Any, models: Sequence[type[BaseModel]]) -> BadInput:
             else [_model_at(place[:-1], m) for m in models]
         )
         field_names = sorted({name for model in candidates for name in model.model_fields})
-        return BadRequest(unknown(str(place[-1]), field_names, "field")).at(path)
+        return BadRequest(unknown(str(place[-1]), field_names, "field")).with_path(path)
     if kind not in ("union_tag_not_found", "union_tag_invalid"):
-        return BadRequest(sentence_of(details)).at(path)
+        return BadRequest(sentence_of(details)).with_path(path)
     if type(value) is not dict:
-        return BadRequest(f"expected an object, found {what_is(value)}").at(path)
+        return BadRequest(f"expected an object, found {what_is(value)}").with_path(path)
     if len(value) > FIELDS_MAX:
-        return BadRequest(too_many_fields(value)).at(path)
+        return BadRequest(too_many_fields(value)).with_path(path)
     kinds_present = " and ".join(key for key in KINDS if key in value) or "none of them"
     expected = 'one of {"text"}, {"indices", "values"} and {"features"}'
-    return BadRequest(f"expected {expected}, found {kinds_present}").at(path)
+    return BadRequest(f"expected {expected}, found {kinds_present}").with_path(path)
 
 
 def path_of(place: Sequence[str | int]) -> str:

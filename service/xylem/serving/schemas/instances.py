@@ -27,7 +27,7 @@ class StrictModel(BaseModel):
 
 
 class RequestModel(StrictModel):
-    """The base of all models of requests but instances; their fields are counted by `kind_of`."""
+    """The base of all models of requests but instances, whose fields `kind_of` counts."""
 
     @model_validator(mode="before")
     @classmethod
@@ -81,24 +81,24 @@ HIDDEN = "\0"
 
 TEXT = f"{HIDDEN}text"
 SPARSE = f"{HIDDEN}sparse"
-NAMED = f"{HIDDEN}named"
+NAMED_FEATURES = f"{HIDDEN}named"
 TAGS: dict[str, type[StrictModel]] = {
     TEXT: TextInstance,
     SPARSE: SparseInstance,
-    NAMED: NamedInstance,
+    NAMED_FEATURES: NamedInstance,
 }
 """The model of each kind of instance, by its tag."""
 
 _TAG_OF = {
     (True, False, False, False): TEXT,
     (False, True, True, False): SPARSE,
-    (False, False, False, True): NAMED,
+    (False, False, False, True): NAMED_FEATURES,
 }
-"""The tag of a kind, by which of KINDS are fields of the value."""
+"""The tag of each kind of instance; the keys tell, for each of KINDS, whether it is a field."""
 
 
 def kind_of(value: Any) -> str | None:
-    """Return the tag of an instance, which its fields tell; None if they fit no kind."""
+    """Return the tag of an instance, by its fields; None if they fit no kind."""
     if type(value) is dict and len(value) <= FIELDS_MAX:
         fields_present = (
             "text" in value,
@@ -115,7 +115,7 @@ def kind_of(value: Any) -> str | None:
 Instance: TypeAlias = Annotated[
     Annotated[TextInstance, Tag(TEXT)]
     | Annotated[SparseInstance, Tag(SPARSE)]
-    | Annotated[NamedInstance, Tag(NAMED)],
+    | Annotated[NamedInstance, Tag(NAMED_FEATURES)],
     Discriminator(kind_of),
 ]
 AnyInstance: TypeAlias = TextInstance | SparseInstance | NamedInstance

@@ -57,7 +57,7 @@ def refuse_beyond(size: int, quantity: str, limit: str, limits: Any, place: str)
     """Raise LimitExceeded, which names the place, for a value beyond a limit."""
     fault = limit_fault(size, quantity, limit, limits)
     if fault is not None:
-        raise LimitExceeded(fault).at(place)
+        raise LimitExceeded(fault).with_path(place)
 
 
 def check_limit(size: int, quantity: str, limit: str, info: ValidationInfo, path: str = "") -> None:

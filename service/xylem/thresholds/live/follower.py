@@ -8,12 +8,15 @@ import time
 import weakref
 from collections.abc import Callable
 
-from xylem.base import Database, DatabaseUnavailable, ForeignThresholds, Repeating, XylemError, log
+from xylem.base import Database, DatabaseUnavailable, Repeating, XylemError, log
 from xylem.thresholds.live.served import ServedThresholds
-from xylem.thresholds.store.state import Head, all_heads, lock_head
+from xylem.thresholds.store.state import ForeignThresholds, Head, all_heads, lock_head
 
 HANG_SECONDS = 10.0
-"""Thresholds are stale so long after a look was due that has neither ended nor failed."""
+"""The time after which a look at the database that is due, and has not ended, counts as hanging.
+
+Thresholds count as stale from then on.
+"""
 
 
 class Follower:
@@ -36,7 +39,7 @@ class Follower:
         self._following = Repeating("thresholds", self.look, refresh_seconds, at_once=False)
         self.start = self._following.start
         self._answered_at = time.monotonic()
-        # for readiness: what has neither answered nor failed yet; None afterwards
+        # for readiness: the name of what has neither answered nor failed yet; then None
         self.waits_for: str | None = "the database"
         self.fault: str | None = None
         """Why the database did not answer when it was last asked; None if it did."""
@@ -60,7 +63,10 @@ class Follower:
             self._look([live])
 
     def check(self) -> None:
-        """Raise DatabaseUnavailable if the database is known not to answer: asking takes long."""
+        """Raise DatabaseUnavailable if the database is known not to answer.
+
+        It is not asked, because the answer of a database that fails takes long.
+        """
         if self.fault is not None:
             raise DatabaseUnavailable.confidential(self.fault)
         if self._hangs:
@@ -104,7 +110,7 @@ class Follower:
             is_fresh = fault is None and self._refreshed(live, heads)
             next_look = time.monotonic() + self._refresh_seconds + HANG_SECONDS
             live.fresh_until = next_look if is_fresh else -math.inf
-        with self._adding:  # if several threads find the same, only one logs it
+        with self._adding:  # if several threads find the same fault, only one logs it
             previous_fault = self.fault
             self.fault = None if fault is None else str(fault)
         if fault is None and previous_fault is not None:

@@ -44,7 +44,7 @@ class ServedThresholds:
 
     `prepared`, `epoch` and `thresholds` may be read at any time, by any thread; as long as the
     version has no thresholds they are None, 0 and those of `start_state`. Everything else needs
-    `lock`, which is taken before the version's row in the database.
+    `lock`, which must be taken before the version's row in the database is locked.
 
     traversal              as `ThresholdCounters` takes it
     label_counts, n_rows   as `ofo.lower_bounds` takes them
@@ -84,7 +84,10 @@ class ServedThresholds:
         self._n_rows = n_rows
         self._served: ThresholdCounters | None = None
         self.thresholds: NDArray[np.float32] = self.start_state().thresholds
-        """The thresholds in force, float32[K], which go on moving; at first those of `start`."""
+        """The thresholds in force, float32[K]; feedback moves them in place.
+
+        Before the first feedback they are computed from the start values.
+        """
 
     @property
     def is_stale(self) -> bool:
@@ -120,7 +123,10 @@ class ServedThresholds:
         self.epoch = head.epoch
 
     def refresh(self, connection: Connection, head: Head) -> None:
-        """Apply the changes in the database after the present epoch. Raises DatabaseUnavailable."""
+        """Apply the changes that the database has after the present epoch.
+
+        Raises DatabaseUnavailable.
+        """
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
         from xylem.thresholds.live.shadow import Shadow, read_shadow
@@ -156,7 +162,7 @@ class ServedThresholds:
             self.epoch = change.epoch
 
     def catch_up(self, connection: Connection) -> None:
-        """Apply all changes in the database; without thresholds in it, change nothing."""
+        """Apply all changes that the database has; if it has no thresholds, change nothing."""
         from xylem.thresholds.store.state import find_head
 
         head = find_head(connection, self.model, self.version, self.digest)

@@ -6,8 +6,8 @@ in force. So each event is scored before it is learned from, and exactly what wa
 force. An event with a prediction_id has no instance to predict again: it moves only the thresholds
 in force, and is not scored.
 
-A candidate is put, scored and taken away by changes in the log of its version, in the order of
-epochs, so that all replicas have the same one.
+The log of a version records when its candidate is put, scored and taken away, in the order of
+epochs, so that all replicas have the same candidate.
 """
 
 import time
@@ -107,7 +107,7 @@ def keep_shadow(connection: Connection, head: Head, saved: ShadowState) -> None:
 def take_shadow(
     database: Database, model: str, version: int, digest: str | None = None, *, switch: bool
 ) -> int:
-    """Take the candidate of a version away; if `switch`, put it in force, with what it learned.
+    """Take the candidate of a version away; if `switch`, put its present thresholds in force.
 
     Returns the new epoch. Raises NotTuned if there is none, and DatabaseUnavailable.
     """

@@ -1,9 +1,9 @@
 """Thresholds that events move in place, and the counters they are computed from: OFO, algorithm 2.
 
-A block of events is one call of a kernel. It predicts and counts each event and moves its
-thresholds, event by event, and keeps a journal of its changes, without the interpreter in between.
-One call for each event would release and take back the interpreter's lock every few microseconds,
-which starves the threads that wait for it.
+A block of events is one call of a kernel, which does not need the interpreter. Event by event the
+kernel predicts, counts, moves the thresholds of the event's labels, and writes the changes into a
+journal. One call for each event would release and take back the interpreter's lock every few
+microseconds, which starves the threads that wait for it.
 """
 
 from typing import Any, TypeAlias
@@ -61,7 +61,7 @@ def count_events(
 ) -> int:
     """Count the events chosen[first:], one after another; return how many of `chosen` are counted.
 
-    It is less than all if the journal has no room for the next event. Source: Jasinska et al. 2016,
+    Not all are counted if the journal has no room for the next event. Source: Jasinska et al. 2016,
     algorithm 2; the label thresholds move as in section 5.2.
 
     log_threshold  float32 for each node, moved with the thresholds: what the search compares with
@@ -106,13 +106,13 @@ def count_event(
     journal: Journal,
     allowed: U8,
 ) -> int:
-    """Count one row; return where the journal ends then.
+    """Count one event; return where the journal ends afterwards.
 
     Source: Jasinska et al. 2016, algorithm 2, lines 5 to 8.
 
-    counters                changed: hits, marks, and the thresholds of the touched labels, which
-                            are scores. Lower bounds are computed when needed: an array of them
-                            would take K floats more
+    counters                its hits, marks, and the thresholds (which are scores) of the touched
+                            labels are changed. Lower bounds are computed when needed: an array of
+                            them would take K floats more
     true_labels             int32[..], ascending, without repeats, in [0, K)
     predicted_labels        the same, predicted under the thresholds before the event
     begin                   where the journal ends now; it must have room for both lengths together
@@ -136,10 +136,10 @@ def count_event(
         j += is_predicted
         if len(allowed) > 0 and allowed[label] == 0:
             continue
-        counts = marks[label] < COUNT_MAX
+        counted = marks[label] < COUNT_MAX
         counts_out[0, end] = label
-        counts_out[1, end] = np.int32(counts and is_true and is_predicted)
-        counts_out[2, end] = np.int32(counts and is_true) + np.int32(counts and is_predicted)
+        counts_out[1, end] = np.int32(counted and is_true and is_predicted)
+        counts_out[2, end] = np.int32(counted and is_true) + np.int32(counted and is_predicted)
         previous_out[end] = thresholds[label]
         hits[label] += counts_out[1, end]
         marks[label] += counts_out[2, end]
@@ -206,8 +206,8 @@ class ThresholdCounters:
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
         """Count the chosen events, one after another. In memory only.
 
-        It is OFO, algorithm 2, lines 4 to 8: an event with an instance is predicted under the
-        thresholds of that moment; then the thresholds of its labels move.
+        These are lines 4 to 8 of OFO's algorithm 2: an event with an instance is predicted under
+        the thresholds of that moment; then the thresholds of its labels move.
 
         allowed  uint8[K], 0 for labels that are not counted: those that an alias denies
 
@@ -220,8 +220,8 @@ class ThresholdCounters:
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
         # floats, even if they are given as integers: a kernel is compiled for each type
         a, b, power, scale = map(float, self.start)
-        counted = self._label_counts, self._n_rows
-        counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *counted
+        training_counts = self._label_counts, self._n_rows
+        counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *training_counts
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:
@@ -248,7 +248,7 @@ class ThresholdCounters:
         They have the present thresholds of the labels.
         """
         labels, hits, marks = self._counts[:, begin : self.journal_end].copy()
-        if (labels[1:] > labels[:-1]).all():  # of one event: nothing to add up
+        if (labels[1:] > labels[:-1]).all():  # no label occurs twice: nothing to add up
             return Deltas(labels, hits, marks, self.thresholds[labels])
         return self.deltas_of(np.arange(begin, self.journal_end))
 

@@ -69,7 +69,10 @@ class Tokens:
         self._serial = int.from_bytes(os.urandom(7), "little")
 
     def seal(self, model: bytes, version: int, epoch: int) -> Seal:
-        """Return what the kernel signs tokens with now; `model` is the `model_hash` of its name."""
+        """Return what the kernel needs to sign tokens now.
+
+        model  the `model_hash` of the model's name
+        """
         expiry = int(time.time()) + self._seconds_max
         return Seal(self._keyed, int.from_bytes(model, "little"), version, epoch, expiry)
 

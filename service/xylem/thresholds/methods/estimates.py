@@ -32,9 +32,10 @@ class Estimates(NamedTuple):
 
 
 class EstimateKeeper:
-    """Collects the estimates of one part of the rows after another, never more than a limit.
+    """Collects the estimates of one part of the rows after another, up to a limit.
 
-    If there are too many, the lower half is dropped, and from then on no estimate that low is kept.
+    If there are too many, the half with the lower scores is dropped, and the floor of every label
+    is raised above the median score: estimates of later rows must reach it.
     """
 
     def __init__(self, floor: F32, estimates_max: int = ESTIMATES_MAX) -> None:
@@ -105,10 +106,10 @@ def fit_power(scores: F32, hits: U8, default: float) -> float:
     which is concave in p. It is found by golden-section search, with the logarithms of the scores
     in bins of 1/64. Scaling log-scores by a factor is temperature scaling (Guo et al. 2017, "On
     calibration of modern neural networks") of a score that is a product. It keeps the order of
-    scores: what passes a threshold passes the threshold's image.
+    scores: if a score reaches a threshold, score ** p reaches threshold ** p.
 
     scores, hits  float32[n] in [0, 1], uint8[n]: estimates, and whether their label is true
-    default       returned if all estimates are hits, or none is
+    default       returned if all estimates are hits, or no estimate is a hit
 
     Cost: O(n). Deterministic.
     """

@@ -10,7 +10,7 @@ STO (section 4.1, algorithm 1) gives each label the threshold with the best F am
 difference. The paper takes an estimate as the threshold; here the threshold lies between two
 estimates (at their geometric mean), so that rounding decides nothing. Among equally good cuts a
 label takes the one nearest to the best threshold for all labels, or that threshold itself if it is
-one of them: a label without true rows, or without estimates, has nothing else to go by.
+one of them. So a label without true rows, or without estimates, takes that threshold.
 """
 
 import numpy as np
@@ -91,7 +91,7 @@ def sto(
     ptr = offsets(np.bincount(estimates.labels, minlength=truth.n_labels))
     n_true = np.bincount(truth.indices, minlength=truth.n_labels)
     thresholds = np.empty(truth.n_labels, np.float32)
-    value = 1.0 if empty == "one" else 0.0
+    f_without_marks = 1.0 if empty == "one" else 0.0
     _best_cuts(
         ptr,
         estimates.scores[order],
@@ -99,7 +99,7 @@ def sto(
         n_true,
         floor,
         common_threshold,
-        value,
+        f_without_marks,
         thresholds,
     )
     return thresholds

@@ -8,11 +8,11 @@ Deviations:
   the scores of hinge3 are about the probability's square. So a score s is read as the probability s
   ** power, and thresholds are kept as scores, (a / b) ** (1 / power). Without that, OFO's
   thresholds are much too high.
-* If the scores of all labels are one distribution (link softmax), they add up to 1, and the labels
-  of a row with m labels have 1 / m each at best. So a score s is read as (scale * s) ** power, at
-  most 1, where scale is the average number of labels of a training row.
+* If the scores of all labels are one distribution (link softmax), they add up to 1: at best each of
+  the m true labels of a row has 1 / m. So a score s is read as (scale * s) ** power, at most 1,
+  where scale is the average number of labels of a training row.
 * The lower bound is a probability too. The scores of re-ranked decision trees are not, however they
-  are read (docs/thresholds.md): labels of such a version have LEAST as their bound.
+  are read as (docs/thresholds.md): labels of such a version have LEAST as their bound.
 * No probability below LEAST is a threshold, however rare the label: with such a threshold the
   traversal visits most of the tree, for a label whose best F is below 2 LEAST.
 * A label is predicted if its probability reaches its threshold (>=, as in the paper's definition
@@ -77,7 +77,7 @@ class Counters(NamedTuple):
     def macro_f(self, empty: EmptyConvention) -> float:
         """Return the mean of 2 hits / marks over all labels, 0 to 1.
 
-        empty   the convention that says what F is without marks
+        empty   the convention for the F of a label without marks
         """
         return float(f_scores(np.stack(self, axis=1), empty).mean())
 
@@ -108,7 +108,7 @@ class Start(NamedTuple):
 
 
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]], n_rows: int) -> Start:
-    """Return the start values of a version that was never tuned. They fit an F of 1/2.
+    """Return the start values of a version that was never tuned; a / b is 1/4, for an F of 1/2.
 
     n_rows  training rows
 
@@ -171,7 +171,7 @@ def lower_bounds(label_counts: I64 | None, n_rows: int, n_labels: int) -> F32:
 
 @inlined
 def lower_bound_at(label: int, label_counts: I64, n_rows: int) -> np.float32:
-    """Return what `lower_bounds` has for one label. label_counts is int64[0] if not counted."""
+    """Return the bound of one label, as `lower_bounds`; label_counts is int64[0] if not counted."""
     if len(label_counts) == 0 or n_rows == 0:
         return np.float32(LEAST)
     count = np.float64(label_counts[label])

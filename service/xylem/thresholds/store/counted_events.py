@@ -72,7 +72,7 @@ _FORGET = Compiled(
     .where(EVENTS.c.event_key > bindparam("after"), EVENTS.c.event_key <= bindparam("last"))
     .where(EVENTS.c.day < bindparam("before_day"))
 )
-_AFTER_ALL = b"\xff" * (EVENT_KEY_BYTES + 1)
+_AFTER_ALL = b"\xff" * (EVENT_KEY_BYTES + 1)  # is above every key
 
 
 def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[bytes]:
@@ -81,9 +81,10 @@ def add_events(connection: Connection, keys: Sequence[bytes], day: int) -> set[b
     keys   EVENT_KEY_BYTES each
 
     On PostgreSQL another process may add the same keys for another version meanwhile: all processes
-    add theirs in ascending order, so that no two wait for each other. On SQLite nobody else writes:
-    all keys are inserted at once, and only if that fails, and so is undone, those that are new are
-    found; to have the new ones returned each time takes half as long again.
+    add their keys in ascending order, so that no two wait for each other. On SQLite nobody else
+    writes. There all keys are inserted by one statement; if a key is known already, that statement
+    fails without effect, and a second one inserts the new keys and returns them. The second one
+    alone would take half as long again as the first.
     """
     if not keys:
         return set()

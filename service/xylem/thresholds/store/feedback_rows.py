@@ -33,7 +33,7 @@ PAGE_ROWS = 500
 """Rows that are read from the database together."""
 
 TRIM_SECONDS = 10.0  # how often rows that are too many or too old are removed
-_OLD_MAX = 1000
+_OLD_MAX = 1000  # most rows that one statement removes because they are too old
 DAY_SECONDS = 86_400
 
 _R = FEEDBACK_ROWS.c

@@ -21,7 +21,6 @@ from xylem.base import (
     Compiled,
     Database,
     DatabaseUnavailable,
-    ForeignThresholds,
     NotTuned,
     insert_new,
 )
@@ -38,7 +37,7 @@ TUNED = "tuned"
 STARTED = "started"
 RESTORED = "restored"
 SWITCHED = "switched"
-KEPT = "kept"
+REGULAR = "kept"
 RESET = "reset"
 """Kinds of changes that replace the state; the new one is stored as a checkpoint.
 
@@ -47,7 +46,7 @@ STARTED   start values, at the first feedback
 RESTORED  the state of an earlier epoch
 SWITCHED  a candidate
 RESET     start values, in place of the thresholds of another version
-KEPT      not a change: a checkpoint of the state as it is
+REGULAR      not a change: a checkpoint of the state as it is
 """
 
 FEEDBACK = "feedback"
@@ -70,7 +69,7 @@ CHECKPOINTS_MAX = 32
 """The most checkpoints of a version; the oldest are removed first."""
 
 LOGGED_CHECKPOINTS = 3
-"""How many regular checkpoints (KEPT) the log reaches back.
+"""How many regular checkpoints (REGULAR) the log reaches back.
 
 If there are fewer, it reaches back to the oldest checkpoint of all. Every epoch since then can be
 restored.
@@ -93,7 +92,8 @@ class Head(NamedTuple):
     """A row of `threshold_versions`: the state of one version's thresholds.
 
     epoch       of the last change
-    base_epoch  of the last change that replaced the state: earlier predictions do not count
+    base_epoch  of the last change, other than STARTED, that replaced the state: predictions from
+                before it do not count
     n_events    events of feedback counted so far
     digest      of the version's manifest; None: not known yet
     """
@@ -283,13 +283,13 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     )
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
-    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == KEPT]
-    logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    regular = [checkpoint.epoch for checkpoint in states if checkpoint.kind == REGULAR]
+    log_start = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
     shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
-    logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
+    log_start = min(log_start, *connection.execute(shadowed).scalars(), head.epoch)
     old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
     connection.execute(delete(CHECKPOINTS).where(*old))
-    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= log_start))
 
 
 def find_secret(connection: Connection, name: str) -> bytes | None:
@@ -330,7 +330,7 @@ class ThresholdDatabase:
         """Replace all that the database has of a version by start values and the version's digest.
 
         It is for a version with the name of an earlier one: predictions of the earlier version do
-        not count from here on, and none of its states can be restored. Returns the new epoch.
+        not count from now on, and none of its states can be restored. Returns the new epoch.
         Raises DatabaseUnavailable.
         """
         with self._database.write() as connection:
@@ -371,7 +371,8 @@ class ThresholdDatabase:
         """Remove all that the database has of a version; return whether it had anything.
 
         It is for a version that no longer exists: a process that still has it open starts its
-        thresholds again. Which events were counted stays known. Raises DatabaseUnavailable.
+        thresholds again. The keys of its events stay stored, so that no event counts again. Raises
+        DatabaseUnavailable.
         """
         with self._database.write() as connection:
             head = find_head(connection, model, version, lock=True)
@@ -398,3 +399,7 @@ def append(
         connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events
     )
     return new
+
+
+class ForeignThresholds(DatabaseUnavailable, code="thresholds-foreign"):
+    """Thresholds in the database that belong to another version of the same name."""

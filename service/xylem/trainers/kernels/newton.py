@@ -40,7 +40,7 @@ from xylem_store import (
 PASSES = 5
 _SHARE = 0.01
 """Conjugate gradients end earlier when the squared length of the residual is at most this share of
-that of the gradient, so when the residual has a tenth of the gradient's length.
+the squared length of the gradient, that is, when the residual has a tenth of the gradient's length.
 """
 
 

@@ -138,8 +138,8 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
         sizes = np.zeros(learning.n_children, np.int64)
         for m in range(learning.n_children):
             sizes[m] = ((directions >> m) & 1).sum()
-        serves = sizes.max() < n and sizes.sum() <= FULL * learning.n_children * n
-        if (serves and sizes.max() <= FULL * n) or n_retries == RETRIES or stop[0]:
+        is_useful = sizes.max() < n and sizes.sum() <= FULL * learning.n_children * n
+        if (is_useful and sizes.max() <= FULL * n) or n_retries == RETRIES or stop[0]:
             break
         lambda1 *= 0.5
     counts = count_labels(labels, directions, learning.n_children)
@@ -147,7 +147,7 @@ def split_node(examples: Examples, rows: I32, learning: Learning, state: U64, st
     quality[0], quality[1], quality[2] = split_quality(
         labels, counts, learning.lambda1, learning.lambda2
     )
-    if serves:
+    if is_useful:
         n_kept = _drop_empty_children(sizes, weights, directions, counts)
     return Split(
         n_children=n_kept,

@@ -323,7 +323,7 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
     report = report_of(forest, parameters.arity, n_labels)
     trees = [grown.tree for grown in forest]
     sizes = (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "multiway", parameters, extra=extra, report=report)
+    return Trained.from_trees(trees, *sizes, "multiway", parameters, extra=extra, report=report)
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
@@ -362,7 +362,7 @@ def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -
         nodes_left -= n_children
     bound = p.trees * tree_bound
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.of(bound, n_features, n_labels)
+    return SizeEstimate.from_counts(bound, n_features, n_labels)
 
 
 LDSM = TrainerSpec(

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import offsets, ranges
-from xylem.evaluation import NodeCounts, counts_of, criteria_by_splits, depths, splits_by_depth
 from xylem.trainers.lomtree.learning import route_rows
 from xylem.trainers.lomtree.tables import (
     contents,
@@ -27,6 +26,13 @@ from xylem.trainers.lomtree.tree import (
 )
 from xylem.trainers.representations import pieces_of
 from xylem.trainers.source import TrainingSet
+from xylem.trainers.tree_criteria import (
+    NodeCounts,
+    counts_of,
+    criteria_by_splits,
+    depths,
+    splits_by_depth,
+)
 from xylem_store import F32, I32, I64, Chunk
 
 _GROWTH_POINTS = 100  # most points of the criteria against the number of splits in a report
@@ -117,7 +123,8 @@ def chunks_of(tree: OnlineTree, order: I64) -> list[Chunk | None]:
 def report_of(tree: OnlineTree, child_ptr: I32, counts: NodeCounts, rows: I64) -> dict[str, Any]:
     """Return the report of a training.
 
-    counts, rows  of each node; rows is int64[n]
+    counts  the counts of labels of each node
+    rows    int64[n]  the number of rows of each node
     """
     growth = criteria_by_splits(child_ptr, counts)
     last = len(growth["splits"]) - 1

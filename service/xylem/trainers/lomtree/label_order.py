@@ -9,7 +9,7 @@ from xylem_store import I32
 
 _SAMPLE_MAX = 1 << 16  # most rows whose labels are stored; if there are more, every n-th row
 _SHARE = 10  # the first and the last of this many parts of the rows are compared
-_EXCESS = 0.25  # most by which they may differ more than random parts, without a warning
+_EXCESS = 0.25  # there is a warning if `LabelOrder.difference` is larger than this
 
 
 @dataclass
@@ -39,10 +39,11 @@ class LabelOrder:
             self.step = 2 * self.step
 
     def difference(self) -> float:
-        """Return by how much the first and the last tenth differ more than two mixtures of them.
+        """Return the excess of the difference between the first and the last tenth, from 0 to 1.
 
-        It is in 0 to 1. A difference is the total variation distance: half the sum over the labels
-        of the absolute difference of their shares.
+        It is their difference, minus the difference between two mixtures of both tenths. A
+        difference is the total variation distance: half the sum over the labels of the absolute
+        difference of their shares.
         """
         n = len(self.labels) // _SHARE
         if n < 2:
@@ -53,7 +54,7 @@ class LabelOrder:
         return max(0.0, _variation(first, last) - _variation(both[::2], both[1::2]))
 
     def warnings(self) -> list[str]:
-        """Return a warning if they differ much, else an empty list."""
+        """Return a warning if the labels of the two tenths differ much, else an empty list."""
         difference = self.difference()
         if difference <= _EXCESS:
             return []

@@ -89,7 +89,7 @@ def make_scratch(longest: int) -> Scratch:
 
 @inlined
 def fetch_tables(tree: OnlineTree, node: Integer, row: Row) -> None:
-    """Prefetch what a node's tables have for the features and labels of a row."""
+    """Prefetch the slots of a node's tables for the features and labels of a row."""
     fetch(tree.weights, node, row.features, row.first, row.last)
     fetch(tree.classes, node, row.labels, row.first_label, row.last_label)
 

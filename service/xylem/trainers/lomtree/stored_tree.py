@@ -26,17 +26,17 @@ from xylem.trainers.state import LearnerState, check_that
 from xylem_store import I64
 
 _OF_NODES = OnlineTree._fields[:-4]
-"""The arrays of nodes that are stored in a state; the other fields are all nodes, counters and
-tables.
+"""The fields with an element for each node, which are stored in a state. The other fields are
+`nodes`, `state` and the pools of tables.
 """
 
 
 def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
     """Return the arrays of a tree's state.
 
-    They are equal for equal trees, wherever the tables of these lie in their pools. The positions
-    of blocks, and of keys in blocks, are not stored: neither the keys that are found nor the keys
-    that have no room depend on them.
+    Equal trees have equal arrays, wherever their tables lie in the pools. The positions of blocks,
+    and of keys in blocks, are not stored: neither the keys that are found nor the keys that have no
+    room depend on them.
     """
     n = int(tree.state[N_NODES])
     arrays = {f"node/{name}": np.ascontiguousarray(getattr(tree, name)[:n]) for name in _OF_NODES}
@@ -62,7 +62,7 @@ def tree_arrays(tree: OnlineTree) -> dict[str, NDArray[Any]]:
 def restore_tree(state: LearnerState, tree: OnlineTree, n_labels: int) -> None:
     """Write a stored state over a tree without rows.
 
-    n_labels  all labels of the state are below
+    n_labels  every label of the state must be less than this
 
     Raises Corrupt, and the errors that `restoring` turns into it.
     """

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from xylem.base import LabelRows, Parameters, offsets
-from xylem.evaluation import sum_to_inner_nodes
 from xylem.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,
@@ -30,6 +29,7 @@ from xylem.trainers.size import SizeEstimate
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
 from xylem.trainers.spec import LeafLabels, Trained, TrainerSpec
 from xylem.trainers.state import LearnerState, PassPlan, check_that, restoring
+from xylem.trainers.tree_criteria import NodeCounts, counts_of, parents_of
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Tree
 
@@ -131,8 +131,8 @@ class OnlineLomtree:
     def _pieces(self, labels: LabelRows, order: I32) -> Iterator[tuple[int, int, int]]:
         """Yield (first, last, leaves): order[first:last] is learnt with at most `leaves` leaves.
 
-        If that depends on the labels so far, it is computed for each row, so that it does not
-        depend on how the rows are cut into parts.
+        If the number of leaves depends on the labels so far, it is computed for each row, so that
+        it does not depend on how the rows are cut into parts.
         """
         if not self._follows:
             yield 0, len(order), self._leaves
@@ -158,7 +158,7 @@ class OnlineLomtree:
     def restore(self, state: LearnerState, n_labels: int) -> None:
         """Continue from the state of a tree that may have as many leaves as this one.
 
-        n_labels  all labels of the state are below
+        n_labels  every label of the state must be less than this
 
         Raises Corrupt.
         """
@@ -198,7 +198,7 @@ class OnlineLomtree:
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         report = report_of(self._tree, child_ptr, counts, rows)
         sizes = n_labels, n_features
-        return Trained.of([tree], *sizes, "argmax", self._parameters, report=report)
+        return Trained.from_trees([tree], *sizes, "argmax", self._parameters, report=report)
 
 
 def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
@@ -217,7 +217,7 @@ def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) 
         leaves = previous_state.facts.get("leaves", 0)
         check_that(type(leaves) is int and 0 < leaves <= _LEAVES_MAX, "a number of leaves")
     online = OnlineLomtree(parameters, leaves)
-    passes = tools.passes.of(parameters.passes)
+    passes = tools.passes.pass_numbers(parameters.passes)
     n_rows = 0
     total = 0
     if not is_once:
@@ -259,7 +259,7 @@ def _ordered_rows(
     source: RowSource, parameters: LomtreeParameters, tools: Tools, random: np.random.Generator
 ) -> Iterator[tuple[TrainingSet, I32 | None]]:
     """Yield (rows, the order in which they are learnt) of all passes; None: in their order."""
-    passes = tools.passes.of(parameters.passes)
+    passes = tools.passes.pass_numbers(parameters.passes)
     if source.reads == "once" or parameters.order == "given":
         for _ in range(1) if source.reads == "once" else passes:
             for part in source.parts():
@@ -301,7 +301,7 @@ def estimate_lomtree(
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.of(bound, n_used, len(np.unique(data.labels.indices)))
+    return SizeEstimate.from_counts(bound, n_used, len(np.unique(data.labels.indices)))
 
 
 LOMTREE = TrainerSpec(
@@ -314,3 +314,25 @@ LOMTREE = TrainerSpec(
     reads="once",
     plan=lambda p: PassPlan("passes", p.passes, True),
 )
+
+
+def sum_to_inner_nodes(child_ptr: I32, leaves: NodeCounts) -> NodeCounts:
+    """Return counts of every node from those of the leaves (an inner node's entries are ignored).
+
+    For trees where a row goes to one leaf. Cost: O(depth * entries).
+    """
+    n = len(child_ptr) - 1
+    parent = parents_of(child_ptr).astype(np.int64)
+    keep = np.diff(child_ptr)[leaves.node] == 0
+    node = leaves.node[keep]
+    label = leaves.label[keep]
+    count = leaves.value[keep]
+    entries = [(node, label, count)]
+    while len(node):
+        up = parent[node] >= 0
+        node = parent[node[up]]
+        label = label[up]
+        count = count[up]
+        entries.append((node, label, count))
+    nodes, labels, values = (np.concatenate(parts) for parts in zip(*entries, strict=True))
+    return counts_of(n, nodes, labels, values)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import Crew, offsets, ranges
-from xylem.evaluation import parents_of
 from xylem.trainers.plt.fobos import Descent, Shard, Topology, add_pairs, train_shard, used_keys
 from xylem.trainers.shape import Shape
 from xylem.trainers.source import Census, OnRows, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.state import LearnerState, check_that, restoring
+from xylem.trainers.tree_criteria import parents_of
 from xylem.trainers.windows import deal_windows
 from xylem_store import I32, Chunk, Tree, TreeEnsemble, build_ensemble, new_seed
 
@@ -25,8 +25,8 @@ _SLOT_BYTES = 16
 _SLOTS_MIN = 8
 _SHUFFLE = 1  # word of derived seeds: for shuffling the rows of a window, for each tree
 PARTS = 10
-"""Number of parts of the rows in the first pass: the rows of a part are shown with the trees that
-have learnt from all parts before it.
+"""Number of parts of the rows in the first pass. `Tools.on_rows` is called with the rows of a part
+and with the trees that have learnt from all parts before it.
 """
 
 
@@ -68,7 +68,7 @@ def train_trees(
     if tools.passes.state is not None:
         with restoring():
             _restore(growing, tools.passes.state, census.n_features)
-    passes = tools.passes.of(descent.epochs)
+    passes = tools.passes.pass_numbers(descent.epochs)
 
     def so_far() -> TreeEnsemble:
         trees = [_harvest(tree, descent, census.n_features) for tree in growing]
@@ -305,7 +305,7 @@ def _harvest(tree: _TrainingTree, descent: Descent, n_features: int) -> Tree:
             is_kept = (weights != 0) & (np.abs(weights) >= descent.prune)
             feature, child = np.nonzero(is_kept)
             bias = shard.bias[children] / np.float32(product)
-            chunks[node] = Chunk.of(
+            chunks[node] = Chunk.from_weights(
                 features[node_pairs].astype(np.int64)[feature], child, weights[is_kept], bias
             )
     return Tree(shape.child_ptr, shape.node_label, chunks)

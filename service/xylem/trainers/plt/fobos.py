@@ -26,7 +26,7 @@ from xylem_store import F32, I32, I64, U8, U64, inlined, kernel, slot_next, slot
 Integer = int | np.int64
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_ONE = np.uint64(1)
+_ONE_U64 = np.uint64(1)
 
 NEW = 0  # the key of an empty slot
 
@@ -227,7 +227,7 @@ def train_shard(
         for m in range(n):
             node = marks.path[m]
             if tree.shard[node] == shard.number:
-                base = np.uint64(node) * np.uint64(rows.n_features) + _ONE
+                base = np.uint64(node) * np.uint64(rows.n_features) + _ONE_U64
                 _update(tree, shard, node, indices, values, base, descent, marks)
 
 
@@ -238,7 +238,7 @@ def add_pairs(tree: Topology, shard: Shard, keys: U64, n_features: int) -> None:
     keys  of nodes that belong to the shard, each once
     """
     for key in keys:
-        node = np.int64((key - _ONE) // np.uint64(n_features))
+        node = np.int64((key - _ONE_U64) // np.uint64(n_features))
         _find(shard, key, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
 
 

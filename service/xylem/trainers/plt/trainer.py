@@ -120,7 +120,7 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
             grow(weighed, shape, _members(data.labels, shape), parameters.solving(), tree_tools)
         )
     sizes = len(source.census.label_rows), source.census.n_features
-    return Trained.of(trees, *sizes, "logistic", parameters)
+    return Trained.from_trees(trees, *sizes, "logistic", parameters)
 
 
 def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
@@ -150,7 +150,7 @@ def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trai
         warnings.append(f"memory_mib: expected room for all weights, found less: {passed_over}")
     sizes = len(census.label_rows), census.n_features
     fields: dict[str, Any] = {"report": report, "warnings": warnings, "state": state}
-    return Trained.of(trees, *sizes, "logistic", parameters, **fields)
+    return Trained.from_trees(trees, *sizes, "logistic", parameters, **fields)
 
 
 def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
@@ -212,7 +212,7 @@ def regrow_plt(parameters: PltParameters, rows: SparseRows) -> Regrowth:
     p = parameters
     if p.solver == "sgd":
         raise BadParameter(
-            "solver: expected batch, found sgd, whose weights are means over its steps"
+            "solver: expected batch, found sgd, which cannot go on from its weights alone"
         )
 
     def divide(vectors: SparseRows, labels: NDArray[np.int32], tools: Tools) -> Shape:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from xylem.base import Parameters, SparseRows
-from xylem.evaluation import A, B, propensities, shares_by_depth
+from xylem.evaluation import A, B, propensities
 from xylem.trainers.ranking.tree import GrownTree, Growth, TrainingRows, grow_tree
 from xylem.trainers.representations import rerank_arrays
 from xylem.trainers.size import SizeEstimate
@@ -25,6 +25,7 @@ from xylem.trainers.spec import (
     Trained,
     TrainerSpec,
 )
+from xylem.trainers.tree_criteria import shares_by_depth
 from xylem.trainers.weighing import weigh
 from xylem_store import F32, I32, U8, Chunk, Tree
 
@@ -105,8 +106,8 @@ def typical_value(rows: SparseRows) -> float:
     """Return the mean absolute value, weighted by the squares of the values; 1 if all are 0.
 
     An L1 penalty depends on the scale: for rows that are s times as long, the cost must be divided
-    by s to keep the same number of weights. The length of the rows does not measure this scale: in
-    rows of length 1, the values are the smaller, the more features are about equally large.
+    by s to keep the same number of weights. The length of the rows does not measure this scale: if
+    a row of length 1 has many values of about the same size, its values are small.
     """
     sizes = np.abs(rows.values.astype(np.float64))
     squares = float((sizes**2).sum())
@@ -215,7 +216,7 @@ def fit_forest(source: RowSource, parameters: FastXmlParameters, tools: Tools) -
     trees = [tree_of(grown, label_weights / label_weights.max()) for grown in forest]
     extra = parameters.extra(data)
     sizes = (data.labels.n_labels, data.rows.n_features)
-    return Trained.of(trees, *sizes, "argmax", parameters, extra=extra)
+    return Trained.from_trees(trees, *sizes, "argmax", parameters, extra=extra)
 
 
 def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Tools) -> SizeEstimate:
@@ -233,7 +234,7 @@ def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Too
     n_labels = len(np.unique(data.labels.indices))
     bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
     sums, n_nodes = shares_by_depth(first.child_ptr, first.n_used, np.ones(len(first.n_used))).T
-    return SizeEstimate.of(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
+    return SizeEstimate.from_counts(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
 
 
 FASTXML: TrainerSpec[Any] = TrainerSpec(

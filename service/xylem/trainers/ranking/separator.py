@@ -257,8 +257,8 @@ def solve_separator(
     """Return the weights of the columns (the constant term last) and the Newton steps taken.
 
     side       uint8[n]    0 or 1
-    cost       float64[2]  of the rows of each side
-    eps        done when the violations have fallen to this share of those at w = 0
+    cost       float64[2]  the cost of a row of each side
+    eps        the solver ends when the sum of the violations is this share of their sum at w = 0
     steps_max  most Newton steps
     stop       uint8[1]    set it to end the solver after its step; the weights are then unfinished
 
@@ -285,7 +285,7 @@ def solve_separator(
     slack = np.inf
     inner = 1.0
     for step_number in range(steps_max):
-        for i in range(n_rows):  # computes the derivatives of its loss, and clears the last move
+        for i in range(n_rows):  # compute the derivatives of the row's loss; clear the last move
             share = 1.0 / (1.0 + math.exp(-state.margin[i]))
             state.slope[i] = cost[side[i]] * (share - side[i])
             state.bend[i] = cost[side[i]] * share * (1.0 - share)

@@ -124,8 +124,8 @@ def split_by_ranking(gains: Gains, discount: F64, side: U8, totals_out: F64) -> 
 
 
 ATTEMPTS = 3
-"""Most attempts to split a node, each from new random sides, if a split leaves a side empty. Then
-the node is a leaf.
+"""Most attempts to split a node. If a split leaves a side empty, the node is split again from new
+random sides; after the last attempt it is a leaf.
 """
 
 

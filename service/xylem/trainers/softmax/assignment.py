@@ -19,7 +19,7 @@ _BRANCH  its position among the children of that node
 
 @inlined
 def _number(labels: I32, n_nodes: int, nodes: I64, new_tree: SoftmaxTree) -> tuple[int, U8]:
-    """Give numbers to the nodes without one, and write the tree; returns as `assign_labels`."""
+    """Give numbers to the nodes without one, and write the tree; return as `assign_labels` does."""
     is_used = np.zeros(len(new_tree.child), np.uint8)
     is_new = np.zeros(len(new_tree.child), np.uint8)
     slot = nodes[:, _SLOT]

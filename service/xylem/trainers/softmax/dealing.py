@@ -83,7 +83,10 @@ class Dealing(NamedTuple):
 
 @inlined
 def _capacity_of(n: int, n_children: int, level: int, rule: Rule) -> int:
-    """Return the most labels of a child, for a node of n labels; 0: the tree is well-formed."""
+    """Return the greatest number of labels that a child of a node with n labels may have.
+
+    Return 0 if the tree is well-formed (`Rule`).
+    """
     if rule.depth == 0 and rule.slack == 0:
         return 0
     if n <= n_children:
@@ -220,7 +223,7 @@ def _gradients(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing)
 
 @inlined
 def _keep_places(labels: I32, share: F64, n_known: int, rule: Rule, work: Dealing) -> None:
-    """Make labels come first that stay with their old child, the most frequent of them first.
+    """Put labels that stay with their old child before all others, the most frequent ones first.
 
     Their gradient at that child is set to 1 + their share. A label stays if no child is better by
     rule.margin standard errors; the standard error of a probability p from n rows is sqrt(p (1 - p)

@@ -77,7 +77,7 @@ class SoftmaxGrowth(NamedTuple):
 
     def refit(self, model: Model, data: TrainingSet, tools: Tools) -> Regrown:
         """Raise BadParameter: softmax trees are trained further only from a state."""
-        raise BadParameter(f"from: expected a state, found {model.manifest.shown} without one")
+        raise BadParameter(f"from: expected a state, found {model.manifest.full_name} without one")
 
 
 def _read(model: Model, p: SoftmaxParameters, n_labels: int) -> tuple[SoftmaxTree, Network]:

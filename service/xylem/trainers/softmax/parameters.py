@@ -48,7 +48,7 @@ class TreeLearning(NamedTuple):
     by_means: bool
     settles: bool
 
-    def at(self, update: int, n_updates: int) -> Rule:
+    def rule_at(self, update: int, n_updates: int) -> Rule:
         """Return the rule of an update, counted from 1.
 
         The margin grows from update to update, slowly at first (MARGIN_GROWTH).

@@ -7,13 +7,13 @@ import itertools
 import numpy as np
 
 from xylem.base import BadParameter, SparseRows, inverse
-from xylem.evaluation import parents_of
 from xylem.trainers.clustering import STAGE, balanced_shape
 from xylem.trainers.kernels.cluster import add_embedded, kmeans
 from xylem.trainers.representations import projected_vectors
 from xylem.trainers.shape import Shape, huffman_shape, join, random_shape
 from xylem.trainers.softmax.tree import Network, SoftmaxTree
 from xylem.trainers.source import RowSource, Tools, derived_seed
+from xylem.trainers.tree_criteria import parents_of
 from xylem_store import F32, F64, I32, I64, Chunk, Tree
 
 FLAT_MAX = 65_536
@@ -91,7 +91,7 @@ def clustered_shape(vectors: F32, labels: I32, counts: I64, arity: int, tools: T
              frequent ones the first label
 
     A child at level h has at most arity^(levels - h) labels. Cost: levels * rounds * K' * arity *
-    d; memory 4 K' arity bytes. Depends on the arguments alone.
+    d; memory 4 K' arity bytes. The result depends on the arguments alone.
     """
     n, dim = vectors.shape
     n_levels = 1
@@ -233,5 +233,7 @@ def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
         feature = np.repeat(np.arange(dim), len(branches))
         child = np.tile(np.arange(len(branches)), dim)
         weight = np.ascontiguousarray(network.weights[number, branches, :dim].T).reshape(-1)
-        chunks.append(Chunk.of(feature, child, weight, network.bias[number, branches].copy()))
+        chunks.append(
+            Chunk.from_weights(feature, child, weight, network.bias[number, branches].copy())
+        )
     return Tree(np.array(child_ptr, np.int32), np.array(labels, np.int32), chunks)

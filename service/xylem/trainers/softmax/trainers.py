@@ -57,7 +57,7 @@ def fit_softmax(source: RowSource, parameters: SoftmaxParameters, tools: Tools) 
     fields = {"extra": group_of(EMBEDDING, embedding), "report": report, "state": learner_state}
     tree = tree_of(state.tree, state.network, dim)
     n_labels = len(census.label_rows)
-    return Trained.of([tree], n_labels, dim, "softmax", parameters, **fields)
+    return Trained.from_trees([tree], n_labels, dim, "softmax", parameters, **fields)
 
 
 def _first_tree(source: RowSource, parameters: SoftmaxParameters, tools: Tools) -> SoftmaxTree:

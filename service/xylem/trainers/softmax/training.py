@@ -80,7 +80,7 @@ def pieces(
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
     windows = deal_windows(source, tools)
-    for epoch in tools.passes.of(p.epochs):
+    for epoch in tools.passes.pass_numbers(p.epochs):
         done = epoch * n
         shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
         for _, window in windows.visit(epoch):
@@ -114,7 +114,7 @@ def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> S
     n_places, n_turned = p.transitions()
     n_vectors = data.rows.n_features // n_places + n_places * n_turned
     tools.progress("estimate", 1, 1)
-    estimate = SizeEstimate.of(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    estimate = SizeEstimate.from_counts(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
     stored = {
         w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES
     }
@@ -139,7 +139,7 @@ def descend(
     learning = parameters.learns()
     census = source.census
     previous_state = tools.passes.state
-    passes = tools.passes.of(p.epochs)
+    passes = tools.passes.pass_numbers(p.epochs)
     total = p.epochs * census.n_labelled
     random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     marks = marks_of(learning, total)
@@ -161,7 +161,9 @@ def descend(
         tools.progress(stage, done, total)
         if learning is not None and done in marks:
             number = marks.index(done)
-            state, update = _update(state, source, p.is_mean, learning.at(number + 1, len(marks)))
+            state, update = _update(
+                state, source, p.is_mean, learning.rule_at(number + 1, len(marks))
+            )
             if number in np.linspace(0, len(marks) - 1, UPDATES_TOLD_MAX).astype(np.int64):
                 updates.append({"rows": done, **update})
             levels = update["levels"]

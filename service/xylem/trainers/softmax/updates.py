@@ -96,10 +96,10 @@ def reassign_labels(state: LearningState, counts: I64, rule: Rule) -> tuple[Lear
     arity = tree.child.shape[1]
     new_tree = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
     share = counts / counts.sum()
-    n_nodes, begins = assign_labels(labels, share, rule, state, new_tree)
+    n_nodes, new_slots = assign_labels(labels, share, rule, state, new_tree)
     child, parent, branch, level = (part[:n_nodes] for part in new_tree[:4])
     new_tree = new_tree._replace(child=child, parent=parent, branch=branch, level=level)
-    is_new = begins[:n_nodes].astype(np.bool_)
+    is_new = new_slots[:n_nodes].astype(np.bool_)
     network = network._replace(
         weights=_keep_old_rows(network.weights, is_new), bias=_keep_old_rows(network.bias, is_new)
     )
@@ -128,8 +128,8 @@ def _keep_path_sums(
 ) -> LabelStatistics:
     """Return the statistics for the new tree.
 
-    A label keeps the sums at the first nodes of its path that did not change; the others start
-    again.
+    A label keeps the sums at the nodes of its path from the root down to the first one that has
+    changed; below, the sums start again.
     """
     arity = new.child.shape[1]
     depth = int(new.level.max()) + 1

@@ -24,6 +24,7 @@ from pydantic import SecretStr
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.servers import exchange, wait_for
 
+from xylem.admin.jobs.errors import IdempotencyConflict, JobConflict, JobNotFound
 from xylem.admin.jobs.figures import FiguresPage, JobFigures
 from xylem.admin.jobs.job import Job, JobProgress, PromotionVerdict
 from xylem.admin.jobs.kinds import KINDS
@@ -89,7 +90,7 @@ def test_a_key_stands_for_one_request(desk: Desk) -> None:
     first = desk.jobs.add("training", "m", {"a": 1, "b": 2}, "k")
     assert desk.jobs.add("training", "m", {"b": 2, "a": 1}, "k") == first
     for kind, request in (("training", {"a": 2}), ("batch", {"a": 1, "b": 2})):
-        with pytest.raises(errors.IdempotencyConflict, match=first.id):
+        with pytest.raises(IdempotencyConflict, match=first.id):
             desk.jobs.add(kind, "m", request, "k")
     for key in ("", "ü", "a b", "x" * 256, "a\nb"):
         with pytest.raises(errors.BadRequest):
@@ -260,16 +261,16 @@ def test_cancelling_at_once_while_running_twice_and_too_late(desk: Desk) -> None
     assert desk.jobs.cancel(runs).state == "cancelled"
     done = desk.add(n=3)
     desk.finish()
-    with pytest.raises(errors.JobConflict, match="succeeded"):
+    with pytest.raises(JobConflict, match="succeeded"):
         desk.jobs.cancel(done)
 
 
 def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> None:
     job_id = desk.add()
-    with pytest.raises(errors.JobConflict, match="queued"):
+    with pytest.raises(JobConflict, match="queued"):
         desk.jobs.retry(job_id)
     claim = desk.claim()
-    with pytest.raises(errors.JobConflict, match="running"):
+    with pytest.raises(JobConflict, match="running"):
         desk.jobs.retry(job_id)
     desk.leases.fail(claim, "why", "bad-data")
     failed = desk.jobs.get(job_id)
@@ -278,7 +279,7 @@ def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> 
     assert (again.state, again.attempts, again.error, again.ended) == ("queued", 0, None, None)
     assert again.revision > failed.revision
     desk.finish()
-    with pytest.raises(errors.JobConflict, match="succeeded"):
+    with pytest.raises(JobConflict, match="succeeded"):
         desk.jobs.retry(job_id)
 
 
@@ -291,7 +292,7 @@ def test_what_is_not_there_or_cannot_be_held_is_no_fault_of_the_database(desk: D
         desk.jobs.result_file,
     ):
         for name in ("nope", "", "../../etc", "x" * 100_000, "0" * 24, "\0" * 24):
-            with pytest.raises(errors.JobNotFound):
+            with pytest.raises(JobNotFound):
                 call(name)
     desk.add()
     assert desk.jobs.list(model="m\0") == []
@@ -339,7 +340,7 @@ def test_who_follows_a_job_hears_of_every_state_and_of_its_end(
     assert [(job.state, job.progress and job.progress.phase) for job in heard] == expected
     assert asyncio.run(follow(heard[-2].revision)) == heard[-1:]
     assert asyncio.run(follow(heard[-1].revision)) == []
-    with pytest.raises(errors.JobNotFound):
+    with pytest.raises(JobNotFound):
         asyncio.run(anext(desk.jobs.follow("nope")))
 
 
@@ -425,7 +426,7 @@ def test_a_page_answers_both_families(desk: Desk, host: str) -> None:
 def test_a_worker_answers_on_its_port(desk: Desk, tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-m", "xylem.cli.entry", "worker", "--metrics-port", "0"]
-    own = {"XYLEM_STORE": str(desk.settings.store), "XYLEM_DATABASE_URL": desk.database.shown}
+    own = {"XYLEM_STORE": str(desk.settings.store), "XYLEM_DATABASE_URL": desk.database.public_url}
     how = {"env": {**os.environ, **own}, "text": True}
     with (
         log.open("w") as file,

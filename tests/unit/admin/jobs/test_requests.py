@@ -15,9 +15,10 @@ from tests.schemas import openapi
 
 from xylem.admin.jobs.context import WatchedFiles
 from xylem.admin.jobs.data import ABANDONED_SECONDS, DataRoot
+from xylem.admin.jobs.errors import DataNotFound
 from xylem.admin.jobs.kinds import check_request, parameter_faults, parameter_schemas, read_request
 from xylem.base.columns import columns_of
-from xylem.base.errors import BadData, BadFields, BadRequest, DataNotFound, LimitExceeded
+from xylem.base.errors import BadData, BadFields, BadRequest, LimitExceeded
 from xylem.base.settings import Limits
 from xylem.engine.features.parameters import PARAMETERS
 from xylem.trainers import TRAINERS
@@ -322,7 +323,7 @@ def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(
     )
     found = [(info.name, info.bytes) for info in below.list()]
     assert found == [("a.jsonl", 1), ("inside.jsonl", 1), ("sub/b.jsonl", 2)]
-    assert below.shown(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
+    assert below.with_relative_paths(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
     link = root.parent / "link"
     link.symlink_to(root)
     linked = DataRoot(link, BYTES_MAX)

@@ -21,11 +21,11 @@ from xylem.admin.jobs.leases import ClaimLost
 from xylem.admin.jobs.promotion import judge_conditions
 from xylem.admin.jobs.requests import PromotionCondition
 from xylem.admin.jobs.sources import split_lines
+from xylem.base import no_progress
 from xylem.base.errors import BadData
 from xylem.datasets import read_dataset
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.errors import VersionNotFound
 from xylem_store.label_info import Subject, build_label_info
@@ -40,7 +40,7 @@ At = Callable[[str], None] | None
 def train_plainly(directory: Path) -> None:
     """Publish a version of m that no job made."""
     request = TrainRequest(
-        "label-tree", directory / "data" / "train.jsonl", parameters=("trees=1",)
+        trainer="label-tree", data=directory / "data" / "train.jsonl", parameters=("trees=1",)
     )
     train_and_publish(Store(directory / "store"), "m", request)
 

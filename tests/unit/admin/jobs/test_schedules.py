@@ -21,6 +21,7 @@ from tests.small_models import small_draft
 from tests.unit.admin.jobs.test_runs import Place, place, rule, trained  # noqa: F401 - fixtures
 
 from xylem.admin.jobs import schedules as module
+from xylem.admin.jobs.errors import ScheduleNotFound
 from xylem.admin.jobs.kinds import check_request
 from xylem.admin.jobs.schedules import Schedules, next_time
 from xylem.base import errors
@@ -102,7 +103,7 @@ def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_hav
     assert (found["runs"], found["rows_come"], found["last_job"]) == (2, 0, jobs[0].id)
     assert [job.request for job in jobs] == [FEEDBACK, FEEDBACK]
     assert desks.schedules.delete_schedule(made["id"])["id"] == made["id"]
-    with pytest.raises(errors.ScheduleNotFound):
+    with pytest.raises(ScheduleNotFound):
         desks.schedules.delete_schedule(made["id"])
 
 

@@ -24,7 +24,7 @@ from xylem.api.schemas.registry import SplitChanged
 from xylem.cli import aliases as commands
 from xylem.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir
 from xylem.serving.schemas.instances import RequestModel
-from xylem_store.alias import PARTS, Alias, Beside, promoted, with_canary
+from xylem_store.alias import PARTS, Alias, TrafficShare, promoted, with_canary
 from xylem_store.errors import Conflict
 from xylem_store.store import Store
 
@@ -37,7 +37,7 @@ def swapped(alias: Alias) -> Alias:
     if alias.canary is None:
         raise Conflict("expected a canary to swap with, found none")
     canary, parts = alias.canary
-    return alias._replace(version=canary, canary=Beside(alias.version, PARTS - parts))
+    return alias._replace(version=canary, canary=TrafficShare(alias.version, PARTS - parts))
 
 
 # 2. service/xylem/api/schemas/registry.py
@@ -128,4 +128,4 @@ def test_in_an_object_store(store: Store, tmp_path: Path) -> None:
     for version, change in ((1, promoted(1)), (2, with_canary(2, 0.1))):
         remote.change("raw", {"latest": change}, remote.push(store, "raw", version))
     after = remote.change("raw", {"latest": swapped}).aliases["latest"]
-    assert (after.version, after.canary) == (2, Beside(1, 9000))
+    assert (after.version, after.canary) == (2, TrafficShare(1, 9000))

@@ -10,23 +10,30 @@ from tests.conftest import together
 from tests.small_models import small_draft
 
 from xylem.admin.registry.follower import RemoteFollower
-from xylem.admin.registry.remote import ATTEMPTS, INDEX, RemoteStore
-from xylem.admin.registry.remote_index import (
-    RemoteIndex,
-    RemoteModel,
+from xylem.admin.registry.remote import (
+    ATTEMPTS,
+    INDEX,
+    RemoteStore,
     RemoteVersion,
-    parse_index,
-    render_index,
 )
 from xylem.base.errors import BadParameter, Unavailable
 from xylem.base.files import redacted_url
 from xylem.base.settings import Settings
 from xylem.server.serve import follow_remote
-from xylem_store.alias import Alias, Beside, denying, promoted, removed, with_canary, with_shadow
+from xylem_store.alias import (
+    Alias,
+    TrafficShare,
+    denying,
+    promoted,
+    removed,
+    with_canary,
+    with_shadow,
+)
 from xylem_store.documents import render_sealed
 from xylem_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.manifest import manifest_digest
+from xylem_store.remote_index import RemoteIndex, RemoteModel
 from xylem_store.store import Store
 
 
@@ -165,7 +172,7 @@ def test_bad_objects_are_refused(
     assert there.models() == []
 
 
-INDEX_OF_ONE = render_index(RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}))
+INDEX_OF_ONE = RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}).render()
 
 ALIAS = Alias(1).fields()
 MODEL = {"aliases": {"latest": ALIAS}, "digests": {"1": "0" * 64}, "label_info": None}
@@ -216,7 +223,7 @@ def test_an_index_that_is_none_is_refused_and_not_written_over(
 
 
 def test_an_index_is_what_was_written_and_bounded() -> None:
-    assert parse_index(INDEX_OF_ONE, "there").models["m"].aliases == {"latest": Alias(1)}
+    assert RemoteIndex.parse(INDEX_OF_ONE, "there").models["m"].aliases == {"latest": Alias(1)}
     big = Alias(1, denied=tuple(f"{k:06d}" + "x" * 900 for k in range(1000)))
     big.check()
     for models, fault in (
@@ -225,7 +232,7 @@ def test_an_index_is_what_was_written_and_bounded() -> None:
         ({f"m{i}": RemoteModel() for i in range(10_001)}, "10000 models"),
     ):
         with pytest.raises(BadNames, match=fault):
-            render_index(RemoteIndex(1, models))
+            RemoteIndex(1, models).render()
 
 
 def test_a_url_of_an_unknown_kind_is_refused_and_what_may_be_secret_is_not_shown() -> None:
@@ -267,11 +274,11 @@ def test_a_store_that_follows_has_the_splits(
     pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
     for change, version, expected in (
         (promoted(1), 1, Alias(1)),
-        (with_canary(2, 0.05), 2, Alias(1, (), Beside(2, 500))),
-        (with_shadow(3, 1), 3, Alias(1, (), Beside(2, 500), Beside(3, 10_000))),
-        (with_canary(2, 0.2), 2, Alias(1, (), Beside(2, 2000), Beside(3, 10_000))),
+        (with_canary(2, 0.05), 2, Alias(1, (), TrafficShare(2, 500))),
+        (with_shadow(3, 1), 3, Alias(1, (), TrafficShare(2, 500), TrafficShare(3, 10_000))),
+        (with_canary(2, 0.2), 2, Alias(1, (), TrafficShare(2, 2000), TrafficShare(3, 10_000))),
         (promoted(1), 1, Alias(1)),  # what it names already: the split ends
-        (with_canary(2, 0.05), 2, Alias(1, (), Beside(2, 500))),
+        (with_canary(2, 0.05), 2, Alias(1, (), TrafficShare(2, 500))),
         (promoted(2), 2, Alias(2, (1,))),
     ):
         remote.change("m", {"latest": change}, pushed[version])
@@ -288,8 +295,8 @@ def test_a_split_that_does_not_fit_is_refused(store: Store, remote: RemoteStore)
     move(remote, "latest", pushed)
     for change in (
         with_canary(1, 0.05),
-        lambda alias: alias._replace(canary=Beside(2, 10_000)),
-        lambda alias: alias._replace(shadow=Beside(2, 0)),
+        lambda alias: alias._replace(canary=TrafficShare(2, 10_000)),
+        lambda alias: alias._replace(shadow=TrafficShare(2, 0)),
     ):
         with pytest.raises(BadSplit):
             remote.change("m", {"stable": promoted(1), "latest": change}, other)

@@ -28,7 +28,7 @@ from xylem_store.version import Draft
 KEY = "k" * 40
 ROOT = Path(__file__).resolve().parents[4]
 WORDS = "names/sequence_words"
-COMBINED, TEXT = DRAFTS[6]["combined-clean"], DRAFTS[6]["text-clean"]
+COMBINED, TEXT = DRAFTS["combined-clean"], DRAFTS["text-clean"]
 
 
 def without(draft: Draft, name: str) -> Draft:

@@ -13,7 +13,7 @@ from tests.wires import Wire
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from xylem.api.door.admission import BODY_IS_HERE, Admission
+from xylem.api.door.admission import BODY_IS_RECEIVED, Admission
 from xylem.api.door.joined_writes import JoinedWrites
 from xylem.api.door.problems import BodyTimeout, BodyTooLarge
 from xylem.api.door.request_scope import UNREAD_BYTES_MAX, BodyGuard
@@ -106,7 +106,7 @@ async def test_bodies_are_held_up_to_a_budget_until_their_requests_end(n_others:
         fixed = {
             "path": "/",
             "http_version": "1.1",
-            "extensions": {BODY_IS_HERE: {}} if is_here else {},
+            "extensions": {BODY_IS_RECEIVED: {}} if is_here else {},
         }
         wire = Wire(*parts, ends=is_here)
         return BodyGuard({"headers": [CHUNKED], **fixed}, wire.receive, wire.send, admission)
@@ -139,7 +139,7 @@ async def test_a_body_that_comes_whole_after_a_wait_is_waited_for_no_longer() ->
     guard = BodyGuard(scope, wire.receive, wire.send, admission)
     await guard.receive()
     assert list(admission.bodies.waiting) == [guard.sender]
-    scope["extensions"] = {BODY_IS_HERE: {}}
+    scope["extensions"] = {BODY_IS_RECEIVED: {}}
     await guard.receive()
     assert (list(admission.bodies.waiting), admission.bodies.n_bytes) == ([], 2)
 

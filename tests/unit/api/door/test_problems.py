@@ -23,7 +23,7 @@ class NewFault(BadInstance):
 
 
 def test_an_error_says_where() -> None:
-    assert describe_error(BadInput("expected a, found b").at("instances[3].text")) == {
+    assert describe_error(BadInput("expected a, found b").with_path("instances[3].text")) == {
         "code": "bad-input",
         "detail": "instances[3].text: expected a, found b",
         "errors": [{"path": "instances[3].text", "detail": "expected a, found b"}],

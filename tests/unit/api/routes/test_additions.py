@@ -69,7 +69,7 @@ class TenantHeaders(heads.RequestHeaders, frozen=True):
     tenant: bytes | None = None
 
 
-TENANT = heads.OwnHeader(rb"[Tt]enant", rb"[a-z]+", lambda tenants: tenants[0])
+TENANT = heads.VaryingHeader(rb"[Tt]enant", rb"[a-z]+", lambda tenants: tenants[0])
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def tenants(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
         return begin_as_ever(log, own, path)
 
     begin_as_ever = RequestLog.begin
-    monkeypatch.setitem(heads.OWN_HEADERS, b"tenant", TENANT)
-    monkeypatch.setattr(heads, "OWN_LINES", heads.lines_of(heads.OWN_HEADERS))
+    monkeypatch.setitem(heads.VARYING_HEADERS, b"tenant", TENANT)
+    monkeypatch.setattr(heads, "VARYING_LINES", heads.lines_of(heads.VARYING_HEADERS))
     monkeypatch.setattr(heads, "RequestHeaders", TenantHeaders)
     monkeypatch.setattr(heads, "NOTHING", TenantHeaders())
     monkeypatch.setattr("xylem.api.door.answering.NOTHING", TenantHeaders())
@@ -113,7 +113,7 @@ class Measures(Dialect[int]):
 
     def read(self, body: Body, limits: Limits) -> int:
         if not body.content:
-            raise BadRequest("expected a body, found none").at("")
+            raise BadRequest("expected a body, found none").with_path("")
         return len(body.content)
 
     def answer_read(self, query: int, served: ServedVersion, *_: Any) -> Reply | Longer:

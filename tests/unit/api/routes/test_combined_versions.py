@@ -13,8 +13,8 @@ from tests.conftest import InProcess, post
 from tests.datasets_helpers import write_lines
 from tests.measured import evaluate
 
+from xylem.base import no_progress
 from xylem.base.db.engine import Database
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.tuning import TuneRequest, keep, tune
 from xylem_store.store import Store
 

@@ -20,7 +20,7 @@ from xylem.api.routes.models import summarize
 from xylem.base.db.engine import Database, default_url
 from xylem.base.db.tables import CHECKPOINTS
 from xylem.engine.label_weights import label_features
-from xylem.thresholds.store import label_history
+from xylem.thresholds.store.history import label_history
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.alias import Alias
@@ -44,7 +44,9 @@ def named(tmp_path: Path) -> Store:
     numbered = ((i, name) for i, name in enumerate(NAMES) for _ in range(3 + i))
     write_lines(file, ({"text": f"word{i} thing", "labels": [name]} for i, name in numbered))
     train_and_publish(
-        Store(tmp_path / "store"), "named", TrainRequest("label-tree", file, valid=file)
+        Store(tmp_path / "store"),
+        "named",
+        TrainRequest(trainer="label-tree", data=file, valid=file),
     )
     return Store(tmp_path / "store")
 

@@ -22,13 +22,13 @@ from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
 
 from xylem.api.routes import thresholds as threshold_routes
+from xylem.base import no_progress
 from xylem.base.db.engine import Database, default_url
 from xylem.engine.combined_predictor import make_predictor
 from xylem.thresholds.live import follower as follower_module
 from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.labelled import no_progress
 from xylem.workflows.tuning import TuneRequest, learn, read_labelled, tune
 from xylem_store.store import Store
 

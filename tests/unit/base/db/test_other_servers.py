@@ -229,7 +229,7 @@ def test_no_part_of_a_password_is_shown_as_something_else(form: str, password: s
         assert "Hid" not in str(error)
         assert "postgresql+psycopg://USER:PASSWORD@HOST" in str(error) or "%40" in str(error)
     else:
-        assert "Hid" not in database.shown
+        assert "Hid" not in database.public_url
 
 
 @pytest.mark.parametrize(

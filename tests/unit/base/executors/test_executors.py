@@ -6,8 +6,6 @@ And what is said where no cluster can be reached: at once, in a sentence.
 
 import os
 import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,10 +21,9 @@ from tests.oracles.problems import random_labels, random_rows, to_labels, to_row
 from tests.servers import wait_for
 from tests.steps import Parts, RowOutput, Scaled, Sleeping, scaled, shifted
 
-from xylem.base.errors import BadData, BadParameter, Unavailable
-from xylem.base.executors import ray as executor
-from xylem.base.executors.kept import kept_steps
+from xylem.base.errors import BadData, Unavailable
 from xylem.base.executors.local import Crew
+from xylem.base.executors.step_results import stored_steps
 from xylem.base.executors.steps import Calls, Step
 from xylem.base.executors.values import digest_of, mapped, packed, shared, unpacked
 from xylem.trainers import fit, parse_parameters, train
@@ -154,7 +151,7 @@ def run_and_keep(
     interrupted then, so that the steps stay.
     """
     crew = Counting()
-    with pytest.raises(KeyboardInterrupt), kept_steps(crew, place, resume) as kept:
+    with pytest.raises(KeyboardInterrupt), stored_steps(crew, place, resume) as kept:
         found = run(kept, step, rows)
         raise KeyboardInterrupt
     return crew.n_run, found
@@ -177,9 +174,9 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
     whole, first, second = Counting(), Counting(), Counting()
     expected = fit(trainer, parameters, rows, Tools(1, whole))
     first.most = whole.n_run - 1 if name == BLOCKS else whole.n_run // 2
-    with pytest.raises(KeyboardInterrupt), kept_steps(first, place, True) as crew:
+    with pytest.raises(KeyboardInterrupt), stored_steps(first, place, True) as crew:
         fit(trainer, parameters, rows, Tools(1, crew))
-    with kept_steps(second, place, True) as crew:
+    with stored_steps(second, place, True) as crew:
         found = fit(trainer, parameters, rows, Tools(1, crew))
     assert (bits_of(found), found.report) == (bits_of(expected), expected.report)
     # of blocks, sums of labels and rows of subtrees are made anew
@@ -191,7 +188,7 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
 def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_asked_for(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), kept_steps(Counting(), tmp_path / "s", True) as kept:
+    with pytest.raises(KeyboardInterrupt), stored_steps(Counting(), tmp_path / "s", True) as kept:
         run(kept, Scaled(MATRIX, 2.0), range(6))
         run(kept, Calls(scaled, (MATRIX, 2.0)), range(6))
         raise KeyboardInterrupt
@@ -228,16 +225,16 @@ def test_what_a_killed_process_wrote_half_is_cut_off(tmp_path: Path) -> None:
 def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_before_its_first(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(BadData), kept_steps(Crew(1), tmp_path / "steps", False):
+    with pytest.raises(BadData), stored_steps(Crew(1), tmp_path / "steps", False):
         raise BadData("row 1: expected another, found this one")
     assert not list(tmp_path.iterdir())
     refused = pytest.raises(
         Unavailable, match="expected no other training that keeps its steps there"
     )
     with (
-        kept_steps(Crew(1), tmp_path / "m", False),
+        stored_steps(Crew(1), tmp_path / "m", False),
         refused,
-        kept_steps(Crew(1), tmp_path / "m", True),
+        stored_steps(Crew(1), tmp_path / "m", True),
     ):
         pass
 
@@ -259,37 +256,6 @@ def test_values_come_back_from_bytes_and_through_views_as_they_were() -> None:
     seen = mapped(step, shared)
     assert seen.matrix.flags.writeable and np.shares_memory(seen.matrix, step.matrix)
     assert seen.factor == step.factor
-
-
-def refusal(address: str) -> str:
-    """What is said at an address of no cluster."""
-    with pytest.raises((BadParameter, Unavailable)) as refused, executor.connect(address):
-        pass
-    return str(refused.value)
-
-
-def test_addresses_at_which_there_is_no_cluster(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    for address in ("here", "host:", ":1", "host:99999", "ray://host"):
-        assert f"expected auto, HOST:PORT or ray://HOST:PORT, found {address!r}" in refusal(address)
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        place = f"127.0.0.1:{bound.getsockname()[1]}"  # where nobody listens
-    for address in (place, f"ray://{place}"):
-        assert f"expected a cluster at {place}, found none: Connection refused" in refusal(address)
-    current = tmp_path / "current"
-    monkeypatch.setattr(executor, "_CURRENT", current)
-    assert "expected a cluster that runs on this machine, found none: ray start --head" in refusal(
-        "auto"
-    )
-    current.write_text(place)  # of a cluster that is gone
-    assert f"expected a cluster at {place}, found none" in refusal("auto")
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert refusal("auto").endswith(
-        "a Ray cluster needs the package ray: pip install 'xylem-serve[ray]'"
-    )
 
 
 def test_trainings_that_are_no_steps_are_refused(run_here: Run, tmp_path: Path) -> None:

@@ -223,7 +223,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
         sp.save_npz(folder / f"{name}.Y.npz", labels)
     for name, norm in (("all", "l2"), ("all", "none"), ("few", "none")):
         request = TrainRequest(
-            "label-tree", folder / f"{name}.X.npz", parameters=(f"features.norm={norm}",)
+            trainer="label-tree",
+            data=folder / f"{name}.X.npz",
+            parameters=(f"features.norm={norm}",),
         )
         train_and_publish(Store(folder / "store"), f"{name}-{norm}", request)
     return folder, vectorizer, texts

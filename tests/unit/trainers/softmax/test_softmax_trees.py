@@ -138,10 +138,16 @@ def scored(served: Any, *instances: dict[str, Any]) -> Any:
 def test_next_words_of_a_cycle_are_certain(
     trainer: str, items: list[str], texts: Path, store: Store
 ) -> None:
-    request = TrainRequest(trainer, texts, texts, ["task=text", "epochs=8", *items], seed=1)
+    request = TrainRequest(
+        trainer=trainer,
+        data=texts,
+        valid=texts,
+        parameters=["task=text", "epochs=8", *items],
+        seed=1,
+    )
     train_and_publish(store, "words", request)
     model = store.open("words")
-    assert (model.manifest.schema_version, model.manifest.features["kind"]) == (2, "context")
+    assert model.manifest.features["kind"] == "context"
     report = evaluate(model, texts)
     assert 1 <= report["perplexity"] < 1.3  # the end of a text comes after four, as one does
     assert report["without_probability"] == 0
@@ -165,7 +171,9 @@ def test_a_corpus_of_one_word_and_short_texts_are_models_too(
     name: str, texts: Any, store: Any, tmp_path: Path
 ) -> None:
     data = written(texts, tmp_path)
-    train_and_publish(store, "m", TrainRequest(name, data, data, ["task=text"]))
+    train_and_publish(
+        store, "m", TrainRequest(trainer=name, data=data, valid=data, parameters=["task=text"])
+    )
     assert np.isfinite(float(evaluate(store.open("m"), data)["log_loss"] or 0))
 
 
@@ -194,7 +202,13 @@ def test_next_words_are_learnt_of_texts_whose_features_have_no_norm(
     numeric = tmp_path / "rows.txt"
     numeric.write_text("1 2 2\n0 0:1\n")
     for data, more in ((numeric, []), (texts, ["features.norm=l1"])):
-        request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=stream)
+        request = TrainRequest(
+            trainer="huffman-tree",
+            data=data,
+            valid=None,
+            parameters=["task=text", *more],
+            stream=stream,
+        )
         with pytest.raises(BadInput, match=r"expected.*found"):
             train_and_publish(store, "m", request)
     assert store.models() == []
@@ -328,12 +342,17 @@ def test_what_cannot_be_published_is_refused_and_nothing_is(
     items = (
         ["arity=300", "epochs=1", "dim=2"] if name == "learned-tree" else ["tree=flat", "epochs=1"]
     )
-    wide = TrainRequest(name, rows, None, items, weights="int8")
-    wordless = TrainRequest(name, written(["", "  "], tmp_path), None, ["task=text"])
+    wide = TrainRequest(trainer=name, data=rows, valid=None, parameters=items, weights="int8")
+    wordless = TrainRequest(
+        trainer=name, data=written(["", "  "], tmp_path), valid=None, parameters=["task=text"]
+    )
     for request, message in (
         (wide, "int8: node 0: expected at most 256 children for int8, found 300"),
         (wordless, "expected texts with words, found none"),
-        (TrainRequest(name, rows, None, ["trees=3"]), r"trees.*expected.*found"),
+        (
+            TrainRequest(trainer=name, data=rows, valid=None, parameters=["trees=3"]),
+            r"trees.*expected.*found",
+        ),
     ):
         with pytest.raises(BadInput, match=message):
             train_and_publish(store, "m", request)
@@ -346,7 +365,9 @@ def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
 ) -> None:
     data = written(["a b", "b a", "rare"] * 4, tmp_path)
     items = ["task=text", "window=16", "epochs=2", "dim=4", "min_count=8"]
-    train_and_publish(store, "words", TrainRequest(name, data, None, items))
+    train_and_publish(
+        store, "words", TrainRequest(trainer=name, data=data, valid=None, parameters=items)
+    )
     served = serve_model(store.open("words"))
     scores = scored(
         served, *({"text": text, "sequence": True} for text in ("b never seen", "a", ""))

@@ -4,9 +4,9 @@ level and tree.
 Source: Prabhu et al. 2018 (Parabel), Lin, Liu and Lin 2024, section 2.2. A leaf may be an answer at
 any level; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
 probability is the mean over the trees, 0 in a tree whose beam missed it. With thresholds the answer
-are the labels that reach theirs (Jasinska et al. 2016, appendix B): in one tree the thresholds
-already decide which nodes are kept; in an ensemble they are compared with the means of the labels
-that the beams reached.
+is the labels that reach their thresholds (Jasinska et al. 2016, appendix B): in one tree the
+thresholds already decide which nodes are kept; in an ensemble they are compared with the means of
+the labels that the beams reached.
 
 Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once
 a level for all rows that need it. A block may be a single row. A row's answer has the same bits in
@@ -141,9 +141,9 @@ def _score_level_of_block(
 ) -> None:
     """Score a level's chunks for the rows begin .. end - 1, chunk by chunk.
 
-    It is done in two rounds or all at once, as `in_rounds` of the level says.
+    The level is scored in two rounds if its `in_rounds` is set, otherwise all at once.
 
-    n_level   the most nodes of a lane
+    n_level   the greatest number of nodes that a lane has on this level
     """
     _, _, rows, search, _, work, beam = parts
     row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
@@ -181,7 +181,10 @@ def _score_entries(parts: CallParts[BeamWorkspace], n_entries: int, row_features
 
 @inlined
 def _take_children(parts: CallParts[BeamWorkspace], k: int, slot: int) -> None:
-    """Take the k-th entry's children, of margins[slot]: save leaves, and offer inner nodes."""
+    """Take the children of the k-th entry: save leaves for later, offer inner nodes to the heap.
+
+    slot  margins[slot] has the children's margins
+    """
     ensemble, _, _, search, answers, work, beam = parts
     margins = work.margins[slot]
     node = beam.entry_node[k]

@@ -11,10 +11,12 @@ the top_r labels known by then. The answers are the same as without rounds. In a
 node is scored, because the mean of a label needs its probability in every tree whose beam reached
 it.
 
-How means are computed for few of the leaves that the beams reached: the best labels have, in some
-tree, at least the mean of the worst of them; and the mean of a label is at least its probability in
-one tree divided by the number of trees. So the best labels of any tree give a bound that few leaves
-reach, and means are computed only for the labels of these leaves.
+Means are computed for few of the leaves that the beams reached. Let m be the least mean among the
+best labels. Each of these labels has a probability of at least m in some tree, because a mean never
+exceeds the greatest of its terms. And m has a lower bound: the mean of a label is at least its
+probability in one tree divided by the number of trees, so the best labels of any single tree bound
+m from below. Few leaves reach this bound, and means are computed only for the labels of these
+leaves.
 """
 
 import numpy as np
@@ -34,7 +36,9 @@ from xylem_store import F32, LANES, lowest_lane, vadd, vatleast, vbroadcast, vlo
 from xylem_store import nonallocating_inlined as inlined
 
 _SLACK = np.float32(1e-4)
-"""The bound, a logarithm, is lowered by this: more than sums and logarithms are rounded by."""
+"""Bounds, which are logarithms, are lowered by this: more than the rounding errors of sums and
+logarithms.
+"""
 
 
 @inlined
@@ -48,11 +52,11 @@ def drop_below_thresholds(
     child  the first of the n_children children
     score  the log-score of their parent
     """
-    nothing = vbroadcast(np.float32(np.nan))
+    not_a_number = vbroadcast(np.float32(np.nan))
     for tile in range(0, n_children, LANES):
         log_p = vload(margins, tile)
         lanes = vatleast(vadd(vbroadcast(score), log_p), thresholds_of(search, child + tile))
-        vstore(margins, tile, vselect(lanes, log_p, nothing))
+        vstore(margins, tile, vselect(lanes, log_p, not_a_number))
 
 
 @inlined
@@ -249,7 +253,8 @@ def _mean_of(
 _LABELS_A_NODE = 3
 """The first round has top_r / _LABELS_A_NODE nodes, rounded up (measured on label trees)."""
 
-_LEAST = np.finfo(np.float32).min  # replaces a key of -inf that was left out: -inf means no key
+# stands in `left_out` for a key of -inf: there -inf means that no node was left out
+_LEAST = np.finfo(np.float32).min
 
 
 @inlined
@@ -272,7 +277,8 @@ def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace
 
 @inlined
 def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace) -> int:
-    """Make the nodes of the lanes' heaps the next level; return the most nodes of a lane.
+    """Make the nodes of the lanes' heaps the next level; return the number of nodes of the lane
+    that has the most.
 
     best_first  whether to sort the nodes; otherwise they stay in the order of the heap
     """
@@ -333,12 +339,12 @@ def nothing_is_missed(search: Search, first_lane: int, n_trees: int, beam: BeamW
     because no label below a node has a better key than the node. In an ensemble no node may have
     been left out, because the labels below it lack one of their probabilities.
     """
-    is_known = True
+    is_proved = True
     for lane in range(first_lane, first_lane + n_trees):
         floor = floor_of(search, lane, beam) if n_trees == 1 else np.float32(-np.inf)
         if beam.left_out[lane] > np.float32(-np.inf) and beam.left_out[lane] >= floor:
-            is_known = False
-    return is_known
+            is_proved = False
+    return is_proved
 
 
 @inlined
@@ -349,7 +355,7 @@ def reaches(search: Search, node: int, score: np.float32, floor: np.float32) -> 
 
 @inlined
 def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
-    """Make all nodes of a single row's level the entries, tree by tree; return how many."""
+    """Enter all nodes of a single row's level, tree by tree; return how many."""
     n_entries = 0
     for lane in range(n_trees):
         for i in range(beam.level_size[lane]):
@@ -362,7 +368,7 @@ def enter_row(n_trees: int, row: int, beam: BeamWorkspace) -> int:
 def enter_round(
     parts: CallParts[BeamWorkspace], begin: int, end: int, n_done: int, round_end: int
 ) -> int:
-    """Make those of the lanes' nodes n_done .. round_end - 1 that must be scored the entries.
+    """Enter those of the lanes' nodes n_done .. round_end - 1 that must be scored.
 
     Return how many entries there are. They are ordered by chunk, entries of one chunk by row: it is
     a counting sort, and chunks are numbered in the order of their nodes.

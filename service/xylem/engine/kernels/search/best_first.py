@@ -9,8 +9,8 @@ its mean is at most the best queued score; and a label whose mean is m has a pro
 some tree, so nodes of a lower score than m can be dropped. With weights, a node's key is its score
 times the greatest weight below it, which is a bound in the same way.
 
-At thresholds: a node's threshold is the least one among the labels below it; a node whose score is
-less is dropped. A label whose mean reaches its threshold also reaches it in some tree, so the
+With thresholds: a node's threshold is the least one among the labels below it; a node whose score
+is less is dropped. A label whose mean reaches its threshold also reaches it in some tree, so the
 search finds all candidates, and their means decide.
 """
 
@@ -52,9 +52,9 @@ from xylem_store import nonallocating_kernel as kernel
 def best_first_rows(call_at: I64) -> None:
     """Answer the rows of a Call exactly, whose `traversal_buffers` are a QueueWorkspace.
 
-    Thresholds have no effect. If the search is stopped, a row has those labels that are proved to
-    be the first of its answer. Cost: at worst every chunk, usually few more than those on the
-    answer's paths. The answer to a row does not depend on the other rows.
+    Thresholds have no effect. If the search is stopped, a row's answer has only the labels that are
+    already proved to be the best ones. Cost: at worst every chunk, usually few more than those on
+    the answer's paths. The answer to a row does not depend on the other rows.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, QueueWorkspace)
@@ -130,7 +130,7 @@ def threshold_rows(call_at: I64) -> None:
 
     Its `traversal_buffers` are a QueueWorkspace. If the search is stopped, a row has the labels
     found so far, all of which reach their thresholds. Cost: the chunks of the nodes that reach
-    theirs. The answer to a row does not depend on the other rows.
+    their thresholds. The answer to a row does not depend on the other rows.
     """
     call = struct_at(Call, call_at)
     parts = parts_of(call_at, QueueWorkspace)

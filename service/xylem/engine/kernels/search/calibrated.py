@@ -21,7 +21,7 @@ Knots: TypeAlias = tuple[F32, F32]
 NO_KNOTS: Knots = (_NO_CALIBRATION.x, _NO_CALIBRATION.y)
 
 _ZERO = np.float32(0.0)
-_ONE = np.float32(1.0)
+_ONE_F32 = np.float32(1.0)
 _INFINITY = np.float32(np.inf)
 _LEAST_LOG = np.float32(-104.0)  # exp of this is 0 in float32
 # the error of a guessed logarithm that is tried first, as a factor of 1 - guess
@@ -90,7 +90,7 @@ def log_reaching(x: F32, y: F32, threshold: np.float32) -> np.float32:
     if y[len(y) - 1] < threshold:
         return _INFINITY
     guess = max(_LEAST_LOG, np.float32(np.log(calibrated(y, x, threshold))))
-    margin = _MARGIN * (_ONE - guess)
+    margin = _MARGIN * (_ONE_F32 - guess)
     fails = max(_LEAST_LOG, guess - margin)
     reaches = min(_ZERO, guess + margin)
     if calibrated(x, y, np.float32(np.exp(reaches))) < threshold:

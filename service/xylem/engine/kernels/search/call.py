@@ -2,9 +2,9 @@
 handles too.
 
 All traversals have the signature `traversal(call)`. None of them reads a weight: the scorer does,
-whose address is in the Call. The fixed parts of a Call are written once, and it is used again and
-again. Only rows, search and answers change from call to call; three small kernels write them, which
-costs little.
+whose address is in the Call. A Call is used again and again, and its fixed parts are written once.
+Only rows, search and answers change from call to call; three small kernels write them, which costs
+little.
 """
 
 from typing import Any, NamedTuple
@@ -178,9 +178,9 @@ def clear_cost(costs: I64, row: int, work: Workspace) -> None:
 
 @inlined
 def charge(costs: I64, row: int, work: Workspace, slot: int) -> None:
-    """Add the costs of scoring into margins[slot] to a row's, and set them to 0.
+    """Add the costs of filling margins[slot], which are in cost[slot], to the costs of a row.
 
-    Nothing is done if costs are not requested.
+    Afterwards cost[slot] is 0. Nothing is done if costs are not requested.
     """
     if len(costs) > 0:
         costs[row, 0] += work.cost[slot, 0]

@@ -24,6 +24,7 @@ from xylem.engine.kernels.search.call import (
 from xylem.engine.kernels.search.heaps import keep_best
 from xylem.engine.kernels.search.near_rows import (
     BEST,
+    N_NEAR,
     NearSearch,
     compare_candidates,
     count_votes,
@@ -70,7 +71,7 @@ those that it proposes.
 _search = caller(types.none)
 _NONE = -1
 _ZERO = np.float32(0.0)
-_ONE = np.float32(1.0)
+_ONE_F32 = np.float32(1.0)
 _N_MEMBER_FEATURES = len(MEMBER_FEATURES)
 
 
@@ -321,8 +322,7 @@ def _describe(
                 position += 1
         features[k + workspace.n_named] = workspace.usage[label]
         if near.n_columns > 0:
-            # rankers of older releases have fewer of these features: no context
-            for f in range(len(features) - k - workspace.n_named - 1):
+            for f in range(N_NEAR):
                 features[k + workspace.n_named + 1 + f] = near.features[i, f]
 
 
@@ -393,7 +393,7 @@ def _keep_best(
     """
     for i in range(first, last):
         label = workspace.candidate[i]
-        score = _ONE / (_ONE + np.exp(-workspace.margin[i - first]))
+        score = _ONE_F32 / (_ONE_F32 + np.exp(-workspace.margin[i - first]))
         if len(search.log_threshold) > 0 and log_of(score) < threshold_of(
             search.log_threshold, label
         ):

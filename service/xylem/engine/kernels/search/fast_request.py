@@ -1,15 +1,16 @@
 """Answer a request to a label tree in one call: read its body, search its rows, write its answer.
 
-A body is JSON of predict, or tensors as binary data. Reading, searching and writing are kernels of
-their own, which are called by their addresses. If the interpreter called them one after the other,
-it would run as long as they do, because a search evicts it from the caches.
+A body is the JSON of a predict request, or tensors as binary data. Reading, searching and writing
+are kernels of their own, which are called by their addresses. If the interpreter called them one
+after the other, its own work between the calls would take as long as the kernels: a search evicts
+the interpreter's code and data from the processor's caches.
 """
 
 from typing import Any, NamedTuple, TypeAlias
 
 from numba import types
 
-from xylem.base import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
+from xylem.base import FEATURES, READ, SEARCH, WRITE
 from xylem.engine.kernels.search.calibrated import log_reaching
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
 from xylem.engine.kernels.search.workspace import widest_level
@@ -45,6 +46,19 @@ READS = _UniTuple(types.int64, 6)
 SEARCHES = types.none
 WRITES = types.boolean
 """The return types of the three kernels."""
+
+BEGAN, HAS_READ, HAS_ROWS, SEARCHED, WRITTEN = range(5)
+"""The positions in a kernel's times: when it began, and when each of its stages ended.
+
+HAS_READ  the kernel has read the body
+HAS_ROWS  it has made rows of texts
+SEARCHED  it has searched
+WRITTEN   it has written the answer
+
+The time of a stage that did not take place equals the time before it.
+"""
+
+N_TIMES = 5
 
 _read = caller(READS)
 _search = caller(SEARCHES)
@@ -108,7 +122,7 @@ class FastModel(NamedTuple):
 
 @handle
 class FastPresent(NamedTuple):
-    """The thresholds and the seal of answers, for a while.
+    """The thresholds and the seal that answers use, until both are replaced by another struct.
 
     thresholds                      as `write_predictions` takes them
     log_threshold                   the tuned thresholds, as in a Search; [0] if requests for them
@@ -132,7 +146,8 @@ class FastCall(NamedTuple):
     call, search, answers    handles of the Call of the search, and of its Search and Answers
     ready_query              [6]   the BodyQuery of rows that are in the buffers already;
                              ready_query[0] = 0: the rows must be read
-    requested                [5]   its rows, values, top_r, nodes of a level and kind of threshold
+    requested                [5]   the request's rows, values, top_r, nodes of a level and kind of
+                             threshold
     room                     [3]   the values, nodes of a level and top_r that buffers suffice for
     indptr, indices, values  the rows that are read, whose size the arrays bound
     number                   [2]   a threshold for all labels, and its logarithm
@@ -146,7 +161,7 @@ class FastCall(NamedTuple):
     exact                    [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
-    times                    [N_TIMES]  when the steps of the call ended (`xylem.base.stages`)
+    times                    [N_TIMES]  when the steps of the call ended (BEGAN to WRITTEN)
     bounds_ns, stage_counts, total_ns   the arrays of a StageTimes
     """
 
@@ -207,7 +222,7 @@ _widest_level = inlined(widest_level)
 def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
     """Return the log-thresholds that `beam_rows` takes for a kind of threshold.
 
-    log_threshold  the tuned ones
+    log_threshold  the logarithms of the tuned thresholds
     """
     if threshold == TUNED:
         return log_threshold
@@ -303,9 +318,9 @@ def _count_stages(is_read: bool, call: FastCall) -> None:
     times[WRITTEN] = clock_ns()
     if is_read:
         _count_stage(READ, times[HAS_READ] - times[BEGAN], call)
-    if times[MADE] > times[HAS_READ]:
-        _count_stage(FEATURES, times[MADE] - times[HAS_READ], call)
-    _count_stage(SEARCH, times[SEARCHED] - times[MADE], call)
+    if times[HAS_ROWS] > times[HAS_READ]:
+        _count_stage(FEATURES, times[HAS_ROWS] - times[HAS_READ], call)
+    _count_stage(SEARCH, times[SEARCHED] - times[HAS_ROWS], call)
     _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
 
 
@@ -330,8 +345,9 @@ def answer_fast(
 
     Return 0 if the request is left to Python: its body is not for kernels, it is not within the
     limits, there are no tuned thresholds for it, or its answer must be exact and a beam search of
-    its width does not prove that it is. Return GROW if there is no room for what `requested` says,
-    or for the text. Otherwise the answer is in `text`: predictions, or tensors as the form says.
+    its width does not prove that it is. Return GROW if the buffers have no room for the sizes in
+    `requested`, or for the text. Otherwise the answer is in `text`: predictions, or the tensors
+    that the form lists.
 
     data             the message, followed by the bytes that readers of bodies need
     start            where the body begins in it
@@ -355,10 +371,10 @@ def answer_fast(
         ready_query[4],
         ready_query[5],
     )
-    call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
+    call.times[BEGAN] = call.times[HAS_READ] = call.times[HAS_ROWS] = clock_ns()
     if is_read:
         query = _read_body(data, start, kind, model, call)
-        call.times[HAS_READ] = call.times[MADE] = clock_ns()
+        call.times[HAS_READ] = call.times[HAS_ROWS] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = query
     call.requested[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
@@ -370,7 +386,7 @@ def answer_fast(
         return 0
     if n_values == TEXTS:
         n_values = write_rows(call.texts, n_rows, (call.indptr, call.indices, call.values))
-        call.times[MADE] = clock_ns()
+        call.times[HAS_ROWS] = clock_ns()
         if n_values == 0:
             return 0
     log_threshold = _log_threshold_for(threshold, present.log_threshold, call)

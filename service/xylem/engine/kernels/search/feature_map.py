@@ -19,8 +19,8 @@ _BLOCK = 1 << BLOCK_BITS
 def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
     """Return whether spreading a node's chunk over the map pays for n_look_ups look-ups.
 
-    It pays from one look-up for each feature of the chunk on (measured on label trees). Return
-    False if there is no map.
+    It pays if there are at least as many look-ups as the chunk has features (measured on label
+    trees). Return False if there is no map.
     """
     if len(work.feature_row) == 0:
         return False
@@ -85,8 +85,8 @@ def _end_of_run(nodes: I32, k: int, n_nodes: int) -> int:
 def _end_of_turn(
     ensemble: TreeEnsemble, nodes: I32, k: int, n_nodes: int, row_features: int, work: Workspace
 ) -> int:
-    """Return the first place, from the k-th on, at which a run of one node begins that is worth
-    mapping; n_nodes if there is none.
+    """Return the first place, from the k-th on, at which a run of one node begins whose chunk is
+    worth mapping; n_nodes if there is none.
 
     row_features  about how many features a row has
     """

@@ -51,8 +51,8 @@ looking at all cosines would take longer.
 _VOTES = 4
 _EXPECTED = 7
 _COMPARED = (0, 2, 7)
-"""Places in NEAR_FEATURES: of the first feature of votes, of the expectation by the best labels,
-and of the features that are compared with the greatest among the candidates.
+"""Places in NEAR_FEATURES: of the first feature of votes; of the expectation by the best labels;
+and of the features whose value is compared with the greatest value among the candidates.
 """
 
 _ZERO = np.float32(0.0)
@@ -144,9 +144,9 @@ def measure_rows(rows: Rows, row: int, near: NearSearch) -> int:
 
 @inlined
 def _list_blocks(begin: int, end: int, n_blocks: int, near: NearSearch) -> int:
-    """Add the blocks of the training rows row[begin : end] to the n_met blocks in `block`.
+    """Add the blocks of the training rows row[begin : end] to the n_blocks blocks in `block`.
 
-    Return how many there are then.
+    Return the new number of blocks.
     """
     for i in range(begin, end):
         block = np.uint64(near.row[i]) >> _SHIFT
@@ -243,7 +243,7 @@ def count_votes(n: int, n_near: int, slot: I32, near: NearSearch) -> None:
 
 @inlined
 def expect_candidates(n: int, slot: I32, scores: F32, n_best: int, near: NearSearch) -> None:
-    """Set how much the best labels let expect each of the n candidates.
+    """Set the expectation of each of the n candidates: how often it occurs with the best labels.
 
     It is the mean of the candidate's shares with the labels of `best`, weighted by their scores.
 

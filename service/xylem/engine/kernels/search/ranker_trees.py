@@ -82,13 +82,13 @@ def trees_of(ranker: Ranker) -> RankerTrees:
     value[np.repeat(leaf_ptr[:-1], np.diff(leaf_ptr)) + np.array(first, np.int64)[leaf]] = (
         ranker.value[leaf]
     )
-    of_low = np.left_shift(1, np.array(n_below, np.int64)[low]) - 1
+    low_bits = np.left_shift(1, np.array(n_below, np.int64)[low]) - 1
     return RankerTrees(
         node_ptr=offsets(is_inner)[ranker.tree_ptr].astype(np.int32),
         leaf_ptr=leaf_ptr.astype(np.int32),
         column=ranker.feature[inner] * np.int32(BLOCK),
         threshold=ranker.threshold[inner],
-        leaf_mask=(~np.left_shift(of_low, np.array(first, np.int64)[inner]))
+        leaf_mask=(~np.left_shift(low_bits, np.array(first, np.int64)[inner]))
         .astype(np.uint32)
         .view(np.int32),
         value=value,

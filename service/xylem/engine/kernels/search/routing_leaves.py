@@ -60,7 +60,7 @@ def nearness(rerank: Rerank, label: int, row_square: np.float32, dense_row: F32)
 
 
 _AHEAD = 4  # the labels of a leaf are prefetched so many leaves ahead
-_ONE = np.float32(1.0)
+_ONE_F32 = np.float32(1.0)
 
 
 @inlined
@@ -122,7 +122,7 @@ def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, la
             prefetch(ensemble.leaf_value, ahead)
         place = routing.leaf_order[i]
         leaf = routing.leaf_node[place]
-        weight = _ONE / np.float32(routing.tree_leaves[routing.leaf_tree[place]])
+        weight = _ONE_F32 / np.float32(routing.tree_leaves[routing.leaf_tree[place]])
         for position in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
             label = ensemble.leaf_label[position]
             old_sum = routing.label_sum[label]
@@ -152,7 +152,7 @@ def rank_labels(parts: CallParts[RoutingWorkspace], n_seen: int, row: int, reran
     n_best = 0
     for i in range(n_seen):
         label = int(routing.label_seen[i])
-        score = min(_ONE, routing.label_sum[label] / np.float32(parts.ensemble.child_ptr[0]))
+        score = min(_ONE_F32, routing.label_sum[label] / np.float32(parts.ensemble.child_ptr[0]))
         routing.label_sum[label] = _ZERO
         if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
             continue

@@ -48,7 +48,7 @@ from xylem_store import nonallocating_kernel as kernel
 HINGE3, LOGISTIC, SOFTMAX = (LINK_CODES[link] for link in ("hinge3", "logistic", "softmax"))
 
 _ZERO = np.float32(0.0)
-_ONE = np.float32(1.0)
+_ONE_F32 = np.float32(1.0)
 # exp of this is about the least normal float32, and negligible beside 1
 _EXPONENT_MIN = np.float32(-87.0)
 
@@ -92,7 +92,7 @@ def log_links(link: int, n_children: int, margins: F32) -> None:
         _log_softmax(n_children, margins)
         return
     zero = vbroadcast(_ZERO)
-    ones = vbroadcast(_ONE)
+    ones = vbroadcast(_ONE_F32)
     for tile in range(0, n_children, LANES):
         margin = vload(margins, tile)
         if link == LOGISTIC:
@@ -180,7 +180,7 @@ def record_children(parts: CallParts[QueueWorkspace], node: int, margins: F32) -
 
 @inlined
 def expand(parts: CallParts[QueueWorkspace], node: int) -> None:
-    """Score the children of a node, whose log-score is valid, unless their scores are valid."""
+    """Score the children of a node, whose own log-score is valid, unless they have been scored."""
     queue = parts.traversal_buffers
     if queue.node_stamp[parts.ensemble.child_ptr[node]] != queue.stamp[0]:
         call_scorer(parts.scorer, ALONE, node, queue.row[0], 0)

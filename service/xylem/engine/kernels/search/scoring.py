@@ -1,8 +1,8 @@
 """How traversals call the scorer: by its address, for several nodes at a time.
 
-So a traversal is compiled only once, not for each type of weights: it reads no weights itself. A
-call costs some 30 nanoseconds, which is much for one node of a decision tree, so several nodes are
-scored in a call.
+A traversal reads no weights itself, so it is compiled only once, and not for each type of weights.
+A call costs some 30 nanoseconds, which is much for one node of a decision tree, so several nodes
+are scored in a call.
 """
 
 from typing import Any, Generic, NamedTuple, TypeVar

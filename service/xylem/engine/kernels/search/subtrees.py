@@ -12,28 +12,32 @@ from xylem_store import nonallocating_inlined as inlined
 from xylem_store import nonallocating_kernel as kernel
 
 
-def greatest_below(ensemble: TreeEnsemble, of_label: NDArray[Any], nothing: float) -> NDArray[Any]:
+def greatest_below(
+    ensemble: TreeEnsemble, label_values: NDArray[Any], default: float
+) -> NDArray[Any]:
     """Return for each node the greatest value of the labels below it, [N]. O(N).
 
-    of_label  [K], uint8 or float32: the labels' values
-    nothing   the value of a node without labels below it; no label has a smaller one
+    label_values  [K], uint8 or float32: the labels' values
+    default       the value of a node without labels below it; no label has a smaller one
     """
-    of_node = np.full(len(ensemble.parent), nothing, of_label.dtype)
-    lift(ensemble.node_label, ensemble.parent, of_label, of_node)
-    return of_node
+    node_values = np.full(len(ensemble.parent), default, label_values.dtype)
+    lift(ensemble.node_label, ensemble.parent, label_values, node_values)
+    return node_values
 
 
 @kernel
-def lift(node_label: I32, parent: I32, of_label: NDArray[Any], of_node: NDArray[Any]) -> None:
-    """Set of_node to what `greatest_below` returns; it is filled with `nothing` before."""
-    for node in range(len(of_node)):
+def lift(
+    node_label: I32, parent: I32, label_values: NDArray[Any], node_values: NDArray[Any]
+) -> None:
+    """Fill `node_values` as `greatest_below` returns it; before the call it is all `default`."""
+    for node in range(len(node_values)):
         label = node_label[node]
         if label >= 0:
-            of_node[node] = of_label[label]
-    for node in range(len(of_node) - 1, -1, -1):
+            node_values[node] = label_values[label]
+    for node in range(len(node_values) - 1, -1, -1):
         parent_node = parent[node]
-        if parent_node >= 0 and of_node[node] > of_node[parent_node]:
-            of_node[parent_node] = of_node[node]
+        if parent_node >= 0 and node_values[node] > node_values[parent_node]:
+            node_values[parent_node] = node_values[node]
 
 
 Paths: TypeAlias = tuple[I32, I32, I32]
@@ -141,14 +145,14 @@ def _move_leaf(
         node = parent[node]
         if node < 0:
             return
-        least = log_threshold[node]
+        parent_threshold = log_threshold[node]
         if new_threshold < old_threshold:
-            if new_threshold >= least:
+            if new_threshold >= parent_threshold:
                 return
         else:
-            if old_threshold > least:
+            if old_threshold > parent_threshold:
                 return
-            new_threshold = _least_child(child_ptr, node, least, log_threshold)
+            new_threshold = _least_child(child_ptr, node, parent_threshold, log_threshold)
 
 
 @inlined

@@ -64,7 +64,8 @@ def _rotate_right(word: np.uint64, n_bits: int) -> np.uint64:
 def _compress(state: U64, words: U64, n_bytes: int, is_last: bool, v: U64) -> None:
     """Absorb a block of 16 words into the state (section 3.2).
 
-    n_bytes  the number of bytes up to the end of the block, which the algorithm counts in
+    n_bytes  the number of bytes of this block and all blocks before it, without the padding; the
+             algorithm mixes it into the state
     v        uint64[16], overwritten
     """
     for i in range(8):

@@ -39,14 +39,14 @@ def skip_blanks(data: U8, i: int) -> int:
 
 
 @inlined
-def after(data: U8, i: int, byte: int) -> int:
+def skip_byte(data: U8, i: int, byte: int) -> int:
     """Return the place after blanks and `byte`; the last place if it is not there."""
     i = skip_blanks(data, i)
     return i + 1 if data[i] == byte else len(data) - 1
 
 
 @inlined
-def after_key(data: U8, i: int, key: U8) -> int:
+def skip_key(data: U8, i: int, key: U8) -> int:
     """Return the place after blanks and the key; the last place if it is not there."""
     i = skip_blanks(data, i)
     for k in range(len(key)):
@@ -75,7 +75,7 @@ def next_item(data: U8, i: int) -> tuple[int, bool]:
     """
     i, is_end = first_item(data, i)
     if not is_end:
-        i = skip_blanks(data, after(data, i, COMMA))
+        i = skip_blanks(data, skip_byte(data, i, COMMA))
     return i, is_end
 
 
@@ -154,12 +154,12 @@ def read_instance(
 
     Return (the place after the object, the end of its features in the arrays).
     """
-    i = after(data, i, OPEN)
-    i = after(data, after_key(data, i, INDICES), COLON)
-    i, end = read_ids(data, after(data, i, OPEN_LIST), limit, ids_out, start)
-    i = after(data, i, COMMA)
-    i = after(data, after_key(data, i, VALUES), COLON)
-    i, values_end = read_numbers(data, after(data, i, OPEN_LIST), values_out, start)
+    i = skip_byte(data, i, OPEN)
+    i = skip_byte(data, skip_key(data, i, INDICES), COLON)
+    i, end = read_ids(data, skip_byte(data, i, OPEN_LIST), limit, ids_out, start)
+    i = skip_byte(data, i, COMMA)
+    i = skip_byte(data, skip_key(data, i, VALUES), COLON)
+    i, values_end = read_numbers(data, skip_byte(data, i, OPEN_LIST), values_out, start)
     if values_end != end:
         return len(data) - 1, end
-    return after(data, i, CLOSE), end
+    return skip_byte(data, i, CLOSE), end

@@ -1,8 +1,8 @@
 """Tensors as binary data: rows of a request are read, and outputs of an answer are written.
 
-A `form`, int64[FORM_SIZE], says what the data of a request are, what is asked for, and which
-outputs the answer has; the writer says in it where each output ends. The Open Inference Protocol
-has them in JSON, which kernels do not read.
+A `form`, int64[FORM_SIZE], describes a request: where its tensors begin in the data, the options of
+the prediction, and which outputs the answer has. The writer adds where each output ends. In the
+Open Inference Protocol these facts are JSON, which kernels do not read.
 """
 
 from typing import TypeAlias
@@ -51,7 +51,10 @@ _Spans: TypeAlias = tuple[I64, I64, I32, U32, U8]
 
 @inlined
 def unpack(data: U8, start: int, n_bytes: int) -> int:
-    """Return the integer of n_bytes at data[start], little-endian; negative only with 8."""
+    """Return the integer of n_bytes bytes at data[start], little-endian.
+
+    It can be negative only if n_bytes is 8.
+    """
     number = np.int64(0)
     for k in range(n_bytes):
         number |= np.int64(data[start + k]) << (8 * k)
@@ -153,7 +156,9 @@ def _pack_place(
 def pack_outputs(
     spans: tuple[I64, I64, I32, F32, U8], names: tuple[I64, U8], form: I64, out: U8
 ) -> bool:
-    """Write the outputs of a form as binary data, one behind the other; return if there was room.
+    """Write the outputs of a form as binary data, one behind the other.
+
+    Return whether there was room.
 
     spans, names  as `xylem.engine.kernels.text.prediction_json.write_predictions` takes them
     form          int64[FORM_SIZE]; where each output ends is written to it

@@ -15,9 +15,9 @@ from xylem.engine.kernels.text.sparse_json import (
     COLON,
     END,
     OPEN,
-    after,
-    after_key,
     skip_blanks,
+    skip_byte,
+    skip_key,
 )
 from xylem_store import (
     AFTER_SURROGATES,
@@ -57,7 +57,7 @@ _LOW_SURROGATE = 0xDC00
 
 
 @inlined
-def _at(data: U8, i: int) -> int:
+def _byte_at(data: U8, i: int) -> int:
     """Return the byte at data[i] as an integer of 64 bits."""
     return int(np.int64(data[i]))
 
@@ -83,7 +83,7 @@ def next_code(data: U8, i: int) -> tuple[int, int]:
     The code point is NO_CODE if no character of a string begins there. The data end with a control
     character.
     """
-    byte = _at(data, i)
+    byte = _byte_at(data, i)
     if byte == _BACKSLASH:
         return _escaped(data, i)
     return code_of(data, i) if byte >= _BLANK else (i, NO_CODE)
@@ -95,7 +95,7 @@ def _escaped(data: U8, i: int) -> tuple[int, int]:
     letter = data[i + 1]
     for k in range(len(_ESCAPED)):
         if letter == _ESCAPED[k]:
-            return i + 2, _at(_MEANT, k)
+            return i + 2, _byte_at(_MEANT, k)
     if letter != _U:
         return i, NO_CODE
     code = _hex(data, i + 2)
@@ -115,7 +115,7 @@ def _hex(data: U8, i: int) -> int:
     """Return the number of four hexadecimal digits at data[i], NO_CODE if they are no digits."""
     code = 0
     for k in range(4):
-        byte = _at(data, i + k)
+        byte = _byte_at(data, i + k)
         if 48 <= byte < 58:
             digit = byte - 48
         elif 97 <= byte | 32 < 103:
@@ -167,7 +167,7 @@ class BodyTexts(NamedTuple):
 @inlined
 def is_text(data: U8, i: int) -> bool:
     """Return whether the instance that begins at data[i] is a text."""
-    return bool(after_key(data, after(data, i, OPEN), _TEXT) < len(data) - 1)
+    return bool(skip_key(data, skip_byte(data, i, OPEN), _TEXT) < len(data) - 1)
 
 
 @kernel
@@ -196,11 +196,11 @@ def read_text(data: U8, i: int, texts: BodyTexts, n: int, n_characters: int) -> 
     is the last one if it is no such instance, has a character that is left to Python, or there is
     no room.
     """
-    i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
+    i = skip_byte(data, skip_key(data, skip_byte(data, i, OPEN), _TEXT), COLON)
     i, texts.text_ptr[n + 1], n_characters = read_string(
         data, i, texts, texts.text_ptr[n], n_characters
     )
-    return skip_blanks(data, after(data, i, CLOSE)), n_characters
+    return skip_blanks(data, skip_byte(data, i, CLOSE)), n_characters
 
 
 @inlined
@@ -211,7 +211,7 @@ def read_string(
 
     Return (the place after the string, its end in utf8, the number of characters so far).
     """
-    i = after(data, i, QUOTE)
+    i = skip_byte(data, i, QUOTE)
     n_bytes = 0
     while data[i] != QUOTE:
         i, code = next_code(data, i)
@@ -247,7 +247,8 @@ def _make_ready(code: int, texts: BodyTexts, position: int, n_characters: int) -
     """Write what a character becomes to utf8[position:]; return (where it ends, whether it is
     written).
 
-    It is not if there is no room for n_characters characters, or it is left to Python.
+    It is not written if there is no room for n_characters characters, or if the character is left
+    to Python.
     """
     ready = int(np.int64(texts.ready[code])) if 0 <= code < len(texts.ready) else _LEFT
     if n_characters > texts.characters_max:

@@ -42,7 +42,7 @@ from xylem.serving.schemas.instances import TextInstance
 from xylem.serving.schemas.limits import refuse_beyond
 from xylem_store import NOTATION, URI, find_all, name_of
 
-FORM = frozenset({b"application/x-www-form-urlencoded"})
+_FORM = frozenset({b"application/x-www-form-urlencoded"})
 """The content type of HTML forms, which clients of Annif send too."""
 
 FIELDS_MAX = 256
@@ -80,7 +80,7 @@ class _SuggestDialect(Dialect[_Query]):
 class FormDialect(_SuggestDialect):
     """Reads a request with one text: a form."""
 
-    media = FORM
+    media = _FORM
 
     def read(self, body: Body, limits: Limits) -> _Query:
         """Read the text and the options from a form."""
@@ -132,7 +132,7 @@ def suggest(
     if options.language is not None:
         if facts is None:
             expected = "expected no language: the model has no label info"
-            raise BadRequest(f"{expected}, found {options.language[:40]!r}").at("language")
+            raise BadRequest(f"{expected}, found {options.language[:40]!r}").with_path("language")
         check_language(facts, options.language, BadRequest)
         language = options.language.lower()
     n_labels = len(texts) * options.limit
@@ -198,7 +198,7 @@ def refuse_rejected(verdicts: Sequence[FeedbackLineResult]) -> None:
     """Raise BadInstance for the first document whose event was rejected."""
     for i, verdict in enumerate(verdicts):
         if verdict["result"] == "rejected":
-            raise BadInstance(verdict.get("detail", "")).at(f"[{i}]")
+            raise BadInstance(verdict.get("detail", "")).with_path(f"[{i}]")
 
 
 def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
@@ -213,7 +213,7 @@ def _label_of(subject: LearnSubject, served: ServedVersion, path: str) -> str:
             return name
     label_id = None if subject.uri is None else served.info.label_of_uri(subject.uri)
     if label_id is None:
-        raise UnknownLabel(f"expected subjects of the model, found {' '.join(names)[:80]!r}").at(
-            path
-        )
+        raise UnknownLabel(
+            f"expected subjects of the model, found {' '.join(names)[:80]!r}"
+        ).with_path(path)
     return name_of(served.labels, label_id)

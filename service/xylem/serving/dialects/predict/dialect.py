@@ -47,7 +47,7 @@ class PredictQuery(Query):
         epoch: int,
         served: ServedVersion,
     ) -> Reply:
-        """Return the predictions, with the label info and explanations that are body_query for."""
+        """Return the predictions, with the label info and explanations that are requested."""
         request = self._request
         info = label_info_options(request, served.info)
         texts: Sequence[str | None] = ()
@@ -123,6 +123,6 @@ PREDICT = PredictDialect()
 
 
 def _reply(answer: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-    """Return predictions with what stands around them."""
+    """Return the answer: its head, the predictions, and its end."""
     head = answer_head(served.name, served.version, epoch)
     return Reply((head, answer.json, ANSWER_END), answer.n_rows, answer.is_tuned)

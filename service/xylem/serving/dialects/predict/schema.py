@@ -17,10 +17,10 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from xylem.base import fault, what_is
-from xylem.engine import CHUNK_CHARACTERS_MIN
+from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
 from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
 from xylem.serving.schemas.instances import (
-    NAMED,
+    NAMED_FEATURES,
     SPARSE,
     TEXT,
     Instance,
@@ -268,14 +268,14 @@ class NamedLine(_Line, NamedInstance):
 BatchLine: TypeAlias = Annotated[
     Annotated[TextLine, Tag(TEXT)]
     | Annotated[SparseLine, Tag(SPARSE)]
-    | Annotated[NamedLine, Tag(NAMED)],
+    | Annotated[NamedLine, Tag(NAMED_FEATURES)],
     Discriminator(kind_of),
 ]
 AnyLine: TypeAlias = TextLine | SparseLine | NamedLine
 
 
-class _Named(RequestModel):
-    """The labels of an instance."""
+class _WithLabels(RequestModel):
+    """The field with the labels of an instance that are to be scored."""
 
     labels: LabelList = Field(description="names of labels; one may occur twice")
 
@@ -298,18 +298,18 @@ class ScoredText(TextInstance):
         return self
 
 
-class ScoredSparse(SparseInstance, _Named):
+class ScoredSparse(SparseInstance, _WithLabels):
     """A sparse row and labels."""
 
 
-class ScoredNamed(NamedInstance, _Named):
+class ScoredNamed(NamedInstance, _WithLabels):
     """Named features and labels."""
 
 
 ScoredInstance: TypeAlias = Annotated[
     Annotated[ScoredText, Tag(TEXT)]
     | Annotated[ScoredSparse, Tag(SPARSE)]
-    | Annotated[ScoredNamed, Tag(NAMED)],
+    | Annotated[ScoredNamed, Tag(NAMED_FEATURES)],
     Discriminator(kind_of),
 ]
 AnyScored: TypeAlias = ScoredText | ScoredSparse | ScoredNamed

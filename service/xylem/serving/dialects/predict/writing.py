@@ -64,7 +64,7 @@ def write_predictions(
     """Return the JSON of a Prediction for each row.
 
     epoch        the epoch of the thresholds, read before the rows were predicted
-    labels_json  further JSON members of each predicted label, in order; None: none
+    labels_json  further JSON members of each predicted label, in order; None: no further members
     unknown      rows in which the model knows no feature
     """
     # a label whose score reaches these counts as predicted; at tuned thresholds every label does
@@ -144,7 +144,7 @@ def describe_labels(
 ) -> list[bytes] | None:
     """Return the further JSON members of each label found for `rows`; None if there are none.
 
-    info   which label info is answered; None: none
+    info   which label info is answered; None: no label info
     texts  the text of each row, None for a row without one; empty: the texts are not available
     """
     parts = []
@@ -200,7 +200,7 @@ def _explain_trees(
 def _combined(
     explanation: CombinedExplanation, label: int, text: str | None, served: ServedVersion
 ) -> MembersExplanation:
-    """Explain a label of a combined model: what each member says, and its names in the text.
+    """Explain a label of a combined model: its score by each member, and its names in the text.
 
     There are no names if the text is not available.
     """
@@ -208,7 +208,7 @@ def _combined(
     for number, (manifest, member) in enumerate(
         zip(served.opened.manifest.members, explanation.members, strict=True)
     ):
-        description: ExplainedMember = {"member": manifest.shown}
+        description: ExplainedMember = {"member": manifest.full_name}
         if member.score is not None and member.rank is not None:
             description |= {"score": member.score, "rank": member.rank}
         if member.why is not None:

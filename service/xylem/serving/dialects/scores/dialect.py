@@ -90,9 +90,9 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
     """Return the scores of each word of a text, given the words before it, and of its end."""
     path = f"instances[{i}]"
     if not isinstance(served.featurizer, ContextFeaturizer):
-        raise BadInstance("expected sequence with a model of next words, found another model").at(
-            f"{path}.sequence"
-        )
+        raise BadInstance(
+            "expected sequence with a model of next words, found another model"
+        ).with_path(f"{path}.sequence")
     rows, labels = served.featurizer.windows_of([text])
     refuse_beyond(rows.n_rows, "words", "answer_labels_max", limits, f"{path}.text")
     ids = labels.indices.tolist()
@@ -159,7 +159,7 @@ def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:
     if ids and min(ids) < 0:
         j = next(j for j, label in enumerate(ids) if label < 0)
         fault = UnknownLabel(f"expected a label of the model, found {instance.labels[j]!r:.80}")
-        raise fault.at(f"instances[{i}].labels[{j}]")
+        raise fault.with_path(f"instances[{i}].labels[{j}]")
     check_not_denied(served, ids, f"instances[{i}].labels")
     return ids
 

@@ -51,14 +51,14 @@ class InferQuery(Query):
         return self.plan.n_rows
 
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return the characters, as often as the featurizer counts them, or the features."""
+        """Return the number of features, or the characters times `items_a_character`."""
         texts, csr = self.instances
         if csr is not None:
             return len(csr[1])
         return featurizer.items_a_character * sum(map(len, texts or ()))
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return the rows of the instances. Raises BadInstance for what the model does not take."""
+        """Return the rows of the instances. Raises BadInstance if the model does not take them."""
         texts, csr = self.instances
         try:
             if csr is None:
@@ -67,7 +67,7 @@ class InferQuery(Query):
                 rows = featurizer.transform_csr(*csr)
         except BadInput as error:
             within = (error.path or "").replace("instances", "rows", 1)
-            raise error.at(within or ("inputs[0]" if csr is None else "inputs")) from None
+            raise error.with_path(within or ("inputs[0]" if csr is None else "inputs")) from None
         return ChunkedRows(rows, None, [])
 
     def reply(
@@ -78,7 +78,7 @@ class InferQuery(Query):
         epoch: int,
         served: ServedVersion,
     ) -> Reply:
-        """Return the answer: the outputs that are asked for."""
+        """Return the answer: the requested outputs."""
         parts = pack_predictions(served.labels, self.plan, predictions)
         return _reply(self.plan, parts, epoch, served)
 
@@ -88,7 +88,11 @@ class InferQuery(Query):
 
 
 class TensorDialect(SearchDialect):
-    """Requests of tensors: JSON, or what clients call neither, with binary data behind it."""
+    """Reads and answers requests of tensors.
+
+    Their bodies are JSON, or JSON with binary data behind it: for these, clients send the content
+    type application/octet-stream, or none.
+    """
 
     media = frozenset({b"application/json", b"application/octet-stream", b""})
     header = HEADER
@@ -123,7 +127,7 @@ class TensorDialect(SearchDialect):
         return self.answer_read(InferQuery(plan, instances), served, limits, timings)
 
     def read(self, body: Body, limits: Limits) -> Query:
-        """Return the request that a body is."""
+        """Read a body."""
         n_json, plan = _read_plan(body, limits)
         data = memoryview(body.message)[body.start + n_json :]
         return InferQuery(plan, read_rows(plan, data))
@@ -131,9 +135,9 @@ class TensorDialect(SearchDialect):
     def first_labels(
         self, reply: bytes, n_json: int | None, n_max: int, served: ServedVersion
     ) -> list[list[str]]:
-        """Return the first labels by the tensor of their names, else by that of their ids.
+        """Return the names of the first labels, from the output `labels`, or else from `label_ids`.
 
-        Return an empty list for an answer that has neither.
+        Returns an empty list for an answer with neither output.
         """
         position = len(reply) if n_json is None else n_json
         outputs: dict[str, list[list[Any]]] = {}
@@ -165,7 +169,7 @@ TENSORS = TensorDialect()
 
 
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
-    """Return how many bytes of a body are JSON, and what it says."""
+    """Return how many bytes of a body are JSON, and the plan that the JSON describes."""
     n_bytes = len(body.message) - body.start
     n_json = n_bytes if body.header_or_query is None else json_length(body.header_or_query, n_bytes)
     head = body.message[body.start : body.start + n_json]

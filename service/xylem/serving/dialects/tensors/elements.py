@@ -1,4 +1,7 @@
-"""The elements of tensors in a request: in its JSON, or as binary data behind it."""
+"""Elements of a request's tensors: in the JSON, or binary data behind it.
+
+Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
+"""
 
 from array import array
 from collections.abc import Sequence
@@ -9,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, what_is
-from xylem.serving.dialects.tensors.schema import (
-    INPUTS,
-    InferTensor,
-)
+from xylem.serving.dialects.tensors.schema import INPUTS, InferTensor
 from xylem.serving.schemas.limits import refuse_beyond, utf8_length
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -29,8 +29,6 @@ _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "INT32": (frozenset({int}), "an integer"),
     "FP32": (frozenset({int, float}), "a number"),
 }
-
-_LENGTH_BYTES = 4  # an element of BYTES begins with its length
 
 
 class TensorPart(NamedTuple):
@@ -53,8 +51,8 @@ class TensorPart(NamedTuple):
 def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorPart]:
     """Return where the elements of each tensor are.
 
-    Raises BadRequest where a tensor has both or neither, or where the sizes do not add up to
-    the n_binary bytes of binary data.
+    Raises BadRequest if a tensor has both `data` and `binary_data_size`, or neither, and if the
+    sizes do not add up to the n_binary bytes of binary data.
     """
     parts: list[TensorPart] = []
     start = 0
@@ -62,22 +60,22 @@ def divide_binary(tensors: Sequence[InferTensor], n_binary: int) -> list[TensorP
         size = tensor.parameters.binary_data_size
         if (size is None) == (tensor.data is None):
             fields_present = "neither" if size is None else "both"
-            raise BadRequest(f"expected data or binary_data_size, found {fields_present}").at(
-                f"inputs[{i}]"
-            )
+            raise BadRequest(
+                f"expected data or binary_data_size, found {fields_present}"
+            ).with_path(f"inputs[{i}]")
         if size is None:
             parts.append(TensorPart(tensor, f"inputs[{i}]", None, None))
             continue
         if start + size > n_binary:
             raise BadRequest(
                 f"expected the {size} bytes of binary_data_size, found {n_binary - start}"
-            ).at(f"inputs[{i}].parameters.binary_data_size")
+            ).with_path(f"inputs[{i}].parameters.binary_data_size")
         parts.append(TensorPart(tensor, f"inputs[{i}]", start, start + size))
         start += size
     if start != n_binary:
-        raise BadRequest(f"expected {start} bytes of binary data in all, found {n_binary}").at(
-            "inputs"
-        )
+        raise BadRequest(
+            f"expected {start} bytes of binary data in all, found {n_binary}"
+        ).with_path("inputs")
     return parts
 
 
@@ -85,23 +83,23 @@ def check_kind(tensor: InferTensor, place: str) -> None:
     """Raise BadRequest unless a tensor is one of INPUTS, with the right type and shape."""
     datatype = INPUTS.get(tensor.name)
     if datatype is None:
-        raise BadRequest(f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}").at(
-            f"{place}.name"
-        )
+        raise BadRequest(
+            f"expected one of {', '.join(INPUTS)}, found {what_is(tensor.name)}"
+        ).with_path(f"{place}.name")
     if tensor.datatype != datatype:
-        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").at(
+        raise BadRequest(f"expected {datatype}, found {what_is(tensor.datatype)}").with_path(
             f"{place}.datatype"
         )
     shape = tensor.shape
     if len(shape) == 2 and (tensor.name != "text" or shape[1] != 1):
         expected = "[n] or [n, 1]" if tensor.name == "text" else "[n]"
-        raise BadRequest(f"expected a shape {expected}, found {shape}").at(f"{place}.shape")
+        raise BadRequest(f"expected a shape {expected}, found {shape}").with_path(f"{place}.shape")
 
 
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
     """Return the elements of a tensor of numbers.
 
-    Raises BadRequest where they are not what it says.
+    Raises BadRequest if they do not fit the tensor's type and shape.
     """
     tensor = part.tensor
     place = part.place
@@ -113,7 +111,7 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
             expected = (
                 f"expected {n * dtype.itemsize} bytes, {dtype.itemsize} for each of {n} elements"
             )
-            raise BadRequest(f"{expected}, found {len(binary)}").at(
+            raise BadRequest(f"{expected}, found {len(binary)}").with_path(
                 f"{place}.parameters.binary_data_size"
             )
         return np.frombuffer(binary, dtype)
@@ -123,7 +121,7 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
         return np.frombuffer(array(dtype.char, elements), dtype)
     except OverflowError:
         fault = f"expected numbers of {tensor.datatype}, found one beyond them"
-        raise BadRequest(fault).at(f"{place}.data") from None
+        raise BadRequest(fault).with_path(f"{place}.data") from None
 
 
 def texts_of(part: TensorPart, data: memoryview, limits: Limits) -> list[str]:
@@ -148,23 +146,25 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
     """Return the data of a tensor from the JSON, flat. Raises BadRequest if they do not fit it."""
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
-        wrong = next((i for i, row in enumerate(data) if len(row) != 1), None)
-        if wrong is not None:
-            fault = f"expected an array of 1, found {what_is(data[wrong])}"
-            raise BadRequest(fault).at(f"{place}.data[{wrong}]")
+        wrong_row = next((i for i, row in enumerate(data) if len(row) != 1), None)
+        if wrong_row is not None:
+            fault = f"expected an array of 1, found {what_is(data[wrong_row])}"
+            raise BadRequest(fault).with_path(f"{place}.data[{wrong_row}]")
         data = list(chain.from_iterable(data))
     types, expected = _ELEMENTS[tensor.datatype]
     if not types.issuperset(map(type, data)):
         i = next(i for i, value in enumerate(data) if type(value) not in types)
-        raise BadRequest(f"expected {expected}, found {what_is(data[i])}").at(f"{place}.data[{i}]")
+        raise BadRequest(f"expected {expected}, found {what_is(data[i])}").with_path(
+            f"{place}.data[{i}]"
+        )
     if len(data) != tensor.shape[0]:
         expected = f"expected {tensor.shape[0]} elements, as the shape says"
-        raise BadRequest(f"{expected}, found {len(data)}").at(f"{place}.data")
+        raise BadRequest(f"{expected}, found {len(data)}").with_path(f"{place}.data")
     return data
 
 
 def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
-    """Return n texts, each of which follows its length in `binary`.
+    """Return n texts from binary data; there the length of each text stands before it.
 
     Raises BadRequest, which names the place, if `binary` holds anything else.
     """
@@ -172,22 +172,24 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
     start = 0
     place = f"{place}.data"
     while start < len(binary) and len(texts) < n:
-        begin = start + _LENGTH_BYTES
+        begin = start + 4  # after its length
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
             fault = (
                 f"expected {start - begin} bytes of element {len(texts)}, found "
                 f"{len(binary) - begin}"
             )
-            raise BadRequest(fault).at(place)
+            raise BadRequest(fault).with_path(place)
         try:
             texts.append(binary[begin:start].decode())
         except UnicodeDecodeError as error:
             fault = (
                 f"expected UTF-8, found byte {binary[begin + error.start]:#04x} at {error.start}"
             )
-            raise BadRequest(fault).at(f"{place}[{len(texts)}]") from None
+            raise BadRequest(fault).with_path(f"{place}[{len(texts)}]") from None
     if len(texts) != n or start != len(binary):
         elements = f"{len(texts)}, and {len(binary) - start} bytes behind them"
-        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").at(place)
+        raise BadRequest(f"expected {n} elements, as the shape says, found {elements}").with_path(
+            place
+        )
     return texts

@@ -1,7 +1,4 @@
-"""Read requests of the Open Inference Protocol: JSON, and binary data behind it.
-
-Binary data are little-endian; an element of BYTES is its length as uint32, then its bytes.
-"""
+"""Read requests of the Open Inference Protocol: what their JSON says, and their instances."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -37,7 +34,7 @@ from xylem_store import I64
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
 
-NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
+UNSUPPORTED_OPTIONS = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _ITEMS_MAX = 1 << 20  # elements of a tensor in a long body of JSON; more come as binary data
@@ -58,14 +55,15 @@ Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
 
 
 class InferPlan(Struct, frozen=True):
-    """What the JSON of a request says.
+    """A plan for reading and answering a request, made from its JSON.
 
-    limits    those that it is within
+    limits    the limits that the request was checked against
     n_binary  bytes of binary data behind the JSON
-    parts     the tensors by their names
-    outputs   those to answer with; each: whether as binary data
-    identity  what the answer repeats
-    form      of the binary data, for kernels; None if a tensor is in the JSON, or none reads them
+    parts     the tensors, by their names
+    outputs   for the name of each output to answer with, whether it is sent as binary data
+    identity  the id of the request, which the answer repeats
+    form      the description of the binary data for kernels; None if a tensor is in the JSON, or if
+              no kernel can answer the request
     number    the threshold, if it is one for all labels, else 0
     """
 
@@ -91,7 +89,7 @@ _plans: dict[bytes, InferPlan] = {}
 
 
 def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
-    """Return what the JSON of a request says, before n_binary bytes of binary data.
+    """Return the plan of a request, from its JSON `head`, which n_binary bytes of data follow.
 
     Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
     """
@@ -112,10 +110,10 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     request = validated(parse_json(head, limits, _ITEMS_MAX), InferRequest, limits)
     options = request.parameters
-    for name in options.model_fields_set.intersection(NOT_TAKEN):
+    for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
         if getattr(options, name):
             fault = "expected an option of infer, found one that only predict has"
-            raise UnsupportedOption(fault).at(f"parameters.{name}")
+            raise UnsupportedOption(fault).with_path(f"parameters.{name}")
     for i, tensor in enumerate(request.inputs):
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
@@ -123,7 +121,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     outputs = _outputs(request)
     if places.keys() not in (_TEXT, _CSR):
         names = ", ".join(places)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").at(
+        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
             "inputs"
         )
     if "text" in places:
@@ -131,7 +129,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
-        raise BadRequest("expected at least one instance, found none").at("inputs")
+        raise BadRequest("expected at least one instance, found none").with_path("inputs")
     refuse_beyond(n_rows, "instances", "instances_max", limits, "inputs")
     n_labels = n_rows * options.top_r
     refuse_beyond(n_labels, "labels asked for", "answer_labels_max", limits, "parameters.top_r")
@@ -149,7 +147,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 def _with_form(plan: InferPlan) -> InferPlan:
     """Return a plan with the form of its tensors, all of which are binary data.
 
-    Sizes that are not right are left to `read_rows`, which says so.
+    If a size is wrong, the plan is returned without a form: `read_rows` then raises the error.
     """
     starts = {name: part.start or 0 for name, part in plan.parts.items()}
     n_values = 0
@@ -167,7 +165,7 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
 
 def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
-    """Return a plan with the form of tensors of a layout, if kernels can do what is asked for."""
+    """Return a plan with the form of tensors of a layout, if kernels can answer the request."""
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
@@ -200,10 +198,10 @@ def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:
 
 
 def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
-    """Return the instances of a request, of which a plan says what it is.
+    """Return the instances of a request, from its plan and its binary data.
 
-    Raises BadRequest for elements that are not what their tensors say, and LimitExceeded for an
-    instance that is too long, naming the place.
+    Raises BadRequest for elements that do not fit their tensors, and LimitExceeded for an instance
+    that is too long; both name the place.
     """
     if "text" in plan.parts:
         return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
@@ -223,9 +221,9 @@ def json_length(header: str, n_bytes: int) -> int:
     is_number = header.isascii() and header.isdigit() and len(header) < 20
     if not is_number or int(header) > n_bytes:
         value = f"{header[:40]!r}"
-        raise BadRequest(f"expected at most the {n_bytes} bytes of the body, found {value}").at(
-            HEADER
-        )
+        raise BadRequest(
+            f"expected at most the {n_bytes} bytes of the body, found {value}"
+        ).with_path(HEADER)
     return int(header)
 
 
@@ -240,7 +238,7 @@ def _by_name(
     for i, tensor in enumerate(tensors):
         if places.setdefault(tensor.name, i) != i:
             fault = f"expected {kind} of different names, found {tensor.name} twice"
-            raise BadRequest(fault).at(f"{place}[{i}].name")
+            raise BadRequest(fault).with_path(f"{place}[{i}].name")
     return places
 
 
@@ -266,12 +264,12 @@ def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) ->
     n = len(indices)
     if len(values) != n:
         fault = f"expected as many values as indices, {n}, found {len(values)}"
-        raise BadRequest(fault).at(f"{parts['values'].place}.shape")
+        raise BadRequest(fault).with_path(f"{parts['values'].place}.shape")
     ends = indptr.tolist()
     if ends[0] != 0 or ends[-1] != n or sorted(ends) != ends:
-        raise BadRequest(f"expected indptr to ascend from 0 to the {n} indices, found another").at(
-            parts["indptr"].place
-        )
+        raise BadRequest(
+            f"expected indptr to ascend from 0 to the {n} indices, found another"
+        ).with_path(parts["indptr"].place)
     sizes = [end - start for start, end in pairwise(ends)]
     longest = max(sizes)
     place = f"rows[{sizes.index(longest)}]"

@@ -1,9 +1,8 @@
-"""Requests and answers of the Open Inference Protocol, version 2, over REST."""
+"""Requests of the Open Inference Protocol, version 2, over REST, and the names of its tensors."""
 
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
@@ -21,12 +20,12 @@ OUTPUTS = {
 }
 """The tensors of an answer, and their types."""
 
-TENSORS_MAX = 16  # the most inputs or outputs of a request; fewer have different names
+TENSORS_MAX = 16  # the most inputs or outputs of a request; there are only a few valid names
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
 class InferParameters(Options):
-    """Options to predict: those of predict, without those whose answers are no tensors."""
+    """Options to predict: the options of predict, except those whose answers are no tensors."""
 
     binary_data_output: bool = Field(
         default=False,
@@ -89,77 +88,3 @@ class InferRequest(RequestModel):
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
         default=None, description="the outputs to answer with; by default all"
     )
-
-
-class OutputTensor(TypedDict):
-    """A tensor of an answer, with a row for each instance; `data` are flat, or behind the JSON."""
-
-    name: str
-    shape: list[int]
-    datatype: str
-    parameters: NotRequired[dict[str, int]]
-    data: NotRequired[list[Any]]
-
-
-class InferAnswerParameters(TypedDict):
-    """The version that answered, and the epoch of its thresholds if it has tuned ones."""
-
-    version: int
-    threshold_epoch: NotRequired[int]
-
-
-class InferAnswer(TypedDict):
-    """The labels of instances as tensors."""
-
-    model_name: str
-    model_version: str
-    id: NotRequired[str]
-    parameters: InferAnswerParameters
-    outputs: list[OutputTensor]
-
-
-class TensorMetadata(TypedDict):
-    """A tensor that a model takes or answers with; -1 stands for any length."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-
-
-class ModelMetadata(TypedDict):
-    """The tensors that a model takes and answers with."""
-
-    name: str
-    versions: list[str]
-    platform: str
-    inputs: Annotated[
-        list[TensorMetadata], Field(description="text alone, or the three others together")
-    ]
-    outputs: list[TensorMetadata]
-
-
-class ServerMetadata(TypedDict):
-    """The server: its name, version and protocol extensions."""
-
-    name: str
-    version: str
-    extensions: list[str]
-
-
-class ServerLive(TypedDict):
-    """Whether the process runs."""
-
-    live: bool
-
-
-class ServerReady(TypedDict):
-    """Whether requests should be sent here."""
-
-    ready: bool
-
-
-class ModelReady(TypedDict):
-    """Whether a model's version can answer."""
-
-    name: str
-    ready: bool

@@ -16,7 +16,7 @@ _LENGTH_BYTES = 4  # an element of BYTES begins with its length
 
 
 def write_outputs(plan: InferPlan, parts: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """Return the outputs that are asked for: their JSON, commas between, and their binary data.
+    """Return the requested outputs: their JSON, separated by commas, and their binary data.
 
     parts   each output as binary data
     """
@@ -48,7 +48,7 @@ def _names_in(part: bytes) -> Iterator[str]:
 
 
 def pack_predictions(names: NameTable, plan: InferPlan, predictions: Predictions) -> list[bytes]:
-    """Return each output that is asked for as binary data, as kernels pack them.
+    """Return each requested output as binary data, in the format that kernels write too.
 
     A row has top_r places; those without a label have an empty name, -1 and 0.
     """
@@ -70,7 +70,7 @@ def pack_predictions(names: NameTable, plan: InferPlan, predictions: Predictions
 
 
 def _name_bytes(names: NameTable, label: int) -> bytes:
-    """Return the name of a label behind its length; of -1, an empty one."""
+    """Return the length of a label's name, and the name; for -1 an empty name."""
     if label < 0:
         return bytes(_LENGTH_BYTES)
     name = names.utf8[names.offsets[label] : names.offsets[label + 1]].tobytes()

@@ -14,7 +14,7 @@ from xylem.base.rows import offsets
 from xylem.engine.kernels.search.heaps import keep_best, pop_frontier, push_frontier, sort_best
 from xylem.engine.kernels.search.ranker_trees import BLOCK, RankerTrees, add_trees, trees_of
 from xylem.engine.kernels.search.scores import log_links
-from xylem.workflows.ranker import margins_of
+from xylem.vocabulary.ranker import margins_of
 from xylem_store.compiled.decorators import nonallocating_kernel as kernel
 from xylem_store.compiled.handles import handle_of, struct_at
 from xylem_store.ensemble import LINK_CODES

@@ -1,0 +1,71 @@
+"""The paths of a store, and its small files: what its reader and its writers share."""
+
+import contextlib
+from pathlib import Path
+
+from xylem_store.fs import Entry, FileSystem, reading
+from xylem_store.identifiers import (
+    ALIASES,
+    MODELS,
+    MOVES,
+    VERSIONS,
+    alias_in,
+    check_model,
+    check_version,
+    is_model,
+)
+from xylem_store.moves import MOVES_BYTES_MAX
+
+
+class StoreFiles:
+    """A store as directories and small files; whatever has another name than ours is ignored."""
+
+    def __init__(self, root: Path, fs: FileSystem | None = None) -> None:
+        """Take the store's directory, and the file system, which tests replace."""
+        self.root = Path(root)
+        self.fs = fs or FileSystem()
+
+    def home(self, name: str) -> Path:
+        """Return the directory of a model."""
+        return self.root / MODELS / check_model(name)
+
+    def version_path(self, name: str, version: int) -> Path:
+        """Return the directory of a version."""
+        return self.home(name) / VERSIONS / str(check_version(version))
+
+    def model_names(self) -> list[str]:
+        """Return the names of all directories of models."""
+        entries = self.entries(self.root / MODELS)
+        return [entry.name for entry in entries if entry.is_dir and is_model(entry.name)]
+
+    def alias_names(self, name: str) -> set[str]:
+        """Return the aliases of a model that have a document."""
+        entries = self.entries(self.home(name) / ALIASES)
+        return {alias for entry in entries if (alias := alias_in(entry.name)) is not None}
+
+    def moves(self, name: str) -> bytes:
+        """Return the bytes of the moves of a model's aliases."""
+        return self.read(self.home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
+
+    def entries(self, path: Path) -> list[Entry]:
+        """Return the entries of a directory; none if it does not exist. Raises StoreUnreadable."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.reading(path):
+            return self.fs.entries(path)
+        return []
+
+    def has(self, path: Path) -> bool:
+        """Return whether the directory of this path has an entry of its name."""
+        return path.name in [entry.name for entry in self.entries(path.parent)]
+
+    def read(self, path: Path, bytes_max: int) -> bytes | None:
+        """Return the bytes of a small file, None if it does not exist.
+
+        Raises StoreUnreadable, and Corrupt for something that is not a file.
+        """
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self.reading(path):
+            return self.fs.read(path, bytes_max)
+        return None
+
+    def reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
+        """Turn the errors of the file system into StoreUnreadable, which names the path."""
+        return reading(self.root, path)

@@ -1,1 +1,0 @@
-"""The JSON of jobs: requests and answers."""

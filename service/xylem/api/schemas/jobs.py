@@ -1,0 +1,137 @@
+"""The JSON of jobs, schedules and the files of the data directory."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from xylem.admin import UploadedFile
+from xylem.serving import RequestModel
+
+JOBS_MAX = 1000
+"""The most jobs of one answer."""
+
+
+class KindQuery(RequestModel):
+    """Selects jobs of one kind to list."""
+
+    state: str | None = Field(
+        default=None, description="queued, running, succeeded, failed or cancelled; all if left out"
+    )
+    model: str | None = Field(default=None, description="only jobs of this model")
+    limit: int = Field(default=100, ge=1, le=JOBS_MAX, description="how many to return at most")
+
+
+class JobQuery(KindQuery):
+    """Selects jobs to list."""
+
+    kind: str | None = Field(
+        default=None,
+        description="training, combine, extend, vocabulary, threshold-tuning or batch; all "
+        "if left out",
+    )
+
+
+class SubmittedJob(BaseModel):
+    """A job that was accepted; the header Location has its URL."""
+
+    id: str
+    kind: str
+    state: str
+
+
+class JobProgressAnswer(BaseModel):
+    """How far a job is in a phase. A total of 0, and null, mean that the value is not known."""
+
+    phase: str
+    done: int
+    total: int
+    rows_per_second: float | None
+    seconds_left: float | None
+
+
+class JobPromotion(BaseModel):
+    """Whether the alias moved to the job's version, and why.
+
+    `baseline` is the version that it was compared with.
+    """
+
+    promoted: bool
+    reasons: list[str]
+    alias: str
+    baseline: int | None
+
+
+class JobAnswer(BaseModel):
+    """A job and its result. Times are RFC 3339."""
+
+    id: str
+    kind: str
+    state: str = Field(examples=["queued", "running", "succeeded", "failed", "cancelled"])
+    model: str
+    version: int | None = Field(description="the version that it published, or works with")
+    progress: JobProgressAnswer | None
+    error: str | None = Field(description="why it failed")
+    error_code: str | None
+    created: str
+    started: str | None
+    ended: str | None
+    promotion: JobPromotion | None
+    result: dict[str, Any] | None = Field(
+        description="figures of a version or tuning, counts of a batch"
+    )
+    attempts: int
+    worker: str | None
+    cancel_asked: bool
+    request: dict[str, Any]
+
+
+class JobList(BaseModel):
+    """Jobs, the newest first."""
+
+    jobs: list[JobAnswer]
+
+
+class ScheduleRequest(RequestModel):
+    """A job that is submitted automatically; either `cron` or `rows` tells when."""
+
+    kind: str = Field(default="training", description="the kind of the job")
+    job: dict[str, Any] = Field(description="the body of such a job")
+    cron: str | None = Field(
+        default=None,
+        description="times of UTC: minute, hour, day of the month, month, day of the week",
+    )
+    rows: int | None = Field(
+        default=None, ge=1, description="submit a job whenever this many rows of feedback have come"
+    )
+
+
+class ScheduleAnswer(BaseModel):
+    """A schedule.
+
+    `next` is the time of the next run; `rows_come` is how many rows have come since the last run.
+    """
+
+    id: str
+    kind: str
+    model: str
+    alias: str | None = Field(description="the alias that its jobs move")
+    cron: str | None
+    next: str | None
+    rows: int | None
+    rows_come: int | None
+    runs: int
+    last_job: str | None
+    created: str
+    job: dict[str, Any]
+
+
+class ScheduleList(BaseModel):
+    """The schedules, the oldest first."""
+
+    schedules: list[ScheduleAnswer]
+
+
+class UploadedFileList(BaseModel):
+    """The files of the data directory, by name."""
+
+    files: list[UploadedFile]

@@ -1,0 +1,1 @@
+"""Steps on the nodes of a Ray cluster (extra `ray`)."""

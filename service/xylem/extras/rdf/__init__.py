@@ -1,0 +1,1 @@
+"""Vocabularies in RDF, parsed by rdflib (extra `rdf`)."""

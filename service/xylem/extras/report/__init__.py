@@ -1,0 +1,1 @@
+"""Pictures and pages of HTML of reports, drawn by matplotlib (extra `report`)."""

@@ -1,0 +1,1 @@
+"""The search for the best trainer and parameters, by Optuna (extra `tune`)."""

@@ -1,0 +1,356 @@
+"""Predict with a model in this process: labels of instances, their scores and explanations."""
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from xylem.base import (
+    BadData,
+    BadParameter,
+    NotTuned,
+    SparseRows,
+    UnknownLabel,
+    n_threads,
+    offsets,
+    opened_database,
+)
+from xylem.engine import ContextFeaturizer, Predictions, PredictOptions, make_predictor
+from xylem.python.from_memory import (
+    InMemoryInstances,
+    TextColumn,
+    columns_from_memory,
+    instances_from_memory,
+    is_matrix,
+    label_lists,
+)
+from xylem.serving import check_chunk_characters, divide, search_chunks
+from xylem.thresholds import ThresholdDatabase, Tuned
+from xylem.vocabulary import featurizer_of
+from xylem_store import F32, I32, I64, Packed, find_all, name_of, pack, read_report, unpack
+from xylem_store import Model as Opened
+
+if TYPE_CHECKING:
+    from xylem.serving import ServedVersion
+
+TUNED = "tuned"
+"""The value of `threshold` that means: for each label its tuned threshold."""
+
+TOP_R = 5
+"""The default of `top_r`, the most labels that are returned for an instance."""
+
+
+class ScoredLabel(NamedTuple):
+    """A predicted label, and its score: a probability from 0 to 1."""
+
+    label: str
+    score: float
+
+
+class PredictingModel:
+    """A model that predicts in this process. It never changes, and threads may share it.
+
+    It is pickled as its arrays; when they are unpickled, they are compared with their digests.
+    `copy.deepcopy` returns the model itself.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        home: Path | None = None,
+        tuned: Tuned | None = None,
+        extra_report: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a model from an opened version.
+
+        home          the store of the version; None for a model that was made in this process
+        tuned         its tuned thresholds; None: those in the store, if there are any
+        extra_report  fields of its report that are not stored in the version
+        """
+        self._opened = opened
+        self._home = home
+        self._tuned = tuned
+        self._extra_report = dict(extra_report or {})
+        self._featurizer = featurizer_of(opened)
+        self._predictor = make_predictor(opened)
+        self._served: ServedVersion | None = None
+
+    def __repr__(self) -> str:
+        """Return a description in one line: the trainer and the number of labels."""
+        return f"<xylem.Model {self.trainer}, {self.n_labels} labels>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a function and arguments that restore the model in any process."""
+        return self._restored, (pack(self._opened), self._home, self._tuned, self._extra_report)
+
+    @classmethod
+    def _restored(cls, packed: Packed, *arguments: Any) -> Self:
+        """Restore a model that was pickled. Raises StoreError for a damaged one."""
+        return cls(unpack(packed), *arguments)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the model itself."""
+        return self
+
+    @property
+    def trainer(self) -> str:
+        """Return the name of the trainer."""
+        return self._opened.manifest.trainer.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return all parameters of the trainer, also those that had their defaults."""
+        return dict(self._opened.manifest.trainer.parameters)
+
+    @property
+    def n_labels(self) -> int:
+        """Return the number of labels of the model."""
+        return self._opened.manifest.n_labels
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Return the report of training, combining or tuning.
+
+        Its keys are `warnings`, `combined`, `trials` and `thresholds`, those that apply.
+        """
+        return {**read_report(self._opened.arrays), **self._extra_report}
+
+    def predict(
+        self,
+        instances: Any,
+        top_r: int | None = None,
+        threshold: float | Literal["tuned"] | None = None,
+        *,
+        top_k: int | None = None,
+        threads: int | None = None,
+        text_column: TextColumn = None,
+        chunk_characters: int | None = None,
+    ) -> list[list[ScoredLabel]]:
+        """Return for each instance its labels with their scores, the best first, at most top_r.
+
+        instances         as in the class: a list, a matrix, a series or a frame
+        top_r             5 if left out; top_k is another name for it
+        threshold         only labels with at least this score, from 0 to 1, are returned; "tuned":
+                          each label has its own, found by `tune_thresholds`. For a loaded version
+                          they are those that `xylem thresholds` and feedback have stored when
+                          they are first used
+        threads           the number of cores if left out
+        text_column       the column of a frame with the texts, or several columns
+        chunk_characters  texts longer than this are divided between words into chunks of at most
+                          this many characters; the score of a label is the mean of its scores in
+                          the chunks
+
+        Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
+        """
+        instances, _ = columns_from_memory(instances, None, text_column, None)
+        predictions = self._search(
+            instances, _top(top_r, top_k), threshold, threads, chunk_characters
+        )
+        names = {
+            label: name_of(self._opened.labels, label) for label in set(predictions.labels.tolist())
+        }
+        pairs = [
+            ScoredLabel(names[label], score)
+            for label, score in zip(
+                predictions.labels.tolist(), predictions.scores.tolist(), strict=True
+            )
+        ]
+        return [pairs[first:last] for first, last in pairwise(predictions.ptr.tolist())]
+
+    def score(
+        self, instances: Any, labels: Any = None, *, text_column: TextColumn = None
+    ) -> list[list[ScoredLabel]]:
+        """Return for each instance the exact probabilities of the labels that are listed for it.
+
+        The probability of a label does not depend on whether `predict` would return the label.
+
+        labels  a list of names for each instance. It may be left out for a model of next words:
+                then they are the words of each text, and its end
+
+        Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
+        """
+        instances, labels = columns_from_memory(instances, labels, text_column, None)
+        checked = self._instances(instances)
+        if labels is None:
+            if not isinstance(self._featurizer, ContextFeaturizer):
+                raise BadData(
+                    "labels: expected lists of labels, as this model predicts no words, found none"
+                )
+            windows = [self._featurizer.windows_of([text]) for text in checked.rows]
+            return [self._score_rows(rows, truth.indptr, truth.indices) for rows, truth in windows]
+        rows = label_lists(labels, checked.n_rows)
+        ptr = offsets(map(len, rows))
+        ids = find_all(self._opened.labels, [name for row in rows for name in row])
+        if len(ids) and ids.min() < 0:
+            place = int(np.argmin(ids))
+            row = int(np.searchsorted(ptr, place, "right")) - 1
+            unknown_label = rows[row][place - ptr[row]]
+            raise UnknownLabel(
+                f"labels: row {row}: expected a label of the model, found {unknown_label!r:.80}"
+            )
+        pairs = self._score_rows(self._rows(checked), ptr, ids.astype(np.int32))
+        return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
+
+    def explain(
+        self,
+        instance: str | Mapping[str, float] | Any,
+        top_r: int | None = None,
+        *,
+        top_k: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return the labels of one instance, each with its paths and the features that counted.
+
+        The keys are those of the answer to a predict request with `explain`: `label`, `id`,
+        `score`, `explanation`. `top_r` and `top_k` are as in `predict`.
+        """
+        from xylem.base import Limits
+        from xylem.serving import PREDICT, Body, open_version
+
+        has_row = is_matrix(instance)
+        checked = self._instances(instance if has_row else [instance])
+        if checked.n_rows != 1:
+            raise BadData(f"instance: expected one row, found {checked.n_rows}")
+        encoded_instance: dict[str, Any]
+        if checked.matrix is None:
+            encoded_instance = {checked.kind: checked.rows[0]}
+        else:
+            encoded_instance = {
+                name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")
+            }
+        limits = Limits()
+        body = json.dumps(
+            {"instances": [encoded_instance], "top_r": _top(top_r, top_k), "explain": True}
+        ).encode()
+        if self._served is None:
+            self._served = open_version(self._opened)
+        reply = PREDICT.answer_fully(PREDICT.read(Body(body), limits), self._served)
+        answer = json.loads(b"".join(reply.parts))
+        labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
+        return labels
+
+    def _search(
+        self,
+        instances: object,
+        top_r: int,
+        threshold: float | str | None,
+        threads: int | None,
+        chunk_characters: int | None = None,
+    ) -> Predictions:
+        """Return the predictions of `predict` as arrays; instances may not be a frame.
+
+        Raises the errors of `predict`.
+        """
+        if type(top_r) is not int or top_r < 1:
+            raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
+        label_thresholds = self._threshold(threshold)
+        node_thresholds = (
+            label_thresholds
+            if label_thresholds is None or isinstance(label_thresholds, float)
+            else self._predictor.node_thresholds(label_thresholds)
+        )
+        n_labels = self._opened.manifest.n_labels
+        checked = self._instances(instances)
+        options = PredictOptions(top_r=min(top_r, n_labels), threshold=node_thresholds)
+        ptr = None
+        if chunk_characters is not None:
+            n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
+            if checked.kind != "text":
+                raise BadParameter(
+                    f"chunk_characters: expected texts to divide, found {checked.kind}"
+                )
+            chunks, ptr = divide(checked.rows, n_characters_max)
+            checked = checked._replace(rows=chunks)
+        rows = self._rows(checked)
+
+        def search(rows: SparseRows, search_options: PredictOptions) -> Predictions:
+            return self._predictor.predict(rows, search_options, n_threads(threads, rows.n_rows))
+
+        if ptr is None:
+            return search(rows, options)
+        return search_chunks(search, rows, ptr, options, n_labels, label_thresholds)
+
+    def _score_rows(self, rows: SparseRows, ptr: I64, labels: I32) -> list[ScoredLabel]:
+        """Return the scores of labels: of row i those in labels[ptr[i]:ptr[i + 1]]."""
+        predictions = self._predictor.score_labels(rows, ptr, labels)
+        names = (name_of(self._opened.labels, label) for label in labels.tolist())
+        return list(map(ScoredLabel, names, predictions.scores.tolist()))
+
+    def _threshold(self, threshold: object) -> float | F32 | None:
+        """Return the threshold: None, a number, or one for each label, float32[K].
+
+        Raises BadInput and DatabaseUnavailable.
+        """
+        if threshold == TUNED:
+            if (thresholds := self._thresholds()) is None:
+                model_name = (
+                    "a model that was trained here"
+                    if self._home is None
+                    else self._opened.manifest.full_name
+                )
+                raise NotTuned(
+                    f"threshold: expected tuned thresholds, found none of {model_name}: call "
+                    "tune_thresholds, "
+                    "or ask for a number"
+                )
+            return thresholds
+        if threshold is None:
+            return None
+        if isinstance(threshold, int | float) and 0 <= threshold <= 1:
+            return float(threshold)
+        expected = f'None, "{TUNED}" or a number from 0 to 1'
+        raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
+
+    def _thresholds(self) -> F32 | None:
+        """Return the tuned threshold of each label, float32[K], or None if they are not tuned.
+
+        They are read from the store once.
+        """
+        if self._tuned is None and self._home is not None:
+            with opened_database(self._home) as database:
+                manifest = self._opened.manifest
+                self._tuned = ThresholdDatabase(database).load(
+                    manifest.model, manifest.version, manifest.digest
+                )
+        return None if self._tuned is None else self._tuned.thresholds
+
+    def _instances(self, instances: object) -> InMemoryInstances:
+        self._refuse_matrix(instances)
+        return instances_from_memory(instances, self._opened.manifest.n_features)
+
+    def _refuse_matrix(self, instances: Any) -> None:
+        """Raise BadData for a matrix whose columns are not the model's features.
+
+        Other instances are not checked here.
+        """
+        if not is_matrix(instances):
+            return
+        kind = self._featurizer.kind
+        n_features = self._opened.manifest.n_features
+        if kind != "raw":
+            expected = "mappings" if kind == "named" else "texts"
+            raise BadData(
+                f"instances: expected {expected}, which this model makes its own features "
+                "of, found a matrix"
+            )
+        if (n_columns := np.shape(instances)[-1]) != n_features:
+            expected = f"{n_features} columns, as this model was trained on"
+            raise BadData(f"matrix: expected {expected}, found {n_columns}")
+
+    def _rows(self, checked: InMemoryInstances) -> SparseRows:
+        """Return the rows of features of instances."""
+        if checked.kind == "text":
+            return self._featurizer.transform_texts(checked.rows)
+        if checked.kind == "features":
+            return self._featurizer.transform_named(checked.rows)
+        assert checked.matrix is not None
+        return self._featurizer.transform_csr(*checked.matrix[:3])
+
+
+def _top(top_r: int | None, top_k: int | None) -> int:
+    """Return the one of top_r and top_k that is not None, or the default."""
+    if top_r is not None and top_k is not None:
+        raise TypeError("expected top_r or top_k, which are the same, found both")
+    return next((limit for limit in (top_r, top_k) if limit is not None), TOP_R)

@@ -1,0 +1,102 @@
+"""The past of a label's threshold, from checkpoints and from the log."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from xylem.base import (
+    CHECKPOINTS,
+    LOG,
+)
+from xylem.thresholds.store.codec import (
+    decode_state,
+)
+from xylem.thresholds.store.state import FEEDBACK, SCORED, Change, Head, deltas_of
+
+POINTS_MAX = 200
+"""The most points of a label's history. Of more, the first, the last and evenly many between."""
+
+STATE_LABELS_MAX = 4_000_000
+"""The most labels of states that are read, from the newest state on; the newest is always read."""
+
+CHANGES_MAX = 4096
+"""The most changes of the log that are read, from the newest on."""
+
+PAYLOAD_BYTES_MAX = 32_000_000
+"""The most bytes of these changes."""
+
+_PAGE = 256
+
+
+class PastThreshold(NamedTuple):
+    """A label's threshold from an epoch on.
+
+    at     seconds since 1970
+    kind   the kind of change
+    """
+
+    epoch: int
+    at: float
+    kind: str
+    threshold: np.float32
+
+
+def label_history(
+    connection: Connection, head: Head, label: int, n_labels: int
+) -> list[PastThreshold]:
+    """Return a label's thresholds as far as the database still has them, ascending by epoch.
+
+    Each checkpoint has the threshold of one epoch; the log, which reaches back some thousands of
+    changes, has every change. Between checkpoints that the log does not cover, the threshold may
+    have moved unseen. Returns at most POINTS_MAX points. Raises DatabaseUnavailable for bytes that
+    cannot be decoded.
+    """
+    points_by_epoch = {
+        point.epoch: point for point in _log_points(connection, head, label, n_labels)
+    }
+    points_by_epoch |= {
+        point.epoch: point for point in _checkpoint_points(connection, head, label, n_labels)
+    }
+    points = [points_by_epoch[epoch] for epoch in sorted(points_by_epoch)]
+    if len(points) <= POINTS_MAX:
+        return points
+    return [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
+
+
+def _checkpoint_points(
+    connection: Connection, head: Head, label: int, n_labels: int
+) -> Iterator[PastThreshold]:
+    """Yield a label's threshold in each checkpoint."""
+    table = CHECKPOINTS.c
+    query = select(table.epoch, table.created_at, table.kind, table.state)
+    query = query.where(table.version_id == head.id, table.epoch <= head.epoch)
+    n_states = max(1, STATE_LABELS_MAX // n_labels)
+    for epoch, created_at, kind, state in connection.execute(
+        query.order_by(table.epoch.desc()).limit(n_states)
+    ):
+        thresholds = decode_state(state).thresholds
+        if label < len(thresholds):
+            yield PastThreshold(epoch, created_at, kind, thresholds[label])
+
+
+def _log_points(
+    connection: Connection, head: Head, label: int, n_labels: int
+) -> Iterator[PastThreshold]:
+    """Yield a label's threshold after each change of the log that moved it, the newest first."""
+    bytes_left = PAYLOAD_BYTES_MAX
+    table = LOG.c
+    query = select(table.epoch, table.kind, table.payload, table.created_at).where(
+        table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
+    )
+    query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
+    for change in map(Change._make, connection.execute(query)):
+        bytes_left -= len(change.payload)
+        if bytes_left < 0:
+            return
+        deltas = deltas_of(change, n_labels)
+        assert deltas is not None
+        place = int(np.searchsorted(deltas.labels, label))
+        if place < len(deltas.labels) and deltas.labels[place] == label:
+            yield PastThreshold(change.epoch, change.created_at, FEEDBACK, deltas.thresholds[place])

@@ -1,0 +1,287 @@
+"""`xylem combine`: make one version of several versions and of names of concepts.
+
+A ranker, fitted to labelled rows, orders the labels that the members and the names propose.
+
+Source of the idea: Annif's fusion backends (Suominen, Inkinen and Lehtinen 2022, "Annif and Finto
+AI"), and re-ranking of candidates by boosted trees (Burges 2010, "From RankNet to LambdaRank to
+LambdaMART", section 7; here each candidate is fitted by itself).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadParameter,
+    Dataset,
+    OnProgress,
+    TableColumns,
+    no_progress,
+    offsets,
+)
+from xylem.datasets import read_dataset, renumbered
+from xylem.engine import CombinedPredictor, make_predictor
+from xylem.evaluation import Labelled, PredictedRows, labelled_dataset, rows_of
+from xylem.vocabulary.combined import (
+    CombinedParts,
+    NamesToMatch,
+    check_members,
+    combined_parts,
+    name_parameters_for,
+    no_ranker,
+)
+from xylem.vocabulary.concepts import Concepts, read_concepts
+from xylem.vocabulary.featurizers import featurizer_of
+from xylem.vocabulary.label_info import read_label_info
+from xylem.vocabulary.names import count_words
+from xylem.vocabulary.near_rows import near_of, near_or_not
+from xylem.vocabulary.ranker import (
+    BOOSTED_ROWS,
+    ROWS_MIN,
+    Candidates,
+    best_of,
+    candidates_of,
+    fit_ranker,
+    rank_by_folds,
+    ranking_figures,
+)
+from xylem_store import (
+    MEMBER_FEATURES,
+    REPORT,
+    URI,
+    Draft,
+    Model,
+    Parameter,
+    Store,
+    check_model,
+    json_array,
+    member_prefix,
+    model_of,
+    origin_arrays,
+    parent_of,
+)
+
+RANKERS = ("auto", "boosted", "linear")
+
+
+@dataclass(frozen=True)
+class CombineRequest:
+    """A request to combine versions: what to combine, and how.
+
+    members     names and references of versions in the store
+    data        labelled rows that no member was trained on
+    vocabulary  a file of concepts whose names are searched for in texts; None: there are no names
+    language    of the names; None: all
+    key_kind    what labels are: "uri", "notation", or a language, in which they are the names
+    candidates  number of labels of each member that are ranked
+    beam_width  of the members' searches
+    ranker      one of RANKERS; "auto": boosted trees from BOOSTED_ROWS rows on
+    rerank      the rows that the first member was trained on: near rows help to rank candidates, if
+                that gains
+    origin, latest, made_for  as in TrainRequest
+    """
+
+    members: Sequence[tuple[str, str | int]]
+    data: Path
+    vocabulary: Path | None = None
+    language: str | None = None
+    key_kind: str = URI
+    candidates: int = 50
+    beam_width: int = 3
+    ranker: str = "auto"
+    rerank: Path | None = None
+    columns: TableColumns = DEFAULT_COLUMNS
+    seed: int = 0
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    latest: bool = True
+    made_for: str | None = None
+
+
+def combine_and_publish(
+    store: Store, model: str, request: CombineRequest, on_progress: OnProgress = no_progress
+) -> dict[str, Any]:
+    """Publish the combination of versions of a store as a model's next version; return a report.
+
+    The vocabulary becomes the model's label info if the model has none.
+
+    Raises BadInput for members or rows that cannot be combined, and StoreError.
+    """
+    check_model(model)
+    store.prepare()
+    info = None
+    if request.vocabulary is not None and store.label_info(model) is None:
+        info = read_label_info(request.vocabulary, request.key_kind, request.language)
+    members = [store.open(name, reference) for name, reference in request.members]
+    concepts = None
+    if request.vocabulary is not None:
+        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
+    check_members(members, request.language, concepts is not None)
+    dataset = read_dataset(
+        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
+    )
+    trained_on = (
+        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    )
+    draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
+    arrays = draft.extra
+    files = {}
+    for number, member in enumerate(members):
+        files.update(store.files_of(member, arrays, member_prefix(number)))
+    origin = {"members": [parent_of(member.manifest) for member in members], **request.origin}
+    draft = replace(draft, extra={**arrays, **origin_arrays(origin, request.made_for)}, files=files)
+    on_progress("publish", 0, 1)
+    manifest = store.publish(model, draft, latest=request.latest)
+    if info is not None:
+        store.put_label_info(model, info)
+    on_progress("publish", 1, 1)
+    return {
+        "model": model,
+        "version": manifest.version,
+        "model_bytes": manifest.model_bytes,
+        "labels": manifest.n_labels,
+        **report,
+    }
+
+
+def combine_dataset(
+    members: Sequence[Model],
+    concepts: Concepts | None,
+    dataset: Dataset,
+    trained_on: Dataset | None,
+    request: CombineRequest,
+    on_progress: OnProgress = no_progress,
+) -> tuple[Draft, dict[str, Any]]:
+    """Return the combination of opened versions as a draft, which can be published, and a report.
+
+    The report has "members", the figures of each member alone, and "combined", both by folds of the
+    rows; "rows", "ranker", "warnings". The files that the request names are ignored, because
+    concepts and rows are passed directly.
+
+    trained_on  the rows that the first member was trained on: near rows help to rank candidates, if
+                that gains
+
+    Raises BadInput. Deterministic.
+    """
+    if request.ranker not in RANKERS:
+        raise BadParameter(
+            f"ranker: expected one of {', '.join(RANKERS)}, found {request.ranker[:40]!r}"
+        )
+    if dataset.n_rows < ROWS_MIN:
+        raise BadData(
+            f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found "
+            f"{dataset.n_rows}"
+        )
+    names = None
+    if concepts is not None:
+        if dataset.texts is None:
+            raise BadData(
+                "combine: expected texts to look for names of concepts in, found other instances"
+            )
+        parameters = name_parameters_for(members, request.language)
+        names = NamesToMatch(concepts, parameters, count_words(dataset.texts, parameters))
+    parts = combined_parts(members, names, request.candidates, request.beam_width)
+    if trained_on is not None:
+        labels = renumbered(trained_on, parts.labels).labels
+        parts = replace(parts, near=near_of(members[0], trained_on, labels, request.seed))
+        if trained_on.sha256 != members[0].manifest.data.sha256:
+            member_name = members[0].manifest.full_name
+            warning = (
+                f"{trained_on.source}, whose rows rank candidates, is not what {member_name} "
+                "was trained on"
+            )
+            parts = replace(parts, warnings=[*parts.warnings, warning])
+    trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
+    on_progress("features", 0, 1)
+    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
+    on_progress("features", 1, 1)
+    return _fit_combination(parts, trial, labelled, request, on_progress)
+
+
+def _fit_combination(
+    parts: CombinedParts,
+    trial: Model,
+    labelled: Labelled,
+    request: CombineRequest,
+    on_progress: OnProgress,
+) -> tuple[Draft, dict[str, Any]]:
+    """Return the combination with a ranker that is fitted to labelled rows, and a report."""
+    kind = request.ranker
+    if kind == "auto":
+        kind = "boosted" if labelled.n_rows >= BOOSTED_ROWS else "linear"
+    predictor = make_predictor(trial)
+    assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
+    candidates = candidates_of(predictor, labelled, on_progress)
+    on_progress("fit", 0, 2)
+    margins = rank_by_folds(kind, candidates, request.seed)
+    reranked = None
+    if parts.near:
+        candidates, margins, reranked = near_or_not(kind, candidates, margins, request.seed)
+        parts = parts if reranked["kept"] else replace(parts, near={})
+    by_folds = best_of(candidates, margins)
+    on_progress("fit", 1, 2)
+    ranker = fit_ranker(kind, candidates, np.arange(labelled.n_rows), request.seed)
+    on_progress("fit", 2, 2)
+
+    def figures(ranked: PredictedRows) -> dict[str, float]:
+        return ranking_figures(ranked, labelled.labels, labelled.unknown)
+
+    alone = {
+        member.manifest.full_name: figures(_member_ranking(candidates, i))
+        for i, member in enumerate(parts.members)
+    }
+    report: dict[str, Any] = {"rows": labelled.n_rows, "ranker": kind}
+    report |= {"combined": figures(by_folds), "members": alone}
+    if reranked is not None:
+        report["rerank"] = reranked
+    warnings = [*parts.warnings, *_warnings(parts.members, labelled)]
+    parameters: dict[str, Parameter] = {"ranker": kind}
+    if parts.name_parameters is not None:
+        parameters |= {"by": request.key_kind, "language": request.language or ""}
+    draft = parts.draft(ranker, request.seed, parameters)
+    stored_report = {"combined": report, **({"warnings": warnings} if warnings else {})}
+    draft = replace(
+        draft,
+        data=labelled.source._replace(rows=draft.data.rows),
+        metrics=report["combined"],
+        extra={**draft.extra, REPORT: json_array(REPORT, stored_report)},
+    )
+    return draft, {**report, "warnings": warnings}
+
+
+def _member_ranking(candidates: Candidates, number: int) -> PredictedRows:
+    """Return the ranking of one member alone."""
+    member_features = candidates.features[:, len(MEMBER_FEATURES) * number :]
+    is_proposed = member_features[:, 2] > 0
+    ptr = offsets(
+        np.bincount(rows_of(candidates.ptr)[is_proposed], minlength=len(candidates.ptr) - 1)
+    )
+    part = Candidates(
+        ptr,
+        candidates.labels[is_proposed],
+        candidates.features[is_proposed],
+        candidates.are_true[is_proposed],
+    )
+    return best_of(part, -member_features[is_proposed, 1].astype(np.float64))
+
+
+def _warnings(members: Sequence[Model], labelled: Labelled) -> list[str]:
+    """Return warnings about the rows that the ranker is fitted to."""
+    assert labelled.source is not None
+    warnings = [
+        f"{member.manifest.full_name} was trained on these rows: its scores are better there than "
+        "elsewhere, and the ranker trusts it too much"
+        for member in members
+        if member.manifest.data.sha256 == labelled.source.sha256
+    ]
+    if n_unknown := len(labelled.unknown_names):
+        warnings.append(
+            f"no member has {n_unknown} of the labels of the rows, as "
+            f"{labelled.unknown_names[0]!r:.80}: each counts as missed"
+        )
+    return warnings

@@ -1,0 +1,184 @@
+"""`xylem models vocabulary`: give a combined version another vocabulary, without training.
+
+The members, the ranker and the near rows stay as they are. New concepts are found by their names
+from then on; concepts that the new vocabulary lacks are no longer labels. Labels are matched by
+their keys, and keep what was learnt about them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base import BadData, BadParameter, OnProgress, no_progress
+from xylem.engine import members_of
+from xylem.vocabulary.combined import CombinedParts
+from xylem.vocabulary.concepts import Concepts, read_concepts
+from xylem.vocabulary.featurizers import matcher_of
+from xylem.vocabulary.label_info import read_label_info
+from xylem.vocabulary.names import build_names as build_name_arrays
+from xylem.vocabulary.names import kept_frequencies
+from xylem.vocabulary.near_rows import place_near
+from xylem_store import (
+    CALIBRATION,
+    COMBINED,
+    LABEL_COUNTS,
+    NEAR,
+    NO_LABEL,
+    REPORT,
+    URI,
+    Draft,
+    Model,
+    Store,
+    all_names,
+    assemble_near,
+    assemble_ranker,
+    build_names,
+    group_of,
+    has_near,
+    map_name,
+    origin_arrays,
+    parent_of,
+    proposing_of,
+    read_origin,
+)
+
+
+class NewVocabulary(NamedTuple):
+    """A version that was published, and how its labels differ from those of the version before."""
+
+    model: str
+    version: int
+    parent: int
+    labels: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class VocabularyRequest:
+    """A file of concepts that replace those of a combined version; its suffix tells the format.
+
+    language, key_kind        as in `CombineRequest`; if left out, as in the version
+    origin, latest, made_for  as in TrainRequest
+    """
+
+    file: Path
+    language: str | None = None
+    key_kind: str | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    latest: bool = True
+    made_for: str | None = None
+
+
+def set_vocabulary(
+    store: Store,
+    name: str,
+    reference: str | int,
+    request: VocabularyRequest,
+    on_progress: OnProgress = no_progress,
+) -> NewVocabulary:
+    """Publish a combined version with other concepts, which become the model's label info.
+
+    Raises BadParameter for a version that is not combined, or has no names; BadData if no label of
+    the version is among the concepts; and as `read_concepts` does.
+    """
+    model = store.open(name, reference)
+    manifest = model.manifest
+    version_name = model.manifest.full_name
+    if manifest.kind != COMBINED or not proposing_of(model.arrays).name_features:
+        raise BadParameter(
+            f"{version_name}: expected a combined version with a vocabulary, found one without"
+        )
+    parameters = manifest.trainer.parameters
+    key_kind = request.key_kind or str(parameters.get("by", URI))
+    language = request.language or str(parameters.get("language") or "") or None
+    on_progress("read", 0, 1)
+    concepts = read_concepts(request.file, language, key_kind)
+    info = read_label_info(request.file, key_kind, language)
+    on_progress("read", 1, 1)
+    draft = _with_concepts(model, concepts)
+    labels = set(all_names(draft.labels))
+    old_labels = set(all_names(model.labels))
+    if not labels & set(all_names(model.labels)[: proposing_of(model.arrays).concepts]):
+        raise BadData(
+            f"{request.file.name}: expected concepts of {version_name}, found none: say what "
+            "labels are with --by"
+        )
+    old_calibration = {
+        name: facts for name, facts in read_origin(model.arrays).items() if name == CALIBRATION
+    }
+    provenance = {"parent": parent_of(manifest), "vocabulary": request.file.name}
+    origin = {**old_calibration, **provenance, **request.origin}
+    new_parameters = {**parameters, "by": key_kind, "language": language or ""}
+    draft = replace(
+        draft,
+        trainer=draft.trainer._replace(parameters=new_parameters),
+        extra={**draft.extra, **origin_arrays(origin, request.made_for)},
+        files=store.files_of(model, draft.extra),
+    )
+    on_progress("publish", 0, 1)
+    store.put_label_info(name, info)
+    published = store.publish(name, draft, latest=request.latest)
+    on_progress("publish", 1, 1)
+    return NewVocabulary(
+        model=name,
+        version=published.version,
+        parent=manifest.version,
+        labels=len(labels),
+        added=len(labels - old_labels),
+        removed=len(old_labels - labels),
+    )
+
+
+def _with_concepts(model: Model, concepts: Concepts) -> Draft:
+    """Return a combined version with other concepts."""
+    arrays = model.arrays
+    manifest = model.manifest
+    old = all_names(model.labels)
+    proposing = proposing_of(arrays)
+    matcher = matcher_of(model)
+    assert matcher is not None
+    place = {key: i for i, key in enumerate(concepts.keys)}
+    vocabulary_keys = place.keys() | concepts.retired
+    retained_labels = [label for label in old[proposing.concepts :] if label not in vocabulary_keys]
+    place |= {label: len(place) + i for i, label in enumerate(retained_labels)}
+    labels = list(place)
+    to_new = np.array([place.get(label, NO_LABEL) for label in old], np.int32)
+    counts = np.zeros(len(labels), np.int64)
+    is_retained = to_new != NO_LABEL
+    counts[to_new[is_retained]] = arrays[LABEL_COUNTS][is_retained]
+    maps = []
+    for number in range(len(manifest.members)):
+        of_member = arrays[map_name(number)]
+        maps.append(np.where(of_member == NO_LABEL, NO_LABEL, to_new[of_member]).astype(np.int32))
+    near: dict[str, NDArray[Any]] = {}
+    if has_near(arrays):
+        old_ids = np.full(len(labels), -1, np.int32)
+        old_ids[to_new[is_retained]] = np.flatnonzero(is_retained)
+        near = group_of(NEAR, place_near(assemble_near(len(old), arrays), old_ids))
+    parts = CombinedParts(
+        members=members_of(model),
+        labels=build_names(labels),
+        maps=maps,
+        counts=counts,
+        n_rows=manifest.data.rows,
+        proposing=proposing._replace(concepts=len(concepts.keys)),
+        warnings=[],
+        name_arrays=build_name_arrays(
+            concepts.placed(labels), matcher.parameters, kept_frequencies(arrays)
+        ),
+        name_parameters=matcher.parameters,
+        near=near,
+    )
+    draft = parts.draft(
+        assemble_ranker(manifest, arrays), manifest.seed, manifest.trainer.parameters
+    )
+    retained_arrays = [
+        name for name in arrays if name == REPORT or name.startswith(f"{CALIBRATION}/")
+    ]
+    extra = {**draft.extra, **{name: arrays[name] for name in retained_arrays}}
+    return replace(draft, data=manifest.data, metrics=manifest.metrics, extra=extra)

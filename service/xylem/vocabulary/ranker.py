@@ -1,0 +1,279 @@
+"""The ranker of a combined version: scikit-learn fits it to candidates of labelled rows.
+
+It is stored as arrays.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xylem.base import BadData, BadParameter, LabelRows, OnProgress, offsets
+from xylem.engine import CombinedPredictor
+from xylem.evaluation import Labelled, PredictedRows, mark_true, ranks_of, row_sums, rows_of
+from xylem_store import F32, F64, I32, I64, Bools, Ranker
+
+FOLDS = 5
+"""Rows are measured with a ranker that was fitted to the other folds."""
+
+ROWS_MIN = 30
+"""Fewer rows are refused."""
+
+BOOSTED_ROWS = 100
+"""From so many rows on boosted trees are the default, for fewer a linear ranker."""
+
+GAIN_MIN = 0.1
+"""Near rows are kept if P@1 or P@5 of held-out rows is greater by at least this, in percent."""
+
+TOP = 10
+"""The number of labels of a row that are measured."""
+
+_BOOSTED = {
+    "learning_rate": 0.05,
+    "max_iter": 200,
+    "max_leaf_nodes": 8,
+    "min_samples_leaf": 20,
+    "l2_regularization": 1.0,
+    "max_features": 0.5,
+    "early_stopping": False,
+}
+_BOOSTED_MANY_ROWS = {"max_leaf_nodes": 16, "min_samples_leaf": 100}
+MANY_ROWS = 2000
+"""From so many rows on the trees have more leaves.
+
+This was chosen by held-out rows of two sets of training rows.
+"""
+
+# allowed distance of the arrays' margins from scikit-learn's: float32 rounds them
+_MARGIN_TOLERANCE = 1e-3
+
+
+class Candidates(NamedTuple):
+    """The candidates of n rows: those of row i are at ptr[i] .. ptr[i + 1] - 1.
+
+    ptr       int64[n + 1]
+    labels    int32[m]
+    features  float32[m, F]
+    are_true  bool[m]
+    """
+
+    ptr: I64
+    labels: I32
+    features: F32
+    are_true: Bools
+
+
+def candidates_of(
+    predictor: CombinedPredictor, labelled: Labelled, on_progress: OnProgress
+) -> Candidates:
+    """Return the candidates of labelled rows. Cost: that of answering the rows."""
+    labels = []
+    features = []
+    for row in range(labelled.n_rows):
+        on_progress("candidates", row, labelled.n_rows)
+        row_candidates = predictor.candidates(labelled.rows, row)
+        labels.append(row_candidates[0])
+        features.append(row_candidates[1])
+    on_progress("candidates", labelled.n_rows, labelled.n_rows)
+    ptr = offsets(map(len, labels))
+    joined = np.concatenate(labels)
+    are_true = mark_true(PredictedRows(ptr, joined), labelled.labels)
+    return Candidates(ptr, joined, np.concatenate(features), are_true)
+
+
+def fit_ranker(kind: str, candidates: Candidates, rows: I64, seed: int) -> Ranker:
+    """Return the ranker fitted to some rows' candidates: "boosted" or "linear".
+
+    Raises BadParameter if scikit-learn is not installed, BadData if no candidate is true, or all
+    are. Deterministic.
+    """
+    is_chosen = np.zeros(len(candidates.ptr) - 1, np.bool_)
+    is_chosen[rows] = True
+    of_rows = is_chosen[rows_of(candidates.ptr)]
+    x = candidates.features[of_rows]
+    y = candidates.are_true[of_rows]
+    is_large = len(candidates.ptr) > MANY_ROWS
+    if y.all() or not y.any():
+        raise BadData(
+            "combine: expected rows of which some candidates are true, and others not, found "
+            f"{y.sum()} true ones among {len(y)} candidates of {len(rows)} rows"
+        )
+    fit: Callable[..., Ranker] = _fit_boosted if kind == "boosted" else _fit_linear
+    _sklearn("sklearn.ensemble")  # imported first: limits hold for loaded libraries
+    # one thread: on a busy machine several would wait for each other
+    with _sklearn("threadpoolctl").threadpool_limits(1):
+        return fit(x, y, seed, is_large)
+
+
+def rank_by_folds(kind: str, candidates: Candidates, seed: int) -> F64:
+    """Return the margin of each candidate by a ranker fitted to the other folds, float64[m].
+
+    The folds divide the rows, and are drawn by the seed.
+    """
+    fold = np.random.default_rng(seed).permutation(len(candidates.ptr) - 1) % FOLDS
+    margins = np.empty(len(candidates.labels))
+    of_candidate = fold[rows_of(candidates.ptr)]
+    for number in range(FOLDS):
+        ranker = fit_ranker(kind, candidates, np.flatnonzero(fold != number), seed)
+        held_out = of_candidate == number
+        margins[held_out] = margins_of(ranker, candidates.features[held_out])
+    return margins
+
+
+def margins_of(ranker: Ranker, x: F32) -> F64:
+    """Return the ranker's margins of candidates.
+
+    They are added up as `xylem.engine.kernels.search.combined` does.
+    """
+    margins: F64 = x.astype(np.float64) @ ranker.linear[:-1] + ranker.linear[-1]
+    rows = np.arange(len(x))
+    for root in ranker.tree_ptr[:-1].tolist():
+        node = np.full(len(x), root)
+        while True:
+            is_right = x[rows, ranker.feature[node]] > ranker.threshold[node]
+            next_node = np.where(ranker.child[node] == node, node, ranker.child[node] + is_right)
+            if (next_node == node).all():
+                break
+            node = next_node
+        margins += ranker.value[node]
+    return margins
+
+
+def precisions(candidates: Candidates, margins: F64) -> dict[str, float]:
+    """Return P@1, P@3 and P@5 of rows ranked by margins, in percent.
+
+    Among equal margins the first candidate comes first.
+    """
+    n_rows = len(candidates.ptr) - 1
+    place = ranks_of(candidates.ptr)
+    hits = candidates.are_true[np.lexsort((-margins, rows_of(candidates.ptr)))]
+    return {
+        f"P@{k}": round(float(hits[place < k].sum()) * 100 / (k * n_rows), 2) for k in (1, 3, 5)
+    }
+
+
+def gain_of(alone: dict[str, float], ranked: dict[str, float], n_rows: int) -> dict[str, Any]:
+    """Return the report on a re-ranking: whether it is "kept", the rows, and both precisions."""
+    gain = max(round(ranked[name] - alone[name], 2) for name in ("P@1", "P@5"))
+    return {"kept": gain >= GAIN_MIN, "rows": n_rows, "alone": alone, "ranked": ranked}
+
+
+def _fit_linear(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
+    linear_model = _sklearn("sklearn.linear_model")
+    mean = x.mean(0, np.float64)
+    scale = x.std(0, np.float64)
+    scale[scale == 0] = 1.0
+    model = linear_model.LogisticRegression(max_iter=1000, random_state=seed).fit(
+        (x - mean) / scale, y
+    )
+    weights = model.coef_[0] / scale
+    return _ranker(np.append(weights, model.intercept_[0] - weights @ mean), [])
+
+
+def _fit_boosted(x: F32, y: Bools, seed: int, is_large: bool) -> Ranker:
+    ensemble = _sklearn("sklearn.ensemble")
+    options = _BOOSTED | (_BOOSTED_MANY_ROWS if is_large else {})
+    model = ensemble.HistGradientBoostingClassifier(**options, random_state=seed).fit(x, y)
+    constant = np.zeros(x.shape[1] + 1)
+    constant[-1] = float(np.ravel(model._baseline_prediction)[0])
+    ranker = _ranker(constant, [predictor.nodes for (predictor,) in model._predictors])
+    worst = float(np.abs(margins_of(ranker, x) - model.decision_function(x)).max())
+    if worst > _MARGIN_TOLERANCE:  # its trees' fields are not a public interface
+        raise BadParameter(
+            "combine: expected trees as scikit-learn 1.6 to 1.8 has them, found others, whose "
+            f"margins are {worst:.3g} from its own"
+        )
+    return ranker
+
+
+def _ranker(linear: F64, trees: list[NDArray[Any]]) -> Ranker:
+    """Return a ranker with scikit-learn's trees, renumbered so that siblings follow each other."""
+    parts: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("feature", "threshold", "child", "value")
+    }
+    sizes = [0]
+    first = 0
+    for nodes in trees:
+        order = _by_levels(nodes)
+        place = np.empty(len(nodes), np.int64)
+        place[order] = np.arange(len(nodes))
+        ordered = nodes[order]
+        is_leaf = ordered["is_leaf"].astype(np.bool_)
+        child = np.where(
+            is_leaf, np.arange(len(ordered)), place[np.where(is_leaf, 0, ordered["left"])]
+        )
+        threshold = ordered["num_threshold"].astype(np.float32)
+        # rounded down: a float32 is above the float64 exactly if it is above this float32
+        above = threshold.astype(np.float64) > ordered["num_threshold"]
+        threshold[above] = np.nextafter(threshold[above], np.float32(-np.inf))
+        parts["feature"].append(np.where(is_leaf, 0, ordered["feature_idx"]))
+        parts["threshold"].append(np.where(is_leaf, 0, threshold))
+        parts["child"].append(child + first)
+        parts["value"].append(np.where(is_leaf, ordered["value"], 0))
+        first += len(nodes)
+        sizes.append(first)
+
+    def joined(name: str, dtype: type[np.generic]) -> NDArray[Any]:
+        return np.concatenate([np.empty(0, dtype), *parts[name]]).astype(dtype)
+
+    return Ranker(
+        linear=linear.astype(np.float32),
+        tree_ptr=np.array(sizes, np.int32),
+        feature=joined("feature", np.int32),
+        threshold=joined("threshold", np.float32),
+        child=joined("child", np.int32),
+        value=joined("value", np.float32),
+    )
+
+
+def _by_levels(nodes: NDArray[Any]) -> list[int]:
+    """Return the nodes of a tree level by level from the root, left children before right ones."""
+    order = [0]
+    position = 0
+    while position < len(order):
+        node = nodes[order[position]]
+        if not node["is_leaf"]:
+            order += [int(node["left"]), int(node["right"])]
+        position += 1
+    return order
+
+
+def check_installed() -> None:
+    """Raise BadParameter if scikit-learn, which fits rankers, is not installed."""
+    _sklearn("sklearn.ensemble")
+
+
+def _sklearn(module: str) -> Any:
+    """Return a module of scikit-learn. Raises BadParameter if it is not installed."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BadParameter(
+            f"fitting a ranker needs scikit-learn: pip install 'xylem-serve[sklearn]' ({error})"
+        ) from None
+
+
+def ranking_figures(ranked: PredictedRows, labels: LabelRows, unknown: I32) -> dict[str, float]:
+    """Return P@1, P@3, P@5, F1@5 and nDCG@10 of rankings, in percent.
+
+    F1@5 is the mean over the rows of F1 of the first five labels, as `annif eval` computes it;
+    nDCG@10 is that of the first ten, divided by the gain that a row's labels could have. Labels
+    that the model does not know count as missed.
+    """
+    sums, _ = row_sums(ranked, labels, unknown, TOP)
+    n_true = np.diff(labels.indptr) + unknown
+    n_found = np.minimum(np.diff(ranked.ptr), 5)
+    of_rows = {f"P@{k}": sums.hits[:, k - 1] / k for k in (1, 3, 5)}
+    of_rows["F1@5"] = 2 * sums.hits[:, 4] / np.maximum(n_found + n_true, 1)
+    of_rows["nDCG@10"] = sums.gain[:, TOP - 1] / sums.ideal[:, TOP - 1]
+    return {name: 100.0 * float(values.mean()) for name, values in of_rows.items()}
+
+
+def best_of(candidates: Candidates, margins: F64) -> PredictedRows:
+    """Return the first TOP candidates of each row by their margins, of equals the smaller label."""
+    order = np.lexsort((candidates.labels, -margins, rows_of(candidates.ptr)))
+    counts = np.minimum(np.diff(candidates.ptr), TOP)
+    return PredictedRows(offsets(counts), candidates.labels[order[ranks_of(candidates.ptr) < TOP]])

@@ -1,0 +1,131 @@
+"""The figures on validation rows that a version stores, so that versions can be compared later."""
+
+from typing import Any
+
+import numpy as np
+
+from xylem.base import LabelRows
+from xylem.evaluation import (
+    KS,
+    RECALL_K,
+    EmptyConvention,
+    LabelCounts,
+    PredictedRows,
+    ReliabilityBin,
+    calibration_error,
+    mark_true,
+    ranks_of,
+)
+from xylem_store import I64, NameTable, name_of
+
+STARTS = (0, 1, 10, 100, 1000)
+"""The lowest number of training rows of each band."""
+
+BANDS = ("0", "1-9", "10-99", "100-999", "1000+")
+
+Band = dict[str, str | int | float | None]
+"""The figures of a band by name; None for a share of nothing."""
+
+
+def frequency_bands(
+    ranked: PredictedRows,
+    counts: LabelCounts,
+    truth: LabelRows,
+    training_rows: I64 | None,
+    empty: EmptyConvention,
+) -> list[Band] | None:
+    """Return the figures of each band that has labels, the rarest first; shares in percent.
+
+    band     its range of training rows, one of BANDS
+    labels   number of its labels
+    support  how often they are true
+    P@k      of the band's labels among the first k of all rows, the share that is true
+    R@5      of the band's true labels, the share that is among the first 5 of their row
+    macro_f  the mean F of the band's labels, as decided
+
+    ranked         the first 5 labels of each row, or more; without repeats
+    training_rows  int64[K], the training rows of each label; None if they are not known: then there
+                   are no bands, and None is returned
+    """
+    if training_rows is None:
+        return None
+    is_true = mark_true(ranked, truth)
+    rank = ranks_of(ranked.ptr)
+    band_of = np.searchsorted(STARTS, training_rows, "right") - 1
+    predicted_in = band_of[ranked.labels]
+    f = counts.f(empty)
+    bands = []
+    for band in np.unique(band_of).tolist():
+        members = band_of == band
+        in_band = predicted_in == band
+        support = int(counts.support[members].sum())
+        firsts = {k: is_true[in_band & (rank < k)] for k in KS}
+        shares = {
+            f"P@{k}": 100.0 * float(are_true.mean()) if len(are_true) else None
+            for k, are_true in firsts.items()
+        }
+        hits = int(is_true[in_band & (rank < RECALL_K)].sum())
+        bands.append(
+            {
+                "band": BANDS[band],
+                "labels": int(members.sum()),
+                "support": support,
+                **shares,
+                f"R@{RECALL_K}": 100.0 * hits / support if support else None,
+                "macro_f": 100.0 * float(f[members].mean()),
+            }
+        )
+    return bands
+
+
+LABELS_MAX = 1000
+"""The figures of at most so many labels are stored: those that are true most often."""
+
+NAMES_BYTES_MAX = 100_000
+"""The limit for the names of these labels, in bytes of UTF-8: longer names mean fewer labels."""
+
+_DIGITS = 6
+
+
+def kept_figures(
+    counts: LabelCounts, bins: list[ReliabilityBin], bands: list[Band] | None, names: NameTable
+) -> dict[str, Any]:
+    """Return the figures that a version stores, as JSON takes them.
+
+    bands              see `frequency_bands`
+    calibration_error  from 0 to 1, None without a prediction
+    reliability        the bins that calibration_error is computed from
+    labels             {label, support, hits, predicted} of the labels that are true most often, at
+                       most LABELS_MAX; among equals the smaller id first
+    labels_true        number of labels that are true in some row
+    """
+    return {
+        "bands": bands
+        and [{key: _rounded(value) for key, value in band.items()} for band in bands],
+        "calibration_error": _rounded(calibration_error(bins)),
+        "reliability": [
+            {key: _rounded(value) for key, value in reliability_bin._asdict().items()}
+            for reliability_bin in bins
+        ],
+        "labels": _label_figures(counts, names),
+        "labels_true": int((counts.support > 0).sum()),
+    }
+
+
+def _label_figures(counts: LabelCounts, names: NameTable) -> list[dict[str, Any]]:
+    """Return the figures of the labels with the most support."""
+    order = np.argsort(-counts.support, kind="stable")[:LABELS_MAX]
+    figures: list[dict[str, Any]] = []
+    room = NAMES_BYTES_MAX
+    for label in order[counts.support[order] > 0].tolist():
+        name = name_of(names, label)
+        room -= len(name.encode())
+        if room < 0:
+            break
+        support, hits, predicted = (int(column[label]) for column in counts)
+        figures.append({"label": name, "support": support, "hits": hits, "predicted": predicted})
+    return figures
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, _DIGITS) if type(value) is float else value
