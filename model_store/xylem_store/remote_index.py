@@ -34,7 +34,7 @@ class RemoteInfo(NamedTuple):
     bytes: int
 
     @staticmethod
-    def of(head: Head) -> "RemoteInfo":
+    def from_head(head: Head) -> "RemoteInfo":
         """Return the entry of the label info with this head."""
         return RemoteInfo(digest=head_digest(head), bytes=head.file_bytes)
 

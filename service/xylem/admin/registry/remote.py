@@ -184,7 +184,7 @@ class RemoteStore:
         head = store.label_info_head(model)
         if head is None:
             return None
-        info = RemoteInfo.of(head)
+        info = RemoteInfo.from_head(head)
         path = self._info_path(model, info)
         with self._driver_errors(f"write the label info of {model}"), self._fs.transaction:
             if not self._fs.exists(path):
@@ -201,7 +201,7 @@ class RemoteStore:
         Raises Corrupt if it does not have its digest, NotFound, StoreUnwritable.
         """
         head = store.label_info_head(model)
-        if head is not None and RemoteInfo.of(head).digest == info.digest:
+        if head is not None and RemoteInfo.from_head(head).digest == info.digest:
             return
         with (
             self._driver_errors(f"read the label info of {model}"),
