@@ -75,9 +75,9 @@ class Parameters(BaseModel):
     def command_options(cls) -> Iterator[tuple[str, FieldInfo, CommandOption]]:
         """Yield the name and the field of each option of a command, and how `--help` shows it."""
         for name, field in cls.model_fields.items():
-            for shown in field.metadata:
-                if isinstance(shown, CommandOption):
-                    yield name, field, shown
+            for option in field.metadata:
+                if isinstance(option, CommandOption):
+                    yield name, field, option
 
     @classmethod
     def parse(cls, items: Iterable[str]) -> Self:

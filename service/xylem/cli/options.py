@@ -185,7 +185,7 @@ def _options_of_model(model: Any) -> Iterator[inspect.Parameter]:
 
     typer converts texts to numbers within their range; all other values are checked by the model.
     """
-    for name, field, shown in model.command_options():
+    for name, field, command_option in model.command_options():
         bounds = {
             bound: getattr(limit, limit_name)
             for limit in field.metadata
@@ -194,9 +194,9 @@ def _options_of_model(model: Any) -> Iterator[inspect.Parameter]:
         }
         option = Option(
             f"--{(field.alias or name).replace('_', '-')}",
-            metavar=shown.metavar,
+            metavar=command_option.metavar,
             help=field.description,
-            rich_help_panel=shown.panel or None,
+            rich_help_panel=command_option.panel or None,
             **bounds,
         )
         yield inspect.Parameter(

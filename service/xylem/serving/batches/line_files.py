@@ -108,7 +108,8 @@ class _Piece:
 
     def read1(self, n_bytes: int) -> bytes:
         """Return up to n_bytes; nothing at the end."""
-        chunk: bytes = self._file.read1(min(n_bytes, self._n_bytes_left))  # type: ignore[attr-defined]
+        n_bytes = min(n_bytes, self._n_bytes_left)
+        chunk: bytes = self._file.read1(n_bytes)  # type: ignore[attr-defined]
         self._n_bytes_left -= len(chunk)
         return chunk
 
