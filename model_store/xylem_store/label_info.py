@@ -266,7 +266,7 @@ def _text(subject: Subject, column: str) -> str:
     if column.startswith(OTHER_NAME):
         text = ""
         for tag, _, name in subject.other_names:
-            longer = f"{text} | {name}" if text else name
+            longer = f"{text}{NAME_SEPARATOR}{name}" if text else name
             if (
                 column == OTHER_NAME + tag
                 and len(longer.encode(errors="replace")) <= NAME_BYTES_MAX

@@ -52,6 +52,8 @@ from xylem_store.version import Model, StoredArray, map_version, read_manifest, 
 VERIFIED_MAX = 256
 """The most verified versions that are remembered; a forgotten one is verified again."""
 
+_OPEN_ATTEMPTS = 3  # an alias may move, and its old version be deleted, while it is opened
+_LAST_BYTES_MAX = 4096  # of the file with the last number, whose document has 100 bytes
 
 Check = Callable[[Model], object]
 """A function of a verified version, which raises StoreError if the version cannot be served."""
@@ -125,7 +127,7 @@ class StoreReader:
         Raises Corrupt.
         """
         numbers = [0, *self.versions(name)]
-        if (data := self._files.read(self._files.home(name) / LAST, 4096)) is not None:
+        if (data := self._files.read(self._files.home(name) / LAST, _LAST_BYTES_MAX)) is not None:
             document = parse_sealed(data, f"{name}: {LAST}")
             numbers.append(
                 integer(1, VERSION_MAX)(document.get("version"), f"{name}: {LAST}: version")
@@ -204,7 +206,7 @@ class StoreReader:
         exactly these files before. Without, it takes milliseconds whatever the size, and the model
         must not be given to a kernel unless it was verified before.
         """
-        for _ in range(3):
+        for _ in range(_OPEN_ATTEMPTS):
             version = self.resolve(name, ref)
             try:
                 return self.open_version(name, version, verify=verify)

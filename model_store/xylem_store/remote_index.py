@@ -21,6 +21,7 @@ from xylem_store.label_info import Head, head_digest
 MODELS_MAX = 10_000  # models of an object store
 ALIASES_MAX = 256  # aliases of a model
 INDEX_BYTES_MAX = 16 << 20  # of the index; nearly all of it may be names of denied labels
+_LABEL_INFO_BYTES_MAX = 1 << 40  # of a label info; the format allows no more
 
 
 class RemoteInfo(NamedTuple):
@@ -126,7 +127,7 @@ _MODEL = record(
     RemoteModel,
     aliases=object_of(alias_of, ALIASES_MAX, ALIAS),
     digests=object_of(DIGEST, 3 * ALIASES_MAX, VERSION),
-    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, 1 << 40))),
+    label_info=optional(record(RemoteInfo, digest=DIGEST, bytes=integer(1, _LABEL_INFO_BYTES_MAX))),
 )
 _INDEX = record(
     RemoteIndex,

@@ -297,7 +297,10 @@ def read_as(kind: type[T], body: bytes) -> T:
     )
 
 
-@lru_cache(64)
+_READERS_MAX = 64  # more than there are kinds of results
+
+
+@lru_cache(_READERS_MAX)
 def _reader(kind: Any) -> Callable[[bytes], Any]:
     from pydantic import TypeAdapter
 

@@ -177,8 +177,7 @@ class Shadows:
             for reply, served in ((copy.answer, copy.answered), (second_reply, copy.shadow)):
                 json = b"".join(reply.parts)
                 label_lists.append(copy.dialect.first_labels(json, reply.n_json, max(TOPS), served))
-            # tensors need not have labels: then there is nothing to compare
-            compared, agreed = compare(*label_lists) if label_lists[0] else ((0, 0), (0, 0))
+            compared, agreed = compare(*label_lists) if label_lists[0] else NOT_COMPARED
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (
             XylemError,

@@ -60,7 +60,7 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
         "allow_methods": _METHODS,
         "allow_headers": _REQUEST_HEADERS,
         "expose_headers": _ANSWER_HEADERS,
-        "max_age": 600,
+        "max_age": _MAX_AGE_SECONDS,
     }
 
 
