@@ -14,7 +14,6 @@ from tests.datasets_helpers import refused, write_lines
 from tests.measured import evaluate
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
-from tests.property.test_traversals import all_labels
 from tests.small_models import small_draft
 
 from xylem.base.errors import BadData, BadInput, BadParameter
