@@ -93,7 +93,7 @@ def test_a_request_passes_few_modules(shared_store: Path, model: str, options: s
     body = {"instances": [INSTANCES[model]], **OPTIONS[options]}
     files = asyncio.run(traced(shared_store, model, body))
     ours = {file for file in files if not file.startswith("xylem/engine/kernels/")}
-    assert {"xylem/api/door/protocol.py", "xylem/serving/dialects/search.py"} <= ours
+    assert {"xylem/api/door/protocol.py", "xylem/serving/dialects/predict/dialect.py"} <= ours
     assert len(ours) <= MODULES_MAX, sorted(ours)
     page = (ROOT / "docs" / "architecture.md").read_text()
     assert not [file for file in files if f"`{file.removeprefix('xylem/')}`" not in page]

@@ -256,7 +256,8 @@ async def test_readyz_names_the_model(root: Path) -> None:
         body = {"instances": [{"indices": [], "values": []}]}
         refused = await client.post("/v1/models/bad/predict", json=body)
     assert found["status"] == "ready" and [each["model"] for each in found["failures"]] == ["bad"]
-    assert "bad: alias latest" in found["failures"][0]["detail"]
+    assert found["failures"][0]["ref"] == "latest"
+    assert found["failures"][0]["detail"] == "the alias's file is damaged"
     assert sorted(each["model"] for each in found["models"]) == ["good", "zone"]
     assert (refused.status_code, refused.json()["code"]) == (503, "model-unavailable")
 

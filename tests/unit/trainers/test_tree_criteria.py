@@ -12,6 +12,7 @@ from tests.oracles.trees import random_tree
 from tests.small_models import small_draft
 
 from xylem.trainers import tree_criteria
+from xylem.trainers.lomtree.trainer import sum_to_inner_nodes
 from xylem.trainers.tree_criteria import (
     NodeCounts,
     counts_of,
@@ -48,7 +49,7 @@ def random_counts(
     n = len(child_ptr) - 1
     matrix = rng.integers(0, 6, (n, n_labels)) * (rng.random((n, 1)) < 0.9)
     matrix[-1, 0] += 1
-    return child_ptr, tree_criteria.sum_to_inner_nodes(child_ptr, counts_of_matrix(matrix))
+    return child_ptr, sum_to_inner_nodes(child_ptr, counts_of_matrix(matrix))
 
 
 @given(seeds, st.integers(1, 9), st.integers(1, 12), st.floats(2.01, 8.0))
@@ -159,7 +160,7 @@ def test_a_tree_that_is_a_leaf_without_counts() -> None:
     assert leaf_criteria(counts) == {"shannon": 0, "gini": 0, "modified_gini": 0, "error": 0}
     assert tree_criteria.criteria_by_splits(child_ptr, counts)["error"].tolist() == [0]
     assert tree_criteria.splits_by_depth(child_ptr, counts) == []
-    assert len(tree_criteria.sum_to_inner_nodes(child_ptr, counts).value) == 0
+    assert len(sum_to_inner_nodes(child_ptr, counts).value) == 0
 
 
 def walk(

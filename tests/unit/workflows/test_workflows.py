@@ -18,6 +18,7 @@ from tests.small_models import small_draft
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.rows import SparseRows
+from xylem.engine import all_labels
 from xylem.server.warm import kernels as warm
 from xylem.trainers import TRAINERS, TrainingSet, estimate, parse_parameters, size, train
 from xylem.trainers.source import Tools

@@ -55,6 +55,8 @@ Their kernels may have to be compiled, and the models that are open need not wai
 models, whose kernels are compiled by then, become visible together.
 """
 
+_DAMAGED_ALIAS = "the alias's file is damaged"
+
 
 class LiveModels(Generic[T]):
     """The open versions of a store, found by model and by version or alias.
@@ -146,7 +148,7 @@ class LiveModels(Generic[T]):
         """Return the version that a number or an alias stands for now.
 
         Raises Unavailable while the first look has not come to the model, ModelNotFound,
-        AliasNotFound, ModelUnavailable for an alias of a model that cannot be read, and InvalidName
+        AliasNotFound, ModelUnavailable for an alias or a model that cannot be read, and InvalidName
         for a number with a model name that is not valid.
         """
         state = self._state
@@ -168,6 +170,8 @@ class LiveModels(Generic[T]):
             return alias.version
         if (fault := state.models[model].fault) is not None:
             raise ModelUnavailable(f"model {model}: {public_message_of(fault)}")
+        if ref in state.models[model].broken_aliases:
+            raise ModelUnavailable(f"model {model}, alias {ref}: {_DAMAGED_ALIAS}")
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     def resident(self, model: str, ref: str) -> T | None:
@@ -306,7 +310,7 @@ class LiveModels(Generic[T]):
                 (info.name, name): alias for name, alias in sorted(info.documents.items())
             }
             for name in info.broken_aliases:
-                self._fail(info.name, name, "the alias's file is damaged")
+                self._fail(info.name, name, _DAMAGED_ALIAS)
                 if (info.name, name) in present_aliases:
                     stored_aliases[info.name, name] = present_aliases[info.name, name]
             aliases |= {

@@ -20,7 +20,7 @@ from xylem.api.routes.models import summarize
 from xylem.base.db.engine import Database, default_url
 from xylem.base.db.tables import CHECKPOINTS
 from xylem.engine.label_weights import label_features
-from xylem.thresholds.store.history import label_history
+from xylem.thresholds.store import history
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.alias import Alias
@@ -217,16 +217,16 @@ async def test_a_long_history_keeps_its_ends(
             await send(client, event(f"e{i}", ["label::1"]))
         whole = await points(client)
         assert len(whole) == 13
-        monkeypatch.setattr(label_history, "POINTS_MAX", 5)
+        monkeypatch.setattr(history, "POINTS_MAX", 5)
         few = await points(client)
         assert len(few) == 5 and [few[0], few[-1]] == [whole[0], whole[-1]]
         assert [point for point in whole if point in few] == few
-        monkeypatch.setattr(label_history, "POINTS_MAX", 200)
-        monkeypatch.setattr(label_history, "_PAGE", 2)  # of the log
+        monkeypatch.setattr(history, "POINTS_MAX", 200)
+        monkeypatch.setattr(history, "_PAGE", 2)  # of the log
         assert await points(client) == whole
-        monkeypatch.setattr(label_history, "CHANGES_MAX", 4)
+        monkeypatch.setattr(history, "CHANGES_MAX", 4)
         assert await points(client) == [whole[0], *whole[-4:]]
-        monkeypatch.setattr(label_history, "PAYLOAD_BYTES_MAX", 0)
+        monkeypatch.setattr(history, "PAYLOAD_BYTES_MAX", 0)
         assert await points(client) == whole[:1]
 
 
@@ -242,9 +242,9 @@ async def test_of_many_states_the_newest_are_read(
                 state.save("raw", 2, tuned)
             with database.read() as connection:
                 epochs = sorted(connection.execute(select(CHECKPOINTS.c.epoch)).scalars())
-        monkeypatch.setattr(label_history, "CHANGES_MAX", 0)
+        monkeypatch.setattr(history, "CHANGES_MAX", 0)
         assert [point["epoch"] for point in await points(client)] == epochs
-        monkeypatch.setattr(label_history, "STATE_LABELS_MAX", 1)
+        monkeypatch.setattr(history, "STATE_LABELS_MAX", 1)
         newest = await points(client)
         assert [(point["epoch"], point["kind"]) for point in newest] == [(epochs[-1], "tuned")]
 
