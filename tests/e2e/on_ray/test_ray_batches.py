@@ -21,6 +21,7 @@ from tests.servers import wait_for
 
 from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadParameter
+from xylem.base.executors.local import AHEAD
 from xylem.base.settings import Limits
 from xylem.extras.ray.crew import RayCrew, connect
 from xylem.serving.batches import parts
@@ -171,7 +172,7 @@ def test_a_node_that_has_just_died_is_passed_over(cluster: Any) -> None:
     cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
     try:
         with connect(cluster.address) as ray:
-            RayCrew(1, ray).everywhere(lambda: None)
+            RayCrew(1, ray, AHEAD).everywhere(lambda: None)
     finally:
         add_node(cluster)
 
@@ -225,7 +226,7 @@ def test_what_cannot_be_done_is_told_at_once(
     )
     other = f"node .*: {store}: expected m@1 of digest 0{{12}}, found one of"
     with connect(cluster.address) as ray, pytest.raises(BadParameter, match=other):
-        RayCrew(1, ray).everywhere(lambda: step.check("none"))
+        RayCrew(1, ray, AHEAD).everywhere(lambda: step.check("none"))
 
 
 def test_data_and_answers_in_an_object_store(

@@ -17,6 +17,7 @@ from tests.e2e.on_ray.test_ray_training import arrays_of, killing_a_node, proble
 from tests.measured import evaluate
 from tests.steps import Parts
 
+from xylem.base.executors.local import AHEAD
 from xylem.extras.ray.crew import RayCrew, connect
 from xylem.trainers import blocks as blocks_module
 from xylem.trainers import fit, parse_parameters
@@ -42,7 +43,7 @@ def test_blocks_make_the_same_bits_though_a_node_dies(
     expected = arrays_of(fit("label-tree", parameters, source, Tools(1)))
 
     with killing_a_node(cluster) as on_progress, connect(cluster.address) as ray:
-        found = fit("label-tree", parameters, source, Tools(1, RayCrew(1, ray), on_progress))
+        found = fit("label-tree", parameters, source, Tools(1, RayCrew(1, ray, AHEAD), on_progress))
     assert arrays_of(found) == expected
 
 

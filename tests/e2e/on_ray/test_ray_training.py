@@ -22,7 +22,7 @@ from tests.servers import wait_for
 from tests.steps import Dying, Scaled, Sleeping
 
 from xylem.base.errors import BadData, BadInput, BadParameter
-from xylem.base.executors.local import Crew
+from xylem.base.executors.local import AHEAD, Crew
 from xylem.base.executors.values import digest_of
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
@@ -41,7 +41,7 @@ MATRIX = np.random.default_rng(0).random((40, 5)).astype(np.float32)
 @pytest.fixture
 def crew(cluster: Any) -> Iterator[RayCrew]:
     with connect(cluster.address) as module:
-        yield RayCrew(1, module)
+        yield RayCrew(1, module, AHEAD)
 
 
 def problem(n_rows: int = 600, n_labels: int = 150) -> MemorySource:
