@@ -141,7 +141,9 @@ class AliasWriter:
         Raises NotFound, Conflict for `latest`, which every model has, or StoreUnwritable.
         """
         if check_alias(alias) == LATEST:
-            raise Conflict(f"{name}: the alias {LATEST} cannot be deleted, since every model has it")
+            raise Conflict(
+                f"{name}: the alias {LATEST} cannot be deleted, since every model has it"
+            )
         if alias not in self._reader.alias_names(name):
             raise self._reader.missing(
                 name, AliasNotFound(f"{name}: expected an alias, found {alias!r}")
