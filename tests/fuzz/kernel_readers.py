@@ -4,6 +4,7 @@
 READER_SECONDS.
 """
 
+import itertools
 import json
 import os
 import random
@@ -15,15 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
 from tests.unit.engine.features import test_text_bodies
 from tests.unit.serving import test_event_bodies
 
+from xylem.base.errors import BadInput
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.registry import load_featurizer
-from xylem.engine.features.request_bodies import BodyForms, RequestBodies
+from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies, data_of
+from xylem.engine.features.tensor_arrays import read_arrays
 from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
+from xylem.serving.dialects.tensors.reading import pack_rows, read_plan, read_rows
 from xylem.serving.feedback.events import read_sparse
 from xylem_store.names import build_names
 
@@ -42,6 +47,7 @@ EVENTS = Limits(
     features_max=6,
     text_bytes_max=TEXT_BYTES,
 )
+TENSORS = Limits(text_bytes_max=TEXT_BYTES)
 INSTANCES: list[dict[str, Any]] = [{"indices": [3, 17], "values": [0.5, -1e-3]}]
 INSTANCES += [{"indices": [], "values": []}]
 WORDS: list[dict[str, Any]] = [{"text": "Äpfel \u0001 \\ of 北京 \U0001f600"}, {"text": ""}]
@@ -96,6 +102,31 @@ def reader_of(featurizer: Featurizer, forms: BodyForms) -> Read:
     return read
 
 
+def tensors_of(featurizer: Featurizer, forms: BodyForms) -> Read:
+    """Return what reads tensors: as binary data, or from the JSON, which becomes such data."""
+    bodies = RequestBodies(forms, featurizer)
+
+    def read(body: Body) -> None:
+        data, start = body.data, body.n_json
+        binary = memoryview(data)[start:]
+        try:
+            plan = read_plan(data[:start], len(binary), TENSORS)
+            if plan.form is None:
+                plan, data = pack_rows(plan, read_rows(plan, binary))
+                start = 0
+        except BadInput:
+            return
+        if plan.form is None:
+            return
+        rows_out, texts_at = bodies.arrays[:3], bodies.texts_at
+        fields = read_arrays(data_of(data), start, bodies.constants, rows_out, plan.form, texts_at)
+        found = bodies.rows_read(BodyQuery(*fields))
+        if found is not None:
+            check_rows(found[0])
+
+    return read
+
+
 def events_of(featurizer: Featurizer, *, are_lines: bool) -> Read:
     """Return what reads events."""
     served = test_event_bodies.SERVED["l2"]._replace(featurizer=featurizer, labels=LABELS)
@@ -137,6 +168,13 @@ def predict_seeds(instances: list[dict[str, Any]]) -> list[Body]:
     return [body for request in requests for body in whole(request)]
 
 
+def tensor_seeds(inputs: list[dict[str, Any]]) -> list[Body]:
+    outputs = [{"name": "scores"}, {"name": "labels", "parameters": {"binary_data": True}}]
+    request = {"id": "a-7", "parameters": OPTIONS, "inputs": inputs, "outputs": outputs}
+    data, headers = binary_body(request)
+    return [*whole(request), Body(data, int(headers[HEADER]))]
+
+
 def event_seeds(instances: list[dict[str, Any]], *, are_lines: bool) -> list[Body]:
     labels = ["a", "label::3"]
     events: list[dict[str, Any]] = [
@@ -154,8 +192,11 @@ def line_seeds(values: list[dict[str, Any]]) -> list[Body]:
 def readers() -> dict[str, tuple[Read, list[Body]]]:
     """Return each reader, and bodies that it takes."""
     words = test_text_bodies.featurizer_of
+    text = [tensor("text", [one["text"] for one in WORDS])]
     found = {
         "sparse": (reader_of(RAW, FORMS), predict_seeds(INSTANCES)),
+        "tensors": (tensors_of(RAW, FORMS), tensor_seeds(csr(INSTANCES))),
+        "text tensors": (tensors_of(words("words"), TEXT_FORMS), tensor_seeds(text)),
         "lines": (sparse_lines, line_seeds(INSTANCES)),
         "text lines": (text_lines, line_seeds(WORDS)),
     }
@@ -237,3 +278,57 @@ def test_bodies_that_end_early(name: str) -> None:
         for n in range(len(body.data) + 1):
             read(Body(body.data[:n], min(n, body.n_json)))
             read(Body(body.data, n))
+
+
+def claimed(shapes: dict[str, int], sizes: dict[str, int | None], binary: bytes) -> Body:
+    """Return tensors of these shapes and sizes of their binary data,
+    None: they are in the JSON, empty.
+    """
+    inputs = []
+    for name, n in shapes.items():
+        size = sizes[name]
+        one: dict[str, Any] = {"name": name, "shape": [n], "datatype": TYPES[name]}
+        one |= {"data": []} if size is None else {"parameters": {"binary_data_size": size}}
+        inputs.append(one)
+    head = json.dumps({"inputs": inputs}).encode()
+    return Body(head + binary, len(head))
+
+
+def test_every_shape_that_a_header_can_claim() -> None:
+    """All shapes of the three tensors, of as many bytes as they
+    need, in JSON or binary, and of fewer.
+    """
+    read, _ = READERS["tensors"]
+    widths = {"indptr": 8, "indices": 4, "values": 4}
+    for claims in itertools.product(CLAIMS[:7] + CLAIMS[9:10], repeat=3):
+        shapes = dict(zip(widths, claims, strict=True))
+        sizes: dict[str, int | None] = {
+            name: shapes[name] * width for name, width in widths.items()
+        }
+        total = min(sum(shapes[name] * width for name, width in widths.items()), 400)
+        for n in {0, total - 1, total, total + 1} - {-1}:
+            read(claimed(shapes, sizes, bytes([n % 2 * 255]) * n))
+        for name in widths:  # this one in the JSON, with nothing in it
+            read(claimed(shapes, {**sizes, name: None}, bytes(total)))
+
+
+def test_every_size_and_offset_that_a_header_can_claim() -> None:
+    read, _ = READERS["tensors"]
+    shapes = {"indptr": 2, "indices": 1, "values": 1}
+    for sizes in itertools.product(CLAIMS[:-1], repeat=3):
+        for n in (0, 1, 16, 24, 25):
+            read(claimed(shapes, dict(zip(shapes, sizes, strict=True)), bytes(n)))
+    for ends in itertools.product([claim for claim in CLAIMS if claim < 2**63], repeat=2):
+        for feature in (0, N_FEATURES - 1, N_FEATURES, -1, 2**31 - 1, -(2**31)):
+            binary = struct.pack("<qqif", *ends, feature, 1.0)
+            read(claimed(shapes, {"indptr": 16, "indices": 4, "values": 4}, binary))
+
+
+def test_every_length_that_binary_texts_can_claim() -> None:
+    read, _ = READERS["text tensors"]
+    lengths = [*range(8), TEXT_BYTES, TEXT_BYTES + 1, 255, 2**31 - 1, 2**31, 2**32 - 1]
+    for n, first, second in itertools.product(CLAIMS, lengths, lengths):
+        for texts in (b"", b"abc", b"ab\xf0\x9f", b"x" * 2 * (TEXT_BYTES + 1)):
+            binary = struct.pack("<I", first) + texts + struct.pack("<I", second) + texts
+            for size in (0, 3, len(binary)):
+                read(claimed({"text": n}, {"text": size}, binary[: size or None]))
