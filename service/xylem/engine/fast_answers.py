@@ -9,18 +9,10 @@ from xylem.base import SparseRows, StageTimes
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery
 from xylem.engine.kernels.search.fast_request import FastLimits as FastLimits
-from xylem.engine.kernels.search.fast_request import (
-    FastPresent,
-)
+from xylem.engine.kernels.search.fast_request import FastPresent
 from xylem.engine.kernels.text.prediction_json import Seal
 from xylem.engine.options import ALL_ALLOWED, NodeThresholds
-from xylem_store import (
-    F32,
-    U8,
-    Model,
-    Uncopyable,
-    handle_of,
-)
+from xylem_store import F32, U8, Model, Uncopyable, handle_of
 
 _NO_THRESHOLDS = np.empty(0, np.float32)
 

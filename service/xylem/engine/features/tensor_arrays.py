@@ -49,7 +49,7 @@ def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I
     outputs   the outputs of the answer: 0 to 4 for labels, label_ids, scores, lengths, exact
     """
     form = np.zeros(FORM_SIZE, np.int64)
-    form[: len(layout)] = layout
+    form[: len(layout)] = layout  # its fields stand in the order of the form's first places
     form[TOP_R] = query.top_r
     form[BEAM_WIDTH] = query.beam_width
     form[THRESHOLD] = query.threshold

@@ -309,14 +309,14 @@ def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
 
 
 @inlined
-def _count_stages(is_read: bool, call: FastCall) -> None:
+def _count_stages(counts_read: bool, call: FastCall) -> None:
     """Add the durations of the stages of a call that ends now to the counts.
 
-    is_read  whether the call has read its rows itself
+    counts_read  whether the call has read the whole body, so that nobody else counts that
     """
     times = call.times
     times[WRITTEN] = clock_ns()
-    if is_read:
+    if counts_read:
         _count_stage(READ, times[HAS_READ] - times[BEGAN], call)
     if times[HAS_ROWS] > times[HAS_READ]:
         _count_stage(FEATURES, times[HAS_ROWS] - times[HAS_READ], call)
@@ -402,5 +402,6 @@ def answer_fast(
     thresholds = present.thresholds[:0] if threshold == TUNED else present.thresholds
     if not _write_answer(kind, model, n_rows, thresholds, seal, serial, call):
         return GROW
-    _count_stages(is_read, call)
+    # of a request of tensors Python has read the JSON, and counts it
+    _count_stages(is_read and kind == PREDICTIONS, call)
     return n_rows

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -26,29 +25,20 @@ from xylem.serving.dialects.tensors.reading import (
     read_plan,
     read_rows,
 )
-from xylem.serving.dialects.tensors.schema import InferParameters
 from xylem.serving.dialects.tensors.writing import pack_predictions, write_outputs
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
 from xylem_store import name_of
 
 
-@dataclass(frozen=True)
 class InferQuery(Query):
     """A request that has been read."""
 
-    plan: InferPlan
-    instances: InferRows
-
-    @property
-    def options(self) -> InferParameters:  # type: ignore[override]
-        """Return how to predict."""
-        return self.plan.options
-
-    @property
-    def n_rows(self) -> int:  # type: ignore[override]
-        """Return the number of instances."""
-        return self.plan.n_rows
+    def __init__(self, plan: InferPlan, instances: InferRows) -> None:
+        self.plan = plan
+        self.instances = instances
+        self.options = plan.options
+        self.n_rows = plan.n_rows
 
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the number of features, or the characters times `items_a_character`."""

@@ -23,6 +23,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """What elements of tensors of numbers are as binary data."""
 
+_LENGTH_BYTES = 4  # the length of an element of BYTES stands before it
+
 _ELEMENTS: dict[str, tuple[frozenset[type], str]] = {
     "BYTES": (frozenset({str}), "a string"),
     "INT64": (frozenset({int}), "an integer"),
@@ -163,6 +165,11 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
     return data
 
 
+def packed_text(text: bytes) -> bytes:
+    """Return a text as an element of BYTES: its length, and its bytes."""
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
 def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
     """Return n texts from binary data; there the length of each text stands before it.
 
@@ -172,7 +179,7 @@ def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
     start = 0
     place = f"{place}.data"
     while start < len(binary) and len(texts) < n:
-        begin = start + 4  # after its length
+        begin = start + _LENGTH_BYTES
         start = begin + int.from_bytes(binary[start:begin], "little")
         if start > len(binary) or begin > len(binary):
             fault = (

@@ -18,6 +18,7 @@ from xylem.serving.dialects.tensors.elements import (
     check_kind,
     divide_binary,
     numbers_of,
+    packed_text,
     texts_of,
 )
 from xylem.serving.dialects.tensors.schema import (
@@ -45,7 +46,6 @@ many, of at most so many bytes, is kept with what it says. To read it takes long
 that such a request needs.
 """
 
-_LENGTH_BYTES = 4  # an element of BYTES begins with its length
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _TEXT = {"text"}
 _CSR = {"indptr", "indices", "values"}
@@ -178,11 +178,7 @@ def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
 def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:
     """Return instances as binary data, and the plan with their form."""
     if rows.csr is None:
-        packed = b"".join(
-            part
-            for text in map(str.encode, rows.texts or ())
-            for part in (len(text).to_bytes(_LENGTH_BYTES, "little"), text)
-        )
+        packed = b"".join(packed_text(text.encode()) for text in rows.texts or ())
         return _planned(plan, TensorLayout(plan.n_rows, 0, len(packed), text=0)), packed
     indptr, indices, values = rows.csr
     packed = b"".join([indptr.tobytes(), indices.tobytes(), values.tobytes()])

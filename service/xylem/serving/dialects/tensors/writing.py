@@ -1,18 +1,16 @@
 """Write the outputs of the Open Inference Protocol: JSON, and binary data behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import orjson
 
 from xylem.engine import Predictions
-from xylem.serving.dialects.tensors.elements import DTYPES
+from xylem.serving.dialects.tensors.elements import DTYPES, binary_texts, packed_text
 from xylem.serving.dialects.tensors.reading import InferPlan
 from xylem.serving.dialects.tensors.schema import OUTPUTS
 from xylem_store import NameTable
-
-_LENGTH_BYTES = 4  # an element of BYTES begins with its length
 
 
 def write_outputs(plan: InferPlan, parts: Sequence[bytes]) -> tuple[bytes, bytes]:
@@ -30,21 +28,12 @@ def write_outputs(plan: InferPlan, parts: Sequence[bytes]) -> tuple[bytes, bytes
             binaries.append(part)
             output["parameters"] = {"binary_data_size": len(part)}
         elif name == "labels":
-            output["data"] = list(_names_in(part))
+            output["data"] = binary_texts(part, plan.n_rows * n_places, name)
         else:
             output["data"] = np.frombuffer(part, DTYPES[OUTPUTS[name]])
         outputs.append(output)
     json = orjson.dumps(outputs, option=orjson.OPT_SERIALIZE_NUMPY)
     return json[1:-1], b"".join(binaries)
-
-
-def _names_in(part: bytes) -> Iterator[str]:
-    """Yield the names of an output of labels, which is binary data."""
-    start = 0
-    while start < len(part):
-        begin = start + _LENGTH_BYTES
-        start = begin + int.from_bytes(part[start:begin], "little")
-        yield part[begin:start].decode()
 
 
 def pack_predictions(names: NameTable, plan: InferPlan, predictions: Predictions) -> list[bytes]:
@@ -65,13 +54,14 @@ def pack_predictions(names: NameTable, plan: InferPlan, predictions: Predictions
         "exact": predictions.exact.tobytes(),
     }
     if "labels" in plan.outputs:
-        packed["labels"] = b"".join(_name_bytes(names, label) for label in labels.ravel().tolist())
+        packed["labels"] = b"".join(
+            packed_text(_name_of(names, label)) for label in labels.ravel().tolist()
+        )
     return [packed[name] for name in plan.outputs]
 
 
-def _name_bytes(names: NameTable, label: int) -> bytes:
-    """Return the length of a label's name, and the name; for -1 an empty name."""
+def _name_of(names: NameTable, label: int) -> bytes:
+    """Return a label's name as UTF-8; an empty name for -1."""
     if label < 0:
-        return bytes(_LENGTH_BYTES)
-    name = names.utf8[names.offsets[label] : names.offsets[label + 1]].tobytes()
-    return len(name).to_bytes(_LENGTH_BYTES, "little") + name
+        return b""
+    return names.utf8[names.offsets[label] : names.offsets[label + 1]].tobytes()
