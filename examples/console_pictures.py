@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from PIL import Image
-from tests.browser import Browser
+from tests.helpers.browser import Browser
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "console"
 BYTES_MAX = 100_000

@@ -24,9 +24,9 @@ import hypothesis
 import pytest
 from fastapi import FastAPI
 
-from tests.databases import database, database_url, postgresql  # noqa: F401 - fixtures of all tests
-from tests.served_models import publish_all
-from tests.small_models import small_draft
+from tests.helpers.databases import database, database_url, postgresql  # noqa: F401 - fixtures of all tests
+from tests.helpers.served_models import publish_all
+from tests.helpers.small_models import small_draft
 from xylem.api.app import create_app
 from xylem.base import logs
 from xylem.base.settings import Settings, read_settings

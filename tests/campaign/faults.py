@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.campaign.disturbed import Disturbance, Network
-from tests.replicas import Replica
+from tests.helpers.replicas import Replica
 
 CLOCK_SECONDS = 3600
 """The clock of the day jumps by so much at most; 30 days on, the numbers of events

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tests.replicas import BROKEN, PREDICT, try_once
-from tests.servers import Connection
+from tests.helpers.replicas import BROKEN, PREDICT, try_once
+from tests.helpers.servers import Connection
 
 MODEL = "raw"
 FEEDBACK = f"/v1/models/{MODEL}/versions/1/feedback"

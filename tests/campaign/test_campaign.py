@@ -22,10 +22,10 @@ from sqlalchemy import make_url
 from tests.campaign.disturbed import Disturbance, Network, why_not
 from tests.campaign.faults import Stage, possible
 from tests.campaign.load import BLOCK, FEEDBACK, MODEL, ROWS, Answers, Asker, Feeder
-from tests.databases import socket_path
-from tests.replicas import PREDICT, Replica, reserved_ports, try_once
-from tests.served_models import publish_model
-from tests.servers import Connection, busy, wait_for
+from tests.helpers.databases import socket_path
+from tests.helpers.replicas import PREDICT, Replica, reserved_ports, try_once
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import Connection, busy, wait_for
 from xylem_store.store import Store
 
 VERSIONS = (1, 2)

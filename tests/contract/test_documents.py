@@ -12,7 +12,7 @@ import pytest
 import typer.main
 from openapi_spec_validator import validate
 from prometheus_client.metrics_core import Metric
-from tests.schemas import fault_of, openapi, openapi_under
+from tests.helpers.schemas import fault_of, openapi, openapi_under
 
 import xylem.api.door.problems as problems
 import xylem.base.errors

@@ -17,9 +17,9 @@ import httpx
 import numpy as np
 import pytest
 from tests.conftest import serving, settings_of
-from tests.measured import evaluate
+from tests.helpers.measured import evaluate
+from tests.helpers.trainings import bits_of, data_of, estimate_by, predictor_of, trained_by
 from tests.oracles.problems import to_labels, to_rows
-from tests.trainings import bits_of, data_of, estimate_by, predictor_of, trained_by
 
 from xylem.base.errors import BadInput
 from xylem.engine.predictor import PredictOptions

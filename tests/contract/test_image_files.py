@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deploy.image.sbom import bill, purl_of
 from deploy.image.trim import KEPT, UNUSED, is_unused
-from tests.checkout import PACKAGES, ROOT, SOURCE_ROOTS
+from tests.helpers.checkout import PACKAGES, ROOT, SOURCE_ROOTS
 
 from xylem.base.settings import Settings
 

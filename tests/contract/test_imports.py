@@ -13,7 +13,7 @@ from pathlib import Path
 
 import benchmarks
 import pytest
-from tests.checkout import PACKAGES, ROOT
+from tests.helpers.checkout import PACKAGES, ROOT
 
 from xylem_store.faces import modules_of_names
 from xylem_store.store import Store

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.combined_models import full_draft
 from tests.golden.make_golden import rows_of
-from tests.small_models import random_rerank, small_draft
+from tests.helpers.combined_models import full_draft
+from tests.helpers.small_models import random_rerank, small_draft
 
 from xylem.base.rows import LabelRows
 from xylem.serving.stores import check_served

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests import training_fields
-from tests.checkout import PACKAGES, ROOT
+from tests.helpers.checkout import PACKAGES, ROOT
 from tests.unasync import TO, modules
 
 SOURCES = sorted(file for package in PACKAGES for file in package.rglob("*.py"))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.checkout import PACKAGES, ROOT
+from tests.helpers.checkout import PACKAGES, ROOT
 
 VAGUE = frozenset(
     {

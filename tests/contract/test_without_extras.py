@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.checkout import PACKAGES, ROOT
+from tests.helpers.checkout import PACKAGES, ROOT
 
 from xylem.base.extras import EXTRAS
 

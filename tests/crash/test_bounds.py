@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.modules import ROOT, run_module
+from tests.helpers.modules import ROOT, run_module
 
 ABOUT_KERNELS = re.compile(r"service\.(kernels|trainers|inference|features|datasets)")
 TESTS = sorted(
@@ -47,7 +47,7 @@ CACHE = Path.home() / ".cache" / "xylem" / "checked-kernels"
 def run(cache: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     checked = {"NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache), **more}
     return run_module(
-        "checked", "-q", "-p", "no:cacheprovider", "--timeout=0", *arguments, **checked
+        "tests.checked", "-q", "-p", "no:cacheprovider", "--timeout=0", *arguments, **checked
     )
 
 

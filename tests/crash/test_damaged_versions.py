@@ -5,9 +5,9 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.faulty_fs import QuickFileSystem
-from tests.modules import json_from
-from tests.small_models import small_draft
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.modules import json_from
+from tests.helpers.small_models import small_draft
 
 from xylem_store.errors import Corrupt
 from xylem_store.store import Store
@@ -115,7 +115,7 @@ def test_files_damaged_after_they_were_verified_are_verified_again(store: Store)
     ],
 )
 def test_never_a_signal(rounds: int, boundscheck: str, seed: int) -> None:
-    found = json_from("hostile_versions", rounds, seed, NUMBA_BOUNDSCHECK=boundscheck)
+    found = json_from("tests.helpers.hostile_versions", rounds, seed, NUMBA_BOUNDSCHECK=boundscheck)
     assert found["refused"] > rounds // 2
     assert found["served"] > rounds // 50
     assert found["slowest_seconds"] < 1

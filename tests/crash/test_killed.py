@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from sqlalchemy import event
-from tests.faulty_fs import FaultyFileSystem, QuickFileSystem
-from tests.feedback_helpers import Replica, token_event
-from tests.modules import json_from, run_module
-from tests.publishers import SignallingFileSystem, kill_after
-from tests.small_models import small_draft
+from tests.helpers.faulty_fs import FaultyFileSystem, QuickFileSystem
+from tests.helpers.feedback_helpers import Replica, token_event
+from tests.helpers.modules import json_from, run_module
+from tests.helpers.publishers import SignallingFileSystem, kill_after
+from tests.helpers.small_models import small_draft
 
 from xylem.admin.registry.registry import Registry
 from xylem.base.db.engine import Compiled
@@ -38,7 +38,7 @@ def sizes(name: str, quick: int, soak: int) -> pytest.MarkDecorator:
 
 @sizes("rounds", 40, 10_000)
 def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
-    found = json_from("publishers", "kill", tmp_path, rounds, seed)
+    found = json_from("tests.helpers.publishers", "kill", tmp_path, rounds, seed)
     assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), found
     # or the moments of death were not among the interesting ones
     assert found["abandoned"] > rounds // 4, found
@@ -46,13 +46,13 @@ def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
 
 
 def test_publishers_at_once(tmp_path: Path) -> None:
-    found = json_from("publishers", "race", tmp_path, 4, 6)
+    found = json_from("tests.helpers.publishers", "race", tmp_path, 4, 6)
     assert found == {"statuses": [0] * 5, "versions": list(range(1, 25)), "latest": 24}
 
 
 @sizes("rounds", 50, 1000)
 def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:
-    found = json_from("feeders", database_url, rounds, seed)
+    found = json_from("tests.helpers.feeders", database_url, rounds, seed)
     assert (found["lost"], found["wrong"]) == (0, 0), found
     assert found["acknowledged"] > 3 * rounds, found  # or nothing was under way when it was killed
 
@@ -101,7 +101,7 @@ def test_a_write_that_fails_counts_nothing(
 def test_killed_runs_lose_no_job_and_publish_none_twice(
     n_jobs: int, tmp_path: Path, seed: int
 ) -> None:
-    found = json_from("job_runners", tmp_path, n_jobs, seed)
+    found = json_from("tests.helpers.job_runners", tmp_path, n_jobs, seed)
     assert found["kills"] >= n_jobs
     assert found["succeeded"] == found["distinct"] == found["of_their_jobs"] == n_jobs
     assert found["versions"] == found["tuned_once"] == n_jobs + 1
@@ -111,7 +111,7 @@ def test_killed_runs_lose_no_job_and_publish_none_twice(
 
 @sizes("rounds", 25, 5_000)
 def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path, seed: int) -> None:
-    found = json_from("mappers", "churn", tmp_path, rounds, seed)
+    found = json_from("tests.helpers.mappers", "churn", tmp_path, rounds, seed)
     assert (found["changed"], found["forbidden"]) == (0, 0), found
     assert found["opened"] > rounds
     # or deleted versions were not among those that were read
@@ -119,7 +119,9 @@ def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path, seed: int) ->
 
 
 def test_a_mapped_file_that_is_cut_would_be_seen(tmp_path: Path) -> None:
-    assert run_module("mappers", "truncate", tmp_path, 0, 0).returncode == -signal.SIGBUS
+    assert (
+        run_module("tests.helpers.mappers", "truncate", tmp_path, 0, 0).returncode == -signal.SIGBUS
+    )
 
 
 class DyingFileSystem(FaultyFileSystem):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.alias_helpers import deny, split
-from tests.faulty_fs import Disk, FaultyFileSystem, QuickFileSystem
-from tests.small_models import small_draft
+from tests.helpers.alias_helpers import deny, split
+from tests.helpers.faulty_fs import Disk, FaultyFileSystem, QuickFileSystem
+from tests.helpers.small_models import small_draft
 
 from xylem_store.alias import Alias
 from xylem_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.served_models import publish_model
-from tests.servers import KEY, Connection, ServerProcess
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import KEY, Connection, ServerProcess
 
 import xylem
 from xylem_store.store import Store

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 from tests.e2e.test_label_info import info_of, store  # noqa: F401
-from tests.servers import KEY, ServerProcess
+from tests.helpers.servers import KEY, ServerProcess
 
 from xylem.serving.dialects.annif.schema import DOCUMENTS_MAX
 from xylem.serving.label_info import LiveLabelInfo

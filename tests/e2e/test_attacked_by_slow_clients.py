@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.served_models import publish_all, publish_model
-from tests.servers import KEY, START_SECONDS, ServerProcess, answer_on, wait_for
+from tests.helpers.served_models import publish_all, publish_model
+from tests.helpers.servers import KEY, START_SECONDS, ServerProcess, answer_on, wait_for
 
 from xylem_store.store import Store
 

@@ -17,11 +17,20 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests import balanced
-from tests.balanced import Cluster, haproxy_command, nginx_command
-from tests.replicas import BODY, BROKEN, INSTANCE, N_CLIENTS, PREDICT, Replica, load, reserved_ports
-from tests.servers import KEY, Connection, answer_on, exchange, wait_for
-from tests.tls_relay import make_certificate
+from tests.helpers import balanced
+from tests.helpers.balanced import Cluster, haproxy_command, nginx_command
+from tests.helpers.replicas import (
+    BODY,
+    BROKEN,
+    INSTANCE,
+    N_CLIENTS,
+    PREDICT,
+    Replica,
+    load,
+    reserved_ports,
+)
+from tests.helpers.servers import KEY, Connection, answer_on, exchange, wait_for
+from tests.helpers.tls_relay import make_certificate
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 N_EVENTS = 200

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import Run
-from tests.datasets_helpers import write_lines
-from tests.jobs_helpers import write_data
-from tests.oip_requests import infer, predictions_of, tensor
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.jobs_helpers import write_data
+from tests.helpers.oip_requests import infer, predictions_of, tensor
+from tests.helpers.servers import ServerProcess, wait_for
 
 import xylem
 from xylem.workflows.calibrate import calibrate_and_publish

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.alias_helpers import split
-from tests.oip_requests import binary_body, csr
-from tests.served_models import publish_model
-from tests.servers import KEY, Connection, ServerProcess, busy, wait_for
+from tests.helpers.alias_helpers import split
+from tests.helpers.oip_requests import binary_body, csr
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import KEY, Connection, ServerProcess, busy, wait_for
 
 import xylem
 from xylem.serving.live.split import Chooser

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import foreign_models as foreign
 from tests.conftest import Run
-from tests.datasets_helpers import write_lines
+from tests.helpers import foreign_models as foreign
+from tests.helpers.datasets_helpers import write_lines
 
 from xylem_store import staging
 from xylem_store.fs import FileSystem

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import Run
-from tests.served_models import publish_all, publish_model
-from tests.servers import ServerProcess
-from tests.small_models import softmax_draft
-from tests.stub_service import KEY, StubService, running
-from tests.tls_relay import make_certificate, relay
+from tests.helpers.served_models import publish_all, publish_model
+from tests.helpers.servers import ServerProcess
+from tests.helpers.small_models import softmax_draft
+from tests.helpers.stub_service import KEY, StubService, running
+from tests.helpers.tls_relay import make_certificate, relay
 
 import xylem
 from xylem.admin.jobs.data import DataRoot

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.replicas import try_once
-from tests.served_models import publish_all
-from tests.servers import Connection, ServerProcess, busy, wait_for
+from tests.helpers.replicas import try_once
+from tests.helpers.served_models import publish_all
+from tests.helpers.servers import Connection, ServerProcess, busy, wait_for
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PREDICT, BATCH, FEEDBACK = (f"/v1/models/raw/{route}" for route in ("predict", "batch", "feedback"))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import CHROMIUM, Browser
-from tests.servers import KEY, ServerProcess, wait_for
+from tests.helpers.browser import CHROMIUM, Browser
+from tests.helpers.servers import KEY, ServerProcess, wait_for
 
 from xylem_store.label_info import Subject, build_label_info
 from xylem_store.store import Store

@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("sklearn")
 import joblib
-from tests.copied_models import LABELS, TEXTS, answers_of, estimator_data
-from tests.modules import run_module
+from tests.helpers.copied_models import LABELS, TEXTS, answers_of, estimator_data
+from tests.helpers.modules import run_module
 
 import xylem
 from xylem_store.store import Store
 
 
 def check(what: str, folder: Path) -> None:
-    done = run_module("copied_models", what, folder)
+    done = run_module("tests.helpers.copied_models", what, folder)
     assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.servers import ServerProcess, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("admin.md", "keys.md")

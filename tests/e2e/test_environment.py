@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.checkout import PYTHONPATH
-from tests.served_models import publish_model
-from tests.servers import KEY, ServerProcess, wait_for
+from tests.helpers.checkout import PYTHONPATH
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import KEY, ServerProcess, wait_for
 
 from xylem_store.store import Store
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import pytest
 from deploy.rolling_restart import command_for, main
-from tests.replicas import BROKEN, N_CLIENTS, listens, load, reserved_ports, wait_until
+from tests.helpers.replicas import BROKEN, N_CLIENTS, listens, load, reserved_ports, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 from tests.conftest import Run
-from tests.databases import forward, socket_path
-from tests.datasets_helpers import write_lines
-from tests.scripted_server import ScriptedServer, answer
-from tests.served_models import publish_all, publish_model
-from tests.servers import ServerProcess, wait_for
-from tests.tls_relay import make_certificate, relay
+from tests.helpers.databases import forward, socket_path
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.scripted_server import ScriptedServer, answer
+from tests.helpers.served_models import publish_all, publish_model
+from tests.helpers.servers import ServerProcess, wait_for
+from tests.helpers.tls_relay import make_certificate, relay
 
 from xylem.base.db.engine import Database, default_url
 from xylem.cli.feedback import RESULTS

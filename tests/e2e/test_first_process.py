@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.checkout import PYTHONPATH
-from tests.first_process import FirstProcess, is_available
-from tests.replicas import reserved_ports
+from tests.helpers.checkout import PYTHONPATH
+from tests.helpers.first_process import FirstProcess, is_available
+from tests.helpers.replicas import reserved_ports
 
 from xylem.base.start import TERMINATED
 from xylem.workflows.train import TrainRequest, train_and_publish

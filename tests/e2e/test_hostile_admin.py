@@ -20,9 +20,9 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import pytest
-from tests.served_models import publish_all, publish_model
-from tests.servers import KEY, ServerProcess, wait_for
-from tests.small_models import small_draft
+from tests.helpers.served_models import publish_all, publish_model
+from tests.helpers.servers import KEY, ServerProcess, wait_for
+from tests.helpers.small_models import small_draft
 
 from xylem_store.store import Store
 

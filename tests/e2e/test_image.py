@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.replicas import reserved_ports
-from tests.servers import exchange, wait_for
+from tests.helpers.replicas import reserved_ports
+from tests.helpers.servers import exchange, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 BYTES_MAX = 420_000_000

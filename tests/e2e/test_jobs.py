@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.conftest import Run
-from tests.jobs_helpers import TRAINING, Desk, settings_for
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for
+from tests.helpers.servers import ServerProcess, wait_for
 
 import xylem
 from xylem.admin.jobs.job import Job

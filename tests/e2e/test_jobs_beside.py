@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from sqlalchemy import make_url
 from tests.campaign.disturbed import Network
-from tests.databases import socket_path
-from tests.jobs_helpers import TRAINING, Desk, settings_for, working
-from tests.served_models import publish_all
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.databases import socket_path
+from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for, working
+from tests.helpers.served_models import publish_all
+from tests.helpers.servers import ServerProcess, wait_for
 
 from xylem_store.store import Store
 
@@ -32,7 +32,8 @@ MISBEHAVIOURS = {
     **dict.fromkeys(("fill_a_disk", "open_files"), "os-error"),
     "leave_a_child": None,
 }
-"""What a job of tests.job_children does, by its model's name, and with what code it fails."""
+"""What a job of tests.helpers.job_children does, by its model's name, and with what code it fails.
+"""
 
 
 def labels_of(answer: tuple[int, Any]) -> tuple[int, Any]:
@@ -135,7 +136,7 @@ def test_jobs_that_misbehave_leave_predictions_alone(tmp_path: Path) -> None:
             desk.settings.store, admin_key=KEY, data_dir=data, access_log=False
         ) as server,
         Predicting(server),
-        working(desk.settings, desk.database, "tests.job_children"),
+        working(desk.settings, desk.database, "tests.helpers.job_children"),
     ):
         ids = {}
         for name in MISBEHAVIOURS:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import pytest
 from tests.conftest import Command, Run, answer
-from tests.datasets_helpers import write_lines
-from tests.oip_requests import tensor
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.oip_requests import tensor
+from tests.helpers.servers import ServerProcess, wait_for
 
 from xylem import Client
 from xylem_store.label_info import LABEL_INFO, LabelInfo, Subject, build_label_info

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import Command
-from tests.jobs_helpers import N_LABELS, write_data
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.jobs_helpers import N_LABELS, write_data
+from tests.helpers.servers import ServerProcess, wait_for
 
 import xylem
 from xylem.workflows.train import TrainRequest, train_and_publish

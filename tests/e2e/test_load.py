@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import ServerProcess
+from tests.helpers.servers import ServerProcess
 
 from xylem_store.store import Store
 

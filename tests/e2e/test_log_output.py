@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.replicas import XYLEM, reserved_ports
-from tests.served_models import publish_model
-from tests.servers import KEY, STOP_SECONDS, Connection, wait_for
+from tests.helpers.replicas import XYLEM, reserved_ports
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import KEY, STOP_SECONDS, Connection, wait_for
 
 from xylem.base.access.key_text import AccessScope
 from xylem.base.access.keys import AccessKeys

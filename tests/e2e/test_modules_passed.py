@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import uvicorn
-from tests.checkout import PACKAGES, SOURCE_ROOTS
 from tests.conftest import settings_of
+from tests.helpers.checkout import PACKAGES, SOURCE_ROOTS
 
 from xylem.api.app import create_app
 from xylem.api.door.protocol import bounded_protocol

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.alias_helpers import deny
 from tests.conftest import Command, answer
-from tests.faulty_fs import QuickFileSystem
-from tests.replicas import listens, reserved_ports, wait_until
-from tests.served_models import publish_model
-from tests.servers import ServerProcess, wait_for
-from tests.small_models import small_draft
+from tests.helpers.alias_helpers import deny
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.replicas import listens, reserved_ports, wait_until
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import ServerProcess, wait_for
+from tests.helpers.small_models import small_draft
 
 from xylem.admin.registry.follower import RemoteFollower
 from xylem.admin.registry.remote import RemoteStore, RemoteVersion

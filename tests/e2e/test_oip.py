@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.oip_requests import HEADER, binary_body, csr, infer, predictions_of, tensor
-from tests.served_models import TEXTS
-from tests.servers import ServerProcess
+from tests.helpers.oip_requests import HEADER, binary_body, csr, infer, predictions_of, tensor
+from tests.helpers.served_models import TEXTS
+from tests.helpers.servers import ServerProcess
 
 CLIENT = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin" / "python"
 ROWS = [

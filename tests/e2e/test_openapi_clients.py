@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser import CHROMIUM, FLAGS
-from tests.servers import ServerProcess
+from tests.helpers.browser import CHROMIUM, FLAGS
+from tests.helpers.servers import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / ".venv-clients"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import pytest
-from tests.served_models import publish_model
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import ServerProcess, wait_for
 
 from xylem_store.store import Store
 

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
-from tests.balanced import running
 from tests.contract.test_documents import families, name_of
-from tests.replicas import reserved_ports
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.balanced import running
+from tests.helpers.replicas import reserved_ports
+from tests.helpers.servers import ServerProcess, wait_for
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES = DEPLOY / "alerts.yaml"

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.balanced import ignore_upgrades, nginx_command, running
-from tests.browser import CHROMIUM, FLAGS
-from tests.replicas import BODY, PREDICT, reserved_ports
-from tests.servers import ServerProcess, exchange
+from tests.helpers.balanced import ignore_upgrades, nginx_command, running
+from tests.helpers.browser import CHROMIUM, FLAGS
+from tests.helpers.replicas import BODY, PREDICT, reserved_ports
+from tests.helpers.servers import ServerProcess, exchange
 
 ROOT = "/apps/xylem"
 KEY = "the-admin-key-of-this-test"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs_helpers import settings_for
-from tests.servers import ServerProcess
+from tests.helpers.jobs_helpers import settings_for
+from tests.helpers.servers import ServerProcess
 
 from xylem_store.store import Store
 

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.served_models import publish_model
-from tests.servers import START_SECONDS, ServerProcess, answer_on, wait_for
+from tests.helpers.served_models import publish_model
+from tests.helpers.servers import START_SECONDS, ServerProcess, answer_on, wait_for
 
 from xylem.api.door.admission import PROBES
 from xylem_store.store import Store

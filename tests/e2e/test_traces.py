@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.jobs_helpers import TRAINING, settings_for
-from tests.otlp import ReceivedSpan, Receiver
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.jobs_helpers import TRAINING, settings_for
+from tests.helpers.otlp import ReceivedSpan, Receiver
+from tests.helpers.servers import ServerProcess, wait_for
 
 from xylem_store.store import Store
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.hidden_parts import IMPORT_WITHOUT
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.hidden_parts import IMPORT_WITHOUT
+from tests.helpers.servers import ServerProcess, wait_for
 
 from xylem.api.routes.services import KERNELS_OF_A_MODEL
 from xylem.workflows.train import TrainRequest, train_and_publish

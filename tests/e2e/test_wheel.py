@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.kernel_processes import RECORDER
+from tests.helpers.kernel_processes import RECORDER
 
 from xylem_store.compiled.processors import levels_here
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
+from tests.helpers.oip_requests import HEADER, TYPES, binary_body, csr, tensor
 from tests.unit.engine.features import test_text_bodies
 from tests.unit.serving import test_event_bodies
 

@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 import httpx
 import orjson
 import pytest
-from tests.schemas import fault_of, openapi
-from tests.servers import ServerProcess
+from tests.helpers.schemas import fault_of, openapi
+from tests.helpers.servers import ServerProcess
 
 from xylem.serving.problems import PROBLEMS
 

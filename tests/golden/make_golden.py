@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.helpers.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 from tests.oracles.problems import to_rows
-from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.combined_predictor import make_predictor

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.small_models import (
+    calibrated_draft,
+    random_calibration,
+    random_rerank,
+    small_draft,
+)
 from tests.oracles.trees import random_rows
-from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import make_predictor

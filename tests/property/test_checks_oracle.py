@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 import pytest
-from tests.mutations import mutated
+from tests.helpers.mutations import mutated
+from tests.helpers.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 from tests.oracles.version_oracle import is_version
-from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 from xylem_store.checks import check_version
 from xylem_store.errors import Corrupt

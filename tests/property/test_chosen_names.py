@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.chosen_names import chosen_keys, chosen_names, fnv_hashes, longest_run
 from tests.conftest import Command
+from tests.helpers.chosen_names import chosen_keys, chosen_names, fnv_hashes, longest_run
 
 from xylem.engine.features.char_ngrams import short_names
 from xylem.engine.features.ngram_counts import Vocabulary

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.datasets_helpers import as_rows, check_dataset
+from tests.helpers.datasets_helpers import as_rows, check_dataset
 from tests.oracles.data_files import RefusedError, parse_svm, parse_txt
 
 from xylem.base.errors import BadData

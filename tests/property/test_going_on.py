@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.datasets_helpers import write_lines
+from tests.helpers.datasets_helpers import write_lines
 
 from xylem.datasets import stream
 from xylem.trainers import windows

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import scope_of, serving, settings_of
-from tests.small_models import small_draft
+from tests.helpers.small_models import small_draft
 
 from xylem_store.errors import BadNames, StoreError
 from xylem_store.names import build_names, check_names, find_name, name_of

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import text
-from tests.feedback_helpers import (
+from tests.helpers.feedback_helpers import (
     N_LABELS,
     Event,
     Replica,

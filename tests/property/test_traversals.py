@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.calls import dicts_of, make_call, no_answers
+from tests.helpers.calls import dicts_of, make_call, no_answers
 from tests.oracles.trees import beam_passing, beam_probabilities, random_rows, row_dicts
 from tests.property.forests import NO_NUMBERS, draw_forests, forest_of, search_of
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.test_object_store import environment_of
-from tests.replicas import reserved_ports
+from tests.helpers.replicas import reserved_ports
 
 from xylem.extras.ray.crew import connect
 

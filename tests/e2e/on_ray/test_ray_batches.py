@@ -16,8 +16,8 @@ import pytest
 from tests.conftest import Run
 from tests.e2e.on_ray.conftest import add_node
 from tests.e2e.test_object_store import running_s3
-from tests.jobs_helpers import write_data
-from tests.servers import wait_for
+from tests.helpers.jobs_helpers import write_data
+from tests.helpers.servers import wait_for
 
 from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadParameter

@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import Run
 from tests.e2e.on_ray.conftest import NODE
 from tests.e2e.on_ray.test_ray_training import arrays_of, killing_a_node, problem
-from tests.measured import evaluate
-from tests.steps import Parts
+from tests.helpers.measured import evaluate
+from tests.helpers.steps import Parts
 
 from xylem.base.executors.local import AHEAD
 from xylem.extras.ray.crew import RayCrew, connect

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from tests.conftest import Run
 from tests.contract.test_every_trainer import items_of
-from tests.datasets_helpers import texts_alone
 from tests.e2e.on_ray.conftest import add_node
-from tests.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
+from tests.helpers.datasets_helpers import texts_alone
+from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for, working, write_data
+from tests.helpers.servers import wait_for
+from tests.helpers.steps import Dying, Scaled, Sleeping
 from tests.oracles.problems import to_labels, to_rows
-from tests.servers import wait_for
-from tests.steps import Dying, Scaled, Sleeping
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.executors.local import AHEAD, Crew
@@ -123,7 +123,7 @@ def test_a_step_whose_process_dies_is_run_again_and_one_that_refuses_is_not(
     with pytest.raises(BadData, match="row 7: expected another, found this one"):
         crew.steps(Scaled(MATRIX, 2.0, bad=7), range(40), found.__setitem__)
     said = capfd.readouterr().err
-    assert "step_failed" in said and "tests/steps.py" in said and "about to refuse" in said
+    assert "step_failed" in said and "tests/helpers/steps.py" in said and "about to refuse" in said
     crew.steps(Scaled(MATRIX, 2.0), range(40), found.__setitem__)
     expected: dict[Any, Any] = {}
     Crew(1).steps(Scaled(MATRIX, 2.0), range(40), expected.__setitem__)

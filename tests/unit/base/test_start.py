@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.first_process import FirstProcess, is_available
+from tests.helpers.first_process import FirstProcess, is_available
 
 from xylem.base.processors import n_processors
 from xylem.base.start import TERMINATED, prepare

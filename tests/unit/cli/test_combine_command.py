@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.combined_models import NAMES, documents
-from tests.datasets_helpers import write_lines
+from tests.helpers.combined_models import NAMES, documents
+from tests.helpers.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
 from xylem.vocabulary.combine import CombineRequest, combine_and_publish

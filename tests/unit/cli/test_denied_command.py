@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.served_models import publish_model
+from tests.helpers.served_models import publish_model
 from tests.unit.cli.conftest import Cli
 
 from xylem_store.store import Store

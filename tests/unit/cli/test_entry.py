@@ -18,7 +18,7 @@ import typer
 from pydantic_core import SchemaValidator
 from pydantic_core.core_schema import model_fields_schema, model_schema
 from rich.console import Console
-from tests.checkout import PACKAGES, SOURCE_ROOTS
+from tests.helpers.checkout import PACKAGES, SOURCE_ROOTS
 from typer.testing import CliRunner
 
 from xylem.base.bars import phase_bars

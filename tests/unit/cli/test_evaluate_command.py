@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.datasets_helpers import write_lines
+from tests.helpers.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
 from xylem.workflows.label_table import plain_cell, write_label_table

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.datasets_helpers import write_lines
+from tests.helpers.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
 from xylem.workflows.train import TrainRequest, train_and_publish

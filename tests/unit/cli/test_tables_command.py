@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.datasets_helpers import write_lines
-from tests.jobs_helpers import write_data
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.jobs_helpers import write_data
 from tests.unit.cli.conftest import Cli
 
 OPTIONS = (

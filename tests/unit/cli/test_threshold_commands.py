@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from tests.feedback_helpers import Replica, put_candidate, token_event
-from tests.jobs_helpers import write_data
+from tests.helpers.feedback_helpers import Replica, put_candidate, token_event
+from tests.helpers.jobs_helpers import write_data
 from tests.unit.cli.conftest import Cli
 
 from xylem.base.db.engine import Database, default_url

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers import exchange, wait_for
+from tests.helpers.servers import exchange, wait_for
 from tests.unit.cli.conftest import Cli
 
 from xylem.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn

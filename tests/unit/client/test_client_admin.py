@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stub_service import KEY, RESULT, StubService, running
+from tests.helpers.stub_service import KEY, RESULT, StubService, running
 
 import xylem
 import xylem.errors

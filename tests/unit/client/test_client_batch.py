@@ -13,8 +13,8 @@ from socket import socket
 from typing import Any
 
 import pytest
-from tests.scripted_clients import QUICK, chunk
-from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
+from tests.helpers.scripted_clients import QUICK, chunk
+from tests.helpers.scripted_server import Script, ScriptedServer, answer, raw, reset
 
 import xylem
 from xylem.client import batch_parts

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.scripted_clients import chunk, scripted
-from tests.scripted_server import answer, raw, reset
+from tests.helpers.scripted_clients import chunk, scripted
+from tests.helpers.scripted_server import answer, raw, reset
 
 import xylem
 from xylem.client import events

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.scripted_clients import QUICK, scripted
-from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
+from tests.helpers.scripted_clients import QUICK, scripted
+from tests.helpers.scripted_server import Script, ScriptedServer, answer, raw, reset
 
 import xylem
 from xylem.client.refusals import refusal_of

@@ -18,7 +18,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import estimator_checks_generator
-from tests.copied_models import LABELS, TEXTS, answers_of
+from tests.helpers.copied_models import LABELS, TEXTS, answers_of
 
 import xylem
 from xylem.base.errors import BadInput

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from tests.checkout import PYTHONPATH
-from tests.combined_models import documents, publish_combined
-from tests.datasets_helpers import check_dataset
-from tests.jobs_helpers import write_data
-from tests.measured import evaluate
+from tests.helpers.checkout import PYTHONPATH
+from tests.helpers.combined_models import documents, publish_combined
+from tests.helpers.datasets_helpers import check_dataset
+from tests.helpers.jobs_helpers import write_data
+from tests.helpers.measured import evaluate
 
 import xylem
 from xylem.base.errors import BadInput

@@ -18,10 +18,10 @@ import scipy.sparse
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
-from tests.checkout import PYTHONPATH
 from tests.conftest import Run
-from tests.datasets_helpers import write_lines
-from tests.jobs_helpers import write_data
+from tests.helpers.checkout import PYTHONPATH
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.jobs_helpers import write_data
 
 import xylem
 import xylem.errors

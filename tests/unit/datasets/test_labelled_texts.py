@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.datasets_helpers import check_dataset, labels_of, read, refusal
+from tests.helpers.datasets_helpers import check_dataset, labels_of, read, refusal
 
 from xylem.admin.jobs.sources import split_lines
 from xylem.base import no_progress

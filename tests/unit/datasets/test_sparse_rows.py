@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.datasets_helpers import as_rows, check_dataset, labels_of, read, refusal, refused
+from tests.helpers.datasets_helpers import as_rows, check_dataset, labels_of, read, refusal, refused
 
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import Dataset

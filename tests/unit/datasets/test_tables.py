@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.datasets_helpers import check_dataset, labels_of, read, refusal, refused
+from tests.helpers.datasets_helpers import check_dataset, labels_of, read, refusal, refused
 
 from xylem.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
 from xylem.base.errors import BadData, BadParameter

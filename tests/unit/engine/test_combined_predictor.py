@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.combined_models import documents, publish_combined
+from tests.helpers.combined_models import documents, publish_combined
 from tests.oracles.trees import row_dicts
 from tests.unit.engine.answers import dense_scores, each_row
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.small_models import random_tree, small_draft, softmax_draft
 from tests.oracles.trees import row_dicts
-from tests.small_models import random_tree, small_draft, softmax_draft
 from tests.unit.engine.answers import dense_scores, each_row, empty_rows, row_with
 
 from xylem.base.rows import SparseRows

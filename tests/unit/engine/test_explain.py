@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.calls import make_call, no_answers
+from tests.helpers.calls import make_call, no_answers
+from tests.helpers.small_models import small_draft
 from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows, row_dicts
-from tests.small_models import small_draft
 from tests.unit.engine.answers import each_row, empty_rows, row_with
 
 from xylem.base.rows import SparseRows

@@ -9,8 +9,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oip_requests import HEADER, binary_body, csr
-from tests.small_models import small_draft
+from tests.helpers.oip_requests import HEADER, binary_body, csr
+from tests.helpers.small_models import small_draft
 
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits

@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.alias_helpers import deny, file_of, split
-from tests.feedback_helpers import RAW, client_of, event, send
-from tests.oip_requests import csr
-from tests.served_models import at_once, in_thread
-from tests.small_models import small_draft, softmax_draft
+from tests.helpers.alias_helpers import deny, file_of, split
+from tests.helpers.feedback_helpers import RAW, client_of, event, send
+from tests.helpers.oip_requests import csr
+from tests.helpers.served_models import at_once, in_thread
+from tests.helpers.small_models import small_draft, softmax_draft
 from tests.unit.serving.test_live import looked
 
 from xylem.serving.label_info import LiveLabelInfo

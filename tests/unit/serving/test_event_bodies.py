@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.feedback_helpers import signed
-from tests.oip_requests import changed
+from tests.helpers.feedback_helpers import signed
+from tests.helpers.oip_requests import changed
 from tests.unit.engine.features.bodies import BYTES_MAX, featurizer_of, instances, texts
 
 from xylem.base.errors import BadInput

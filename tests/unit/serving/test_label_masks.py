@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.conftest import together
-from tests.datasets_helpers import write_lines
-from tests.served_models import at_once, in_thread, publish_model
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.served_models import at_once, in_thread, publish_model
 
 import xylem.serving.label_choice as module
 from xylem.base.errors import BadInput, UnknownLabel

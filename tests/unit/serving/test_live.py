@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.alias_helpers import split
-from tests.faulty_fs import FaultyFileSystem
-from tests.served_models import publish_model
+from tests.helpers.alias_helpers import split
+from tests.helpers.faulty_fs import FaultyFileSystem
+from tests.helpers.served_models import publish_model
 
 import xylem.serving.live.models as live_module
 from xylem.base.errors import TimedOut, Unavailable

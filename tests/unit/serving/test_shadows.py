@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 import pytest
-from tests.oip_requests import HEADER, binary_body, csr, tensor
-from tests.served_models import reply_of
-from tests.servers import wait_for
+from tests.helpers.oip_requests import HEADER, binary_body, csr, tensor
+from tests.helpers.served_models import reply_of
+from tests.helpers.servers import wait_for
 
 import xylem.serving.shadows as module
 from xylem.base.settings import Limits

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.conftest import serving, settings_of, whole_request
-from tests.served_models import publish_model
+from tests.helpers.served_models import publish_model
 
 from xylem_store.store import Store
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.datasets_helpers import write_lines
-from tests.oip_requests import tensor
-from tests.real_texts import TEXTS as REAL_TEXTS
-from tests.served_models import TEXTS, at_once, in_thread, publish_model
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.oip_requests import tensor
+from tests.helpers.real_texts import TEXTS as REAL_TEXTS
+from tests.helpers.served_models import TEXTS, at_once, in_thread, publish_model
 
 import xylem
 from xylem.base.errors import BadInput, LimitExceeded

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import serving, settings_of
-from tests.small_models import small_draft
+from tests.helpers.small_models import small_draft
 
 from xylem.admin.jobs.data import DataRoot
 from xylem.base.errors import Unavailable

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from sqlalchemy import insert, select, text
 from tests.conftest import Command, answer
-from tests.feedback_helpers import Replica, client_of, instance_event, put_candidate
-from tests.small_models import small_draft
+from tests.helpers.feedback_helpers import Replica, client_of, instance_event, put_candidate
+from tests.helpers.small_models import small_draft
 
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import CHECKPOINTS, LOG, SHADOWS, VERSIONS

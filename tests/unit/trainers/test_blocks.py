@@ -4,8 +4,8 @@ fit, and near them where they do not.
 
 import numpy as np
 import pytest
-from tests.steps import Parts
-from tests.trainings import bits_of, data_of
+from tests.helpers.steps import Parts
+from tests.helpers.trainings import bits_of, data_of
 
 from xylem.base import no_progress
 from xylem.base.errors import BadData, BadParameter

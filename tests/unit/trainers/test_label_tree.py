@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
-from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_rows
-from tests.trainings import (
+from tests.helpers.trainings import (
     bits_of,
     data_of,
     dense_weights,
@@ -18,6 +17,7 @@ from tests.trainings import (
     share_right,
     trained_by,
 )
+from tests.oracles.problems import dense_labels, dense_rows, hinge_objective, learnable, to_rows
 
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.executors.local import Crew

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.checkout import PYTHONPATH
+from tests.helpers.checkout import PYTHONPATH
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "add_a_trainer.md").read_text()

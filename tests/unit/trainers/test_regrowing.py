@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.trainings import scores_of, trained_by
 from tests.oracles import problems
 from tests.oracles.label_trees import labels_below
 from tests.oracles.problems import dense_labels, dense_rows, learnable, to_labels
-from tests.trainings import scores_of, trained_by
 
 from xylem.base.errors import BadParameter
 from xylem.base.executors.local import Crew

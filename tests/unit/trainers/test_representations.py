@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.datasets_helpers import check_sparse
+from tests.helpers.datasets_helpers import check_sparse
 from tests.oracles import problems
 from tests.oracles.label_trees import levels
 from tests.oracles.problems import (

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
+from tests.helpers.small_models import small_draft
 from tests.oracles.trees import random_tree
-from tests.small_models import small_draft
 
 from xylem.trainers import tree_criteria
 from xylem.trainers.lomtree.trainer import sum_to_inner_nodes

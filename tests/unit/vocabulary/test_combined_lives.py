@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.alias_helpers import split
-from tests.combined_models import NAMES, documents, publish_combined
 from tests.conftest import serving, settings_of
-from tests.datasets_helpers import write_lines
+from tests.helpers.alias_helpers import split
+from tests.helpers.combined_models import NAMES, documents, publish_combined
+from tests.helpers.datasets_helpers import write_lines
 
 from xylem.admin.registry.remote import RemoteStore
 from xylem.base.errors import BadData, BadParameter

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.datasets_helpers import check_sparse
+from tests.helpers.datasets_helpers import check_sparse
 from tests.oracles.name_matches import OracleName, candidates
 from tests.oracles.trees import row_dicts
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import Command, answer
-from tests.datasets_helpers import refused, write_lines
+from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.small_models import small_draft, softmax_draft
 from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
-from tests.small_models import small_draft, softmax_draft
 
 from xylem.base.errors import BadParameter
 from xylem.base.rows import LabelRows, SparseRows, offsets

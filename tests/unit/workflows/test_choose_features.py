@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.datasets_helpers import refused, write_lines
+from tests.helpers.datasets_helpers import refused, write_lines
 
 import xylem
 from xylem.base.errors import BadParameter

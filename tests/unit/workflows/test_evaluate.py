@@ -12,9 +12,9 @@ import pytest
 from sklearn.metrics import f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 from tests.conftest import Run
-from tests.datasets_helpers import refused, write_lines
-from tests.jobs_helpers import write_data
-from tests.measured import evaluate
+from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.jobs_helpers import write_data
+from tests.helpers.measured import evaluate
 
 import xylem
 from xylem.base import no_progress

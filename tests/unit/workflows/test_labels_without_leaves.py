@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from tests.conftest import Command
-from tests.datasets_helpers import refused
+from tests.helpers.datasets_helpers import refused
 
 import xylem
 from xylem.base import no_progress

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.contract.test_every_trainer import bits_of, learnable, write_file
-from tests.datasets_helpers import write_lines
+from tests.helpers.datasets_helpers import write_lines
 from tests.oracles.problems import dense_rows, to_labels, to_rows
 
 from xylem.base import no_progress

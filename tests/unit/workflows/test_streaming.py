@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.datasets_helpers import refused
+from tests.helpers.datasets_helpers import refused
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
 from xylem.base import no_progress

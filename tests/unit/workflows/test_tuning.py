@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tests.conftest import Command, answer
 from tests.contract.test_every_trainer import write_file
-from tests.datasets_helpers import refused, write_lines
+from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.small_models import small_draft
 from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.oracles.problems import dense_labels
-from tests.small_models import small_draft
 
 from xylem.base import no_progress
 from xylem.base.db.of_store import ready_database

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import Command
-from tests.datasets_helpers import refused, write_lines
-from tests.foreign_models import save_pecos
+from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.foreign_models import save_pecos
 
 from xylem.base.db.names import FILE_NAME
 from xylem.base.db.of_store import ready_database

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.conftest import answer
 from tests.contract.test_every_trainer import learnable, trained_on
-from tests.datasets_helpers import refused, write_lines
-from tests.measured import evaluate
+from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.measured import evaluate
+from tests.helpers.small_models import small_draft
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
-from tests.small_models import small_draft
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.rows import SparseRows

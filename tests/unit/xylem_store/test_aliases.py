@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.alias_helpers import deny, file_of, split
 from tests.conftest import together
-from tests.faulty_fs import QuickFileSystem
-from tests.small_models import small_draft
+from tests.helpers.alias_helpers import deny, file_of, split
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.small_models import small_draft
 
 from xylem_store import alias_writing, errors
 from xylem_store import moves as moves_module

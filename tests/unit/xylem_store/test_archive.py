@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.faulty_fs import QuickFileSystem
-from tests.small_models import small_draft
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.small_models import small_draft
 
 from xylem_store.archive import TRAILER_BYTES_MAX, spool_archive
 from xylem_store.errors import Corrupt, StoreUnreadable, StoreUnwritable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tests.served_models import publish_model
+from tests.helpers.served_models import publish_model
 
 from xylem_store import arrays
 from xylem_store.errors import Corrupt

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.helpers.small_models import small_draft
 from tests.oracles.trees import random_forest
-from tests.small_models import small_draft
 
 from xylem.trainers.classifiers import merge_chunks
 from xylem_store.build import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.faulty_fs import QuickFileSystem
-from tests.small_models import (
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.small_models import (
     calibrated_draft,
     random_calibration,
     random_rerank,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.faulty_fs import QuickFileSystem
-from tests.small_models import small_draft
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.small_models import small_draft
 
 from xylem_store.errors import BadNames, Corrupt, ModelNotFound
 from xylem_store.label_info import (

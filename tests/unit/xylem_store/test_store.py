@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.alias_helpers import deny, file_of, split
 from tests.conftest import together
-from tests.faulty_fs import QuickFileSystem
-from tests.small_models import small_draft
+from tests.helpers.alias_helpers import deny, file_of, split
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.small_models import small_draft
 
 from xylem_store import errors, staging
 from xylem_store.alias import BEFORE_MAX, Alias

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs_helpers import Desk, settings_for, working
-from tests.servers import wait_for
+from tests.helpers.jobs_helpers import Desk, settings_for, working
+from tests.helpers.servers import wait_for
 
 from xylem.admin.jobs.files import (
     WORK,
@@ -47,7 +47,9 @@ class Runs:
         assert claim.job.id == self.job
         directory = make_directory(settings.store, self.job)
         log = BoundedLog(directory, settings.limits.job_log_bytes_max)
-        process = JobProcess(claim, settings, directory, log, self.tell, str, "tests.job_children")
+        process = JobProcess(
+            claim, settings, directory, log, self.tell, str, "tests.helpers.job_children"
+        )
         return process.run(stopping or threading.Event())
 
     def tell(self, progress: JobProgress | None) -> Word:
@@ -130,7 +132,7 @@ def test_a_database_that_is_away_does_not_stop_a_job(
         said += capfd.readouterr().err
         return "database_failed" in said
 
-    with working(desk.settings, desk.database, "tests.job_children"):
+    with working(desk.settings, desk.database, "tests.helpers.job_children"):
         wait_for(lambda: desk.jobs.get(job).progress is not None)
         other = sqlite3.connect(desk.settings.store / "xylem.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -182,10 +184,10 @@ def test_a_process_is_killed_when_its_job_is_cancelled_or_lost_or_its_worker_sto
 _WORKER = """
 import sys, threading
 from pathlib import Path
-from tests.jobs_helpers import Desk, settings_for
+from tests.helpers.jobs_helpers import Desk, settings_for
 from xylem.admin.jobs.worker import Worker
 desk = Desk(settings_for(Path(sys.argv[1])))
-Worker(desk.settings, desk.database, "doomed", "tests.job_children").run(threading.Event())
+Worker(desk.settings, desk.database, "doomed", "tests.helpers.job_children").run(threading.Event())
 """
 
 

@@ -21,8 +21,8 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
-from tests.jobs_helpers import TRAINING, Desk, settings_for
-from tests.servers import exchange, wait_for
+from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for
+from tests.helpers.servers import exchange, wait_for
 
 from xylem.admin.jobs.errors import IdempotencyConflict, JobConflict, JobNotFound
 from xylem.admin.jobs.figures import FiguresPage, JobFigures

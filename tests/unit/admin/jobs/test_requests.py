@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.datasets_helpers import refused
-from tests.jobs_helpers import TRAINING as SMALL_TRAINING
-from tests.schemas import openapi
+from tests.helpers.datasets_helpers import refused
+from tests.helpers.jobs_helpers import TRAINING as SMALL_TRAINING
+from tests.helpers.schemas import openapi
 
 from xylem.admin.jobs.context import WatchedFiles
 from xylem.admin.jobs.data import ABANDONED_SECONDS, DataRoot

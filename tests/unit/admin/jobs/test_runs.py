@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.datasets_helpers import write_lines
-from tests.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
 
 from xylem.admin.jobs.context import JobContext
 from xylem.admin.jobs.files import OFFSET, PART, RESULT

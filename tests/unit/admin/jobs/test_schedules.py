@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 from tests.conftest import together
-from tests.datasets_helpers import refused, write_lines
-from tests.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
-from tests.small_models import small_draft
+from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
+from tests.helpers.small_models import small_draft
 from tests.unit.admin.jobs.test_runs import Place, place, rule, trained  # noqa: F401 - fixtures
 
 from xylem.admin.jobs import schedules as module

@@ -9,9 +9,9 @@ from typing import Annotated
 import pytest
 from fastapi import Request
 from pydantic import SecretStr
-from tests.alias_helpers import split
 from tests.conftest import Run, serving, settings_of
-from tests.served_models import publish_model
+from tests.helpers.alias_helpers import split
+from tests.helpers.served_models import publish_model
 
 from xylem.admin.registry.facts import split_facts
 from xylem.admin.registry.remote import RemoteStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import together
-from tests.small_models import small_draft
+from tests.helpers.small_models import small_draft
 
 from xylem.admin.registry.follower import RemoteFollower
 from xylem.admin.registry.remote import (

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
-from tests.checkout import PACKAGES
 from tests.conftest import Run, serving, settings_of
 from tests.golden.make_golden import DRAFTS
+from tests.helpers.checkout import PACKAGES
 
 from xylem.admin.registry.follower import RemoteFollower
 from xylem.admin.registry.registry import Registry

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from sqlalchemy import insert, select
-from tests.faulty_fs import QuickFileSystem
-from tests.small_models import small_draft
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.small_models import small_draft
 
 from xylem.admin.registry.facts import move_facts, provenance
 from xylem.admin.registry.registry import Registry

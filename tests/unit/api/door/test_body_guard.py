@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.wires import Wire
+from tests.helpers.wires import Wire
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import InProcess, answered_from_bytes, post, scope_of, serving, settings_of
-from tests.feedback_helpers import NDJSON, RAW
-from tests.wires import Wire
+from tests.helpers.feedback_helpers import NDJSON, RAW
+from tests.helpers.wires import Wire
 
 from xylem.api.door.encodings import PACKED_FROM, PIECE_BYTES, Unpacking, codings_of, takes_gzip
 from xylem.api.door.problems import BodyTooLarge, BrokenEncoding, UnsupportedEncoding

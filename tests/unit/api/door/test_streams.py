@@ -17,8 +17,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from tests.clocks import LeapingClock
-from tests.wires import Wire
+from tests.helpers.clocks import LeapingClock
+from tests.helpers.wires import Wire
 
 from xylem.api.door import admission
 from xylem.api.door.problems import BodyTimeout

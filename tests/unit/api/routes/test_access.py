@@ -9,7 +9,7 @@ import re
 import pytest
 from fastapi import FastAPI
 from tests.conftest import answered_from_bytes, serving, settings_of, whole_request
-from tests.schemas import openapi
+from tests.helpers.schemas import openapi
 
 from xylem.base.access.key_text import ALL_SCOPES, AccessScope
 from xylem.base.access.keys import AccessKeys

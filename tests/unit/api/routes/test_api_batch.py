@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from tests.conftest import READY_SECONDS, InProcess, post, scope_of, serving, settings_of
-from tests.feedback_helpers import NDJSON, RAW
-from tests.wires import Wire
+from tests.helpers.feedback_helpers import NDJSON, RAW
+from tests.helpers.wires import Wire
 
 GOOD = json.dumps(RAW).encode()
 

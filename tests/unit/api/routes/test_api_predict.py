@@ -14,8 +14,8 @@ import httpx
 import numpy as np
 import pytest
 from tests.conftest import READY_SECONDS, InProcess, get, post, serving, settings_of
-from tests.feedback_helpers import RAW
-from tests.served_models import TEXTS
+from tests.helpers.feedback_helpers import RAW
+from tests.helpers.served_models import TEXTS
 
 from xylem.base.errors import UnsupportedOption
 from xylem.base.rows import SparseRows

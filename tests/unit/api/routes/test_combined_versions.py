@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.alias_helpers import deny
-from tests.combined_models import documents, publish_combined
 from tests.conftest import InProcess, post
-from tests.datasets_helpers import write_lines
-from tests.measured import evaluate
+from tests.helpers.alias_helpers import deny
+from tests.helpers.combined_models import documents, publish_combined
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.measured import evaluate
 
 from xylem.base import no_progress
 from xylem.base.db.engine import Database

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from pydantic import SecretStr
 from tests.conftest import Command, answer, settings_of
-from tests.datasets_helpers import write_lines
-from tests.feedback_helpers import (
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.feedback_helpers import (
     NDJSON,
     PATH,
     RAW,

@@ -12,9 +12,9 @@ import httpx
 import pytest
 from sqlalchemy import select
 from tests.conftest import serving, settings_of
-from tests.datasets_helpers import write_lines
-from tests.feedback_helpers import client_of, event, send
-from tests.small_models import small_draft
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.feedback_helpers import client_of, event, send
+from tests.helpers.small_models import small_draft
 
 from xylem.api.routes.models import summarize
 from xylem.base.db.engine import Database, default_url

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import InProcess, answered_from_bytes, get, serving, settings_of
-from tests.feedback_helpers import NDJSON, RAW, client_of
+from tests.helpers.feedback_helpers import NDJSON, RAW, client_of
 
 from xylem.api.routes.pages import CONSOLE, static_files
 from xylem.base.errors import BadParameter

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from tests.conftest import Run, serving, settings_of
-from tests.datasets_helpers import write_lines
-from tests.served_models import publish_all
-from tests.small_models import small_draft, softmax_draft
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.served_models import publish_all
+from tests.helpers.small_models import small_draft, softmax_draft
 
 from xylem.base.settings import Limits
 

@@ -15,11 +15,11 @@ import httpx
 import numpy as np
 import pytest
 from tests.conftest import settings_of
-from tests.datasets_helpers import write_lines
-from tests.feedback_helpers import NDJSON, client_of, event, fault, outcomes, predict, send
-from tests.jobs_helpers import working
-from tests.schemas import fault_of, openapi
-from tests.small_models import small_draft
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.feedback_helpers import NDJSON, client_of, event, fault, outcomes, predict, send
+from tests.helpers.jobs_helpers import working
+from tests.helpers.schemas import fault_of, openapi
+from tests.helpers.small_models import small_draft
 
 from xylem.api.routes import thresholds as threshold_routes
 from xylem.base import no_progress

@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, inspect, make_url, text
 from tests.conftest import together
-from tests.databases import forward, socket_path
-from tests.feedback_helpers import Replica, token_event
+from tests.helpers.databases import forward, socket_path
+from tests.helpers.feedback_helpers import Replica, token_event
 
 from xylem.base.db import clock, tables
 from xylem.base.db import postgresql as bounded

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 from tests.conftest import READY_SECONDS
-from tests.feedback_helpers import (
+from tests.helpers.feedback_helpers import (
     PATH,
     RAW,
     Replica,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, make_url, text
 from tests.conftest import together
-from tests.databases import execute, needs_pgbouncer, pooled
-from tests.feedback_helpers import Replica, token_event
-from tests.jobs_helpers import TRAINING, Desk, settings_for
-from tests.servers import wait_for
-from tests.small_models import small_draft
+from tests.helpers.databases import execute, needs_pgbouncer, pooled
+from tests.helpers.feedback_helpers import Replica, token_event
+from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for
+from tests.helpers.servers import wait_for
+from tests.helpers.small_models import small_draft
 
 from xylem.admin.jobs.schedules import Schedules
 from xylem.base.access.audit import AuditLog

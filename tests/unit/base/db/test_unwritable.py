@@ -14,8 +14,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 from tests.conftest import settings_of
-from tests.feedback_helpers import PATH, RAW, Replica, event, token_event
-from tests.servers import ServerProcess, wait_for
+from tests.helpers.feedback_helpers import PATH, RAW, Replica, event, token_event
+from tests.helpers.servers import ServerProcess, wait_for
 
 from xylem.api.app import create_app
 from xylem.base.db.engine import Database, default_url

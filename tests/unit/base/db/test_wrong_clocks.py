@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import select, text
 from tests.campaign.disturbed import Disturbance, why_not
 from tests.conftest import settings_of
-from tests.feedback_helpers import PATH, Replica, event, token_event
-from tests.jobs_helpers import TRAINING, Desk, settings_for
-from tests.servers import KEY, ServerProcess, wait_for
-from tests.small_models import small_draft
+from tests.helpers.feedback_helpers import PATH, Replica, event, token_event
+from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for
+from tests.helpers.servers import KEY, ServerProcess, wait_for
+from tests.helpers.small_models import small_draft
 
 from xylem.admin.jobs.schedules import Schedules
 from xylem.base.db import clock as module

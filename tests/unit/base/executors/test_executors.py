@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from tests.conftest import Run
 from tests.contract.test_every_trainer import bits_of, items_of, learnable
-from tests.jobs_helpers import write_data
+from tests.helpers.jobs_helpers import write_data
+from tests.helpers.servers import wait_for
+from tests.helpers.steps import Parts, RowOutput, Scaled, Sleeping, scaled, shifted
 from tests.oracles.problems import random_labels, random_rows, to_labels, to_rows
-from tests.servers import wait_for
-from tests.steps import Parts, RowOutput, Scaled, Sleeping, scaled, shifted
 
 from xylem.base.errors import BadData, Unavailable
 from xylem.base.executors.local import Crew

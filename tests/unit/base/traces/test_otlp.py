@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
-from tests.otlp import Receiver
-from tests.servers import wait_for
+from tests.helpers.otlp import Receiver
+from tests.helpers.servers import wait_for
 
 from xylem.base.errors import BadParameter
 from xylem.base.traces.otel import STRETCHES_A_PLACE, OtlpSender, queue_limits

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.datasets_helpers import assert_same_bits, check_sparse, texts_alone
+from tests.helpers.datasets_helpers import assert_same_bits, check_sparse, texts_alone
+from tests.helpers.real_texts import TEXTS
 from tests.oracles.text_tokens import slow_hash
 from tests.oracles.trees import row_dicts
-from tests.real_texts import TEXTS
 
 from xylem.base.errors import BadData, BadInstance, BadParameter
 from xylem.base.parameters import scalar_of

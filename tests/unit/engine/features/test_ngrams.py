@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
-from tests.datasets_helpers import assert_same_bits, assert_same_rows, check_sparse
+from tests.helpers.datasets_helpers import assert_same_bits, assert_same_rows, check_sparse
+from tests.helpers.real_texts import TEXTS, TEXTS_UNSEEN
 from tests.oracles.text_tokens import char_ngrams
-from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import SparseRows

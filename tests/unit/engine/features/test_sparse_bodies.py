@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oip_requests import changed
+from tests.helpers.oip_requests import changed
 from tests.unit.engine.features.bodies import (
     LIMITS,
     NORMS,

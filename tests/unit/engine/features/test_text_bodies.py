@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.datasets_helpers import assert_same_bits
-from tests.oip_requests import changed
+from tests.helpers.datasets_helpers import assert_same_bits
+from tests.helpers.oip_requests import changed
 from tests.unit.engine.features.bodies import (
     BYTES_MAX,
     FORMS,

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tests.conftest import together
-from tests.datasets_helpers import assert_same_bits, assert_same_rows, texts_alone
+from tests.helpers.datasets_helpers import assert_same_bits, assert_same_rows, texts_alone
+from tests.helpers.real_texts import TEXTS, TEXTS_UNSEEN
 from tests.oracles.text_tokens import word_runs
-from tests.real_texts import TEXTS, TEXTS_UNSEEN
 
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import SparseRows

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.datasets_helpers import assert_same_bits
+from tests.helpers.datasets_helpers import assert_same_bits
 from tests.oracles.text_tokens import word_ngrams, word_runs
 
 from xylem.base.errors import BadData

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests import foreign_models as foreign
-from tests.foreign_models import hinge, logistic, scores
+from tests.helpers import foreign_models as foreign
+from tests.helpers.foreign_models import hinge, logistic, scores
 
 from xylem.base.errors import BadData, BadModel, BadParameter
 from xylem.engine.features.registry import load_featurizer

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests import foreign_models as foreign
-from tests.foreign_models import npy
+from tests.helpers import foreign_models as foreign
+from tests.helpers.foreign_models import npy
 
 from xylem.base.errors import BadModel
 from xylem.extras.importers.files import ModelFile, ModelFiles

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.datasets_helpers import assert_same_rows
-from tests.foreign_models import npy
-from tests.skops_files import ACCEPTED, FOLDER, REFUSED, TEXTS
+from tests.helpers.datasets_helpers import assert_same_rows
+from tests.helpers.foreign_models import npy
+from tests.helpers.skops_files import ACCEPTED, FOLDER, REFUSED, TEXTS
 
 from xylem.base.errors import BadModel
 from xylem.extras.importers import skops

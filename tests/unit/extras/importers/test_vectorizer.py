@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from tests.conftest import Run
-from tests.datasets_helpers import assert_same_rows
-from tests.real_texts import TEXTS, TEXTS_UNSEEN
+from tests.helpers.datasets_helpers import assert_same_rows
+from tests.helpers.real_texts import TEXTS, TEXTS_UNSEEN
 
 from xylem.base.errors import BadModel
 from xylem.engine.combined_predictor import make_predictor

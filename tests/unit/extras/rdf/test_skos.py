@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.datasets_helpers import refused
-from tests.vocabulary_files import read_info, subjects_of
+from tests.helpers.datasets_helpers import refused
+from tests.helpers.vocabulary_files import read_info, subjects_of
 
 from xylem.base.errors import BadData
 from xylem.datasets.stream import DataFile

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.conftest import Run
-from tests.datasets_helpers import refused, write_lines
+from tests.helpers.datasets_helpers import refused, write_lines
 from tests.oracles.problems import dense_labels, dense_rows, flat
 
 from xylem.base.errors import BadData, BadParameter

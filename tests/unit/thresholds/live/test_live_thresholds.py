@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 from tests.conftest import together
-from tests.feedback_helpers import (
+from tests.helpers.feedback_helpers import (
     N_FEATURES,
     N_LABELS,
     Event,
@@ -24,7 +24,7 @@ from tests.feedback_helpers import (
     predictor,
     token_event,
 )
-from tests.small_models import small_draft
+from tests.helpers.small_models import small_draft
 
 from xylem.base.db.names import EVENT_KEY_BYTES
 from xylem.base.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable

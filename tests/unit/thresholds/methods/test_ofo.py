@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.small_models import random_calibration, random_rerank
 from tests.oracles.metrics import label_f, ofo_thresholds
 from tests.oracles.problems import dense_labels, to_labels
-from tests.small_models import random_calibration, random_rerank
 
 from xylem.base.errors import BadParameter
 from xylem.base.rows import LabelRows

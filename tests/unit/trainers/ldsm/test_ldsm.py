@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles.problems import (
-    dense_labels,
-    learnable,
-    random_labels,
-    random_rows,
-    training_sets,
-)
-from tests.trainings import (
+from tests.helpers.trainings import (
     Data,
     bits_of,
     choices,
@@ -25,6 +18,13 @@ from tests.trainings import (
     scores_of,
     share_right,
     trained_by,
+)
+from tests.oracles.problems import (
+    dense_labels,
+    learnable,
+    random_labels,
+    random_rows,
+    training_sets,
 )
 
 from xylem.base.errors import BadData

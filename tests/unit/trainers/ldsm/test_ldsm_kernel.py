@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.servers import ServerProcess
+from tests.helpers.trainings import dense_weights
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
-from tests.servers import ServerProcess
-from tests.trainings import dense_weights
 
 from xylem.trainers.kernels.problem import NO_ROOM, localise, localise_labels
 from xylem.trainers.kernels.random import shuffle

@@ -4,8 +4,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.helpers.trainings import (
+    bits_of,
+    data_of,
+    estimate_by,
+    scores_of,
+    share_right,
+    trained_by,
+)
 from tests.oracles.problems import dense_labels, to_labels
-from tests.trainings import bits_of, data_of, estimate_by, scores_of, share_right, trained_by
 
 from xylem.base.rows import LabelRows, SparseRows, offsets
 from xylem.trainers import Trained, TrainingSet

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.trainings import data_of
 from tests.oracles.lomtree_oracle import Lomtree, Node
 from tests.oracles.problems import dense_labels
 from tests.oracles.trees import row_dicts
-from tests.trainings import data_of
 
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.trainers.lomtree import finish, tables

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests import trainings
+from tests.helpers import trainings
+from tests.helpers.trainings import estimate_by, scores_of, share_right, trained_by
 from tests.oracles.label_trees import depths, fobos, labels_below, least_weighted_depth
 from tests.oracles.problems import dense_labels, dense_rows, learnable, random_labels, random_rows
-from tests.trainings import estimate_by, scores_of, share_right, trained_by
 
 from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows

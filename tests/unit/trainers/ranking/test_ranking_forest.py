@@ -8,6 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.trainings import (
+    Data,
+    bits_of,
+    choices,
+    data_of,
+    estimate_by,
+    scores_of,
+    share_right,
+    trained_by,
+)
 from tests.oracles import problems
 from tests.oracles.label_trees import levels
 from tests.oracles.problems import (
@@ -17,16 +27,6 @@ from tests.oracles.problems import (
     random_labels,
     random_rows,
     to_rows,
-)
-from tests.trainings import (
-    Data,
-    bits_of,
-    choices,
-    data_of,
-    estimate_by,
-    scores_of,
-    share_right,
-    trained_by,
 )
 
 from xylem.base.executors.local import Crew

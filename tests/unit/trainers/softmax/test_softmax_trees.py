@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.datasets_helpers import write_lines
-from tests.measured import evaluate
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.measured import evaluate
+from tests.helpers.trainings import Data, data_of, predictor_of, trained_by
 from tests.oracles.label_trees import levels
 from tests.oracles.problems import to_rows
-from tests.trainings import Data, data_of, predictor_of, trained_by
 
 from xylem.base.errors import BadInput, BadParameter
 from xylem.base.executors.local import Crew

@@ -13,7 +13,7 @@ import llvmlite
 import numba
 import numpy as np
 import pytest
-from tests.kernel_processes import COMPILE, KERNELS, compiled, outputs_of
+from tests.helpers.kernel_processes import COMPILE, KERNELS, compiled, outputs_of
 
 from xylem_store.compiled import sources as source_files
 from xylem_store.compiled.cache import cache_dir

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.checkout import ROOT
-from tests.hidden_parts import IMPORT_WITHOUT
-from tests.kernel_processes import compiler, outputs_of
+from tests.helpers.checkout import ROOT
+from tests.helpers.hidden_parts import IMPORT_WITHOUT
+from tests.helpers.kernel_processes import compiler, outputs_of
 
 from xylem_store.compiled import inner_parts
 

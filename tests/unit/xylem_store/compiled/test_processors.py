@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.kernel_processes import compiled, outputs_of
+from tests.helpers.kernel_processes import compiled, outputs_of
 
 from xylem_store.compiled import processors
 from xylem_store.compiled.processors import (

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.oip_requests import HEADER, binary_body, csr
+from tests.helpers.oip_requests import HEADER, binary_body, csr
 
 from xylem.base.settings import Limits
 from xylem.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageTimes, StageTimings

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.small_models import small_draft
+from tests.helpers.small_models import small_draft
 from xylem.base.settings import Limits
 from xylem.base.stages import StageTimings
 from xylem.datasets import read_dataset

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from tests.servers import KEY, Connection, busy, exchange, wait_for
+from tests.helpers.servers import KEY, Connection, busy, exchange, wait_for
 
 XYLEM = Path(sys.executable).with_name("xylem")
 wait_until = wait_for

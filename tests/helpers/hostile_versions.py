@@ -4,8 +4,8 @@ There are versions of each kind: label trees, decision trees, re-ranked, calibra
 ones, versions for texts, combined ones with names and near rows, versions that store rows, learners
 that store their state; and label info.
 
-python -m tests.hostile_versions ROUNDS SEED prints one JSON object; its caller checks whether a
-signal killed it.
+python -m tests.helpers.hostile_versions ROUNDS SEED prints one JSON object; its caller checks
+whether a signal killed it.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.combined_models import documents, full_draft
-from tests.datasets_helpers import write_lines
-from tests.faulty_fs import QuickFileSystem
 from tests.golden.make_golden import DRAFTS as GOLDEN
 from tests.golden.make_golden import rows_of
-from tests.mutations import mutated
-from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
+from tests.helpers.combined_models import documents, full_draft
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.mutations import mutated
+from tests.helpers.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 from xylem.base.errors import BadParameter
 from xylem.base.executors.local import Crew
 from xylem.base.rows import LabelRows, SparseRows

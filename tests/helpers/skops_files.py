@@ -1,4 +1,5 @@
-"""Vectorizers that skops 0.16 wrote: `python -m tests.skops_files` rewrites tests/golden/skops.
+"""Vectorizers that skops 0.16 wrote: `python -m tests.helpers.skops_files` rewrites
+tests/golden/skops.
 
 Tests read the files without skops, and fit the same vectorizers again to compare.
 """
@@ -10,7 +11,7 @@ from typing import Any
 
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
-FOLDER = Path(__file__).resolve().parent / "golden" / "skops"
+FOLDER = Path(__file__).resolve().parents[1] / "golden" / "skops"
 
 TEXTS = [
     "a history of the Hanseatic League, its ports and the ships that sailed to them",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import SecretStr
 
 from tests.conftest import serving, settings_of
-from tests.small_models import small_draft
+from tests.helpers.small_models import small_draft
 from xylem.base.db.engine import Database
 from xylem.base.rows import SparseRows
 from xylem.engine.prediction_json import Spans, predictions_json

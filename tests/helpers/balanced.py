@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.replicas import BODY, PREDICT, Replica, listens
-from tests.servers import answer_on, wait_for
+from tests.helpers.replicas import BODY, PREDICT, Replica, listens
+from tests.helpers.servers import answer_on, wait_for
 
-DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 HAPROXY_CONF, NGINX_CONF = DEPLOY / "haproxy.cfg", DEPLOY / "nginx.conf"
 HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.datasets_helpers import write_lines
 from tests.golden.make_golden import DRAFTS, SET_IN_LINES
+from tests.helpers.datasets_helpers import write_lines
 from xylem.base.rows import LabelRows
 from xylem.engine.features.combined import members_of
 from xylem.engine.features.registry import load_featurizer

@@ -1,9 +1,10 @@
 """R5: an open model reads the same bytes, whatever other processes do to its store.
 
-python -m tests.mappers churn ROOT ROUNDS SEED: processes that are killed at random moments do
-random operations. python -m tests.mappers truncate ROOT 0 0: cut mapped files, as no operation of a
-store does. The parent process maps versions and reads them again after each round: it counts those
-whose bytes changed, and dies of SIGBUS if a mapped file was cut. It prints one JSON object.
+python -m tests.helpers.mappers churn ROOT ROUNDS SEED: processes that are killed at random moments
+do random operations. python -m tests.helpers.mappers truncate ROOT 0 0: cut mapped files, as no
+operation of a store does. The parent process maps versions and reads them again after each round:
+it counts those whose bytes changed, and dies of SIGBUS if a mapped file was cut. It prints one JSON
+object.
 """
 
 import contextlib
@@ -17,8 +18,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.faulty_fs import QuickFileSystem
-from tests.small_models import small_draft
+from tests.helpers.faulty_fs import QuickFileSystem
+from tests.helpers.small_models import small_draft
 from xylem_store.errors import StoreError
 from xylem_store.store import Store
 from xylem_store.version import Model

@@ -1,8 +1,8 @@
 """R10: processes that send feedback and are killed at random moments, by a process that forks them.
 
-python -m tests.feeders URL ROUNDS SEED prints one JSON object. A feeder writes to a pipe when a
-block of events is acknowledged. The next feeder begins with the first block that was not: it may or
-may not have been counted.
+python -m tests.helpers.feeders URL ROUNDS SEED prints one JSON object. A feeder writes to a pipe
+when a block of events is acknowledged. The next feeder begins with the first block that was not: it
+may or may not have been counted.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.feedback_helpers import N_LABELS, Replica, predictor, token_event
+from tests.helpers.feedback_helpers import N_LABELS, Replica, predictor, token_event
 from xylem.base.db.engine import Database
 from xylem.thresholds.store.state import ThresholdDatabase
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.servers import ServerProcess
+from tests.helpers.servers import ServerProcess
 
 TYPES = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
 DTYPES = {"INT64": "<i8", "INT32": "<i4", "FP32": "<f4", "BOOL": "?"}

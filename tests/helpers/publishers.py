@@ -3,10 +3,10 @@
 A publisher is killed after a number of calls of the file system, not after a time, so that it is
 within a publication on any machine.
 
-python -m tests.publishers kill ROOT ROUNDS SEED: kill -9 one publisher in each round, and check the
-store. python -m tests.publishers race ROOT PROCESSES PUBLICATIONS: several processes publish the
-same model at the same time, each that often. Each prints one JSON object. The parent has loaded
-everything before it forks, so that a round takes milliseconds.
+python -m tests.helpers.publishers kill ROOT ROUNDS SEED: kill -9 one publisher in each round, and
+check the store. python -m tests.helpers.publishers race ROOT PROCESSES PUBLICATIONS: several
+processes publish the same model at the same time, each that often. Each prints one JSON object. The
+parent has loaded everything before it forks, so that a round takes milliseconds.
 """
 
 import json
@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.faulty_fs import FaultyFileSystem
-from tests.small_models import small_draft
+from tests.helpers.faulty_fs import FaultyFileSystem
+from tests.helpers.small_models import small_draft
 from xylem_store.errors import ModelNotFound
 from xylem_store.fs import FileSystem
 from xylem_store.store import Store

@@ -1,4 +1,5 @@
-"""Check copies of models in a process of its own: `python -m tests.copied_models WHAT FOLDER`.
+"""Check copies of models in a process of its own: `python -m tests.helpers.copied_models WHAT
+FOLDER`.
 
 It prints "same" if all answers of the copies are as expected. Memory is used and freed in between:
 a copy that still referred to its original's arrays would find other bytes there.

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_module(
     name: str, *arguments: object, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    options = ["-X", "faulthandler", "-W", "ignore", "-m", f"tests.{name}"]
+    options = ["-X", "faulthandler", "-W", "ignore", "-m", name]
     command, variables = (
         [sys.executable, *options, *map(str, arguments)],
         {**os.environ, **environment},

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import xylem
-from tests.scripted_server import Script, ScriptedServer
+from tests.helpers.scripted_server import Script, ScriptedServer
 
 QUICK = xylem.Retries(times=3, first_seconds=0.001, retry_after_seconds_max=0.01, seed=1)
 

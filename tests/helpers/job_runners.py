@@ -1,11 +1,11 @@
 """Runs of a training job that are killed at random moments, by a process that forks them.
 
-A run is killed after a number of calls of the file system, as in `tests.publishers`, and of
+A run is killed after a number of calls of the file system, as in `tests.helpers.publishers`, and of
 progress. Then another run of the same job follows, as after the end of its lease, until one
 succeeds.
 
-python -m tests.job_runners DIRECTORY JOBS SEED prints one JSON object. The parent has loaded
-everything before it forks, so that a run takes a fraction of a second.
+python -m tests.helpers.job_runners DIRECTORY JOBS SEED prints one JSON object. The parent has
+loaded everything before it forks, so that a run takes a fraction of a second.
 """
 
 import json
@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.jobs_helpers import TRAINING, Desk, settings_for
-from tests.publishers import SignallingFileSystem
+from tests.helpers.jobs_helpers import TRAINING, Desk, settings_for
+from tests.helpers.publishers import SignallingFileSystem
 from xylem.admin.jobs.kinds import run_job
 from xylem_store.store import Store
 

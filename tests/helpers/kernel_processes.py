@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.checkout import PYTHONPATH
+from tests.helpers.checkout import PYTHONPATH
 
 KERNELS = """
 from xylem_store.compiled.decorators import inlined, kernel

@@ -1,6 +1,6 @@
 """Processes of jobs that misbehave; the job's `model` is the name of a function here.
 
-They are run as `python -m tests.job_children`.
+They are run as `python -m tests.helpers.job_children`.
 """
 
 import json
@@ -52,7 +52,7 @@ def eat_shared() -> None:
 def eat_in_a_child() -> None:
     """Let a child process allocate the shared memory."""
     subprocess.run(
-        [sys.executable, "-c", "import tests.job_children as c; c.eat_shared()"], check=True
+        [sys.executable, "-c", "import tests.helpers.job_children as c; c.eat_shared()"], check=True
     )
 
 
@@ -92,7 +92,7 @@ def fill_a_disk() -> None:
 
 def fill_a_store() -> None:
     """Publish a version that exceeds the limit of a file, in the store of the work directory."""
-    from tests.small_models import small_draft
+    from tests.helpers.small_models import small_draft
     from xylem_store.errors import StoreUnwritable
     from xylem_store.store import Store
 

@@ -5,7 +5,7 @@ import itertools
 import json
 from pathlib import Path
 
-_EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "debtags"
+_EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "debtags"
 
 
 def _texts(name: str, n: int) -> list[str]:
