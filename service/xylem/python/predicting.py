@@ -26,6 +26,7 @@ from xylem.python.from_memory import (
     instances_from_memory,
     is_matrix,
     label_lists,
+    naming_row,
 )
 from xylem.serving import check_chunk_characters, divide, search_chunks
 from xylem.thresholds import ThresholdDatabase, Tuned
@@ -340,13 +341,14 @@ class PredictingModel:
             raise BadData(f"matrix: expected {expected}, found {n_columns}")
 
     def _rows(self, checked: InMemoryInstances) -> SparseRows:
-        """Return the rows of features of instances."""
-        if checked.kind == "text":
-            return self._featurizer.transform_texts(checked.rows)
-        if checked.kind == "features":
-            return self._featurizer.transform_named(checked.rows)
-        assert checked.matrix is not None
-        return self._featurizer.transform_csr(*checked.matrix[:3])
+        """Return the rows of features of instances. Raises BadInstance, which names the row."""
+        with naming_row():
+            if checked.kind == "text":
+                return self._featurizer.transform_texts(checked.rows)
+            if checked.kind == "features":
+                return self._featurizer.transform_named(checked.rows)
+            assert checked.matrix is not None
+            return self._featurizer.transform_csr(*checked.matrix[:3])
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:
