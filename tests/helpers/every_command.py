@@ -28,7 +28,7 @@ TRAINERS = {
     "huffman-tree": ("epochs=2",),
     "learned-tree": ("epochs=2",),
 }
-N_ROWS = 120
+N_ROWS = 240
 """Rows of the file that are used: enough for trees of several levels, and for 50 labels."""
 
 KINDS = ("tfidf", "chars", "words+chars", "hashing")
@@ -46,21 +46,18 @@ class Recorder(event.Listener):
         function = event.data["dispatcher"].py_func
         types = ", ".join(map(str, event.data["args"]))
         self.compiled.append(f"{function.__module__}.{function.__qualname__}({types})")
-        print("COMPILED", self.compiled[-1], sys.argv[1:], file=sys.__stderr__, flush=True)
 
     def on_end(self, event: Any) -> None:
         """Do nothing."""
 
 
-def xylem(*arguments: str | Path, stdin: str = "") -> None:
+def xylem(*arguments: str | Path) -> None:
     """Run a command in this process; it must end well."""
     from xylem.cli.application import run
 
     sys.argv = ["xylem", *map(str, arguments)]
-    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()))
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):
-        status = run()
-    print("STATUS", status, sys.argv[1:], file=sys.__stderr__) if status else None
+        assert run() == 0, sys.argv
 
 
 def lines_of(path: Path, n_rows: int) -> list[dict[str, Any]]:
@@ -74,14 +71,16 @@ class Rows(NamedTuple):
 
     file: Path
     part: Path
-    instances: str
+    instances: Path
 
 
 def rows_of(file: Path, part: Path, lines: Sequence[str], instances: Sequence[Any]) -> Rows:
     """Write lines into files; return them with the instances as lines of JSON."""
     file.write_text("".join(lines))
     part.write_text("".join(lines[: len(lines) // 2]))
-    return Rows(file, part, "".join(json.dumps(instance) + "\n" for instance in instances[:100]))
+    asked = file.with_name(f"asked-{file.stem}.jsonl")
+    asked.write_text("".join(json.dumps(instance) + "\n" for instance in instances[:100]))
+    return Rows(file, part, asked)
 
 
 class Files:
@@ -102,7 +101,9 @@ class Files:
         ids = {name: number for names in (words, labels) for number, name in enumerate(names)}
         indices = [sorted(ids[word] for word in row["features"]) for row in instances]
         sparse = [
-            ",".join(str(ids[label]) for label in row["labels"]) + "".join(f" {i}:1" for i in found) + "\n"
+            ",".join(str(ids[label]) for label in row["labels"])
+            + "".join(f" {i}:1" for i in found)
+            + "\n"
             for row, found in zip(rows, indices, strict=True)
         ]
         instances = [{"indices": found, "values": [1.0] * len(found)} for found in indices]
@@ -154,10 +155,9 @@ def train_everything(files: Files, store: Path) -> dict[str, Rows]:
         train("huffman-tree", texts, *parameters(f"tree={tree}", "epochs=2"))
     for trainer in ("plt", "huffman-tree", "learned-tree", "lomtree"):
         passes = parameters("epochs=2") if trainer != "lomtree" else []
-        until = ["--until", "1"] if trainer != "lomtree" else []
         solver = parameters("solver=sgd") if trainer == "plt" else []
         name = f"{trainer}-state"
-        train(trainer, texts, *passes, *solver, "--keep-state", *until, name=name)
+        train(trainer, texts, *passes, *solver, "--keep-state", "--until", "1", name=name)
         train(trainer, texts, "--from", name, name=name)
     train("label-tree", texts, "--stream")
     train("plt", texts, *parameters("solver=sgd"), "--stream", "--thresholds", "ofo")
@@ -179,7 +179,7 @@ def combine(files: Files, store: Path) -> dict[str, Rows]:
     xylem("combine", *members, *names, *data, "--model", "near", "--rerank", texts.part)
     xylem("models", "vocabulary", "boosted", "--set", files.names, *of_store)
     xylem("tune", *data, "--model", "searched", "--trials", "2", "--trainer", "label-tree")
-    xylem("models", "label-info", "tried", "--set", files.names, *of_store)
+    xylem("models", "label-info", "tried", files.names, *of_store)
     xylem("calibrate", "tried", "--data", texts.part, *of_store)
     return dict.fromkeys(("boosted", "linear", "near", "searched", "tried"), texts)
 
@@ -188,19 +188,35 @@ def ask(name: str, rows: Rows, store: Path) -> None:
     """Run every command that reads a version."""
     of_store = "--store", store
     data = "--data", rows.file, *of_store
-    asked = [[], ["--exact"], ["--threshold", "0.3"], ["--explain"]]
-    asked += [["--chunk-characters", "40"]] if '"text"' in rows.instances else []
-    for options in asked:
-        xylem("predict", name, *options, *of_store, stdin=rows.instances)
+    options = [[], ["--exact"], ["--threshold", "0.3"], ["--explain"]]
+    options += [["--chunk-characters", "40"]] if rows.file.name == "texts.jsonl" else []
+    for chosen in options:
+        xylem("predict", name, "--data", rows.instances, *chosen, *of_store)
     xylem("evaluate", name, *data)
     xylem("thresholds", name, *data, "--method", "all")
-    xylem("predict", name, "--threshold", "tuned", *of_store, stdin=rows.instances)
+    xylem("predict", name, "--data", rows.instances, "--threshold", "tuned", *of_store)
     xylem("evaluate", name, *data)
     xylem("compare", name, name, *data)
-    for command in ("show", "verify", "report"):
+    for command in ("show", "verify"):
         xylem("models", command, name, *of_store)
     xylem("models", "export", name, "--file", store / "model.tar", *of_store)
     xylem("models", "import", "--file", store / "model.tar", "--model", "copy", *of_store)
+
+
+def call(store: Path, folder: Path) -> None:
+    """Call what Python has."""
+    import xylem
+
+    model = xylem.load(store, "tried")
+    texts = ["a game of chess", "a web server", "a fast text editor"] * 40
+    labels = [["game"], ["server", "web"], ["editor"]] * 40
+    trained = xylem.train(texts, labels, progress=False).tune_thresholds(texts, labels)
+    for one in (model, trained):
+        one.predict(texts, threshold="tuned")
+        one.explain(texts[0])
+        one.evaluate(texts, labels, progress=False)
+        one.save(folder / "other", "saved")
+    trained.score(texts, labels)
 
 
 def main() -> None:
@@ -212,9 +228,11 @@ def main() -> None:
     files = Files(lines_of(data, N_ROWS), folder)
     store = folder / "store"
     models = train_everything(files, store)
-    models |= combine(files, store)
+    if site:
+        models |= combine(files, store)
     for name, rows in models.items():
         ask(name, rows, store)
+    call(store, folder)
     print("\n".join(["compiled:", *recorder.compiled]))
 
 

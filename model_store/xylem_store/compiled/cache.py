@@ -47,8 +47,8 @@ def cache_dir() -> Path:
     Some kernels have a directory of their own: those compiled with NUMBA_BOUNDSCHECK, which changes
     the code without changing its key; those of each combination of numba, llvmlite, and minor
     versions of Python and numpy, because two combinations would evict each other's kernels; and
-    those of each level of processors ($XYLEM_KERNEL_CPU, `shipped_dir`), because it must be possible to see for which
-    levels there are kernels.
+    those of each level of processors ($XYLEM_KERNEL_CPU, `shipped_dir`), because it must be
+    possible to see for which levels there are kernels.
     """
     directory = _directory_of_this_processor()
     level = _level()
