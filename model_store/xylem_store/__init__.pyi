@@ -14,7 +14,6 @@ from .alias import with_shadow as with_shadow
 from .alias import without_canary as without_canary
 from .alias import without_shadow as without_shadow
 from .alias_writing import AliasChange as AliasChange
-from .archive import ArchivePieces as ArchivePieces
 from .archive import Readable as Readable
 from .archive import spool_archive as spool_archive
 from .arrays import check_all as check_all

@@ -39,22 +39,6 @@ class Readable(Protocol):
         """Return up to `size` bytes, none at the end."""
 
 
-class ArchivePieces:
-    """The pieces of an archive as a file that is read once, from the first byte to the last."""
-
-    def __init__(self, pieces: Iterator[Buffer]) -> None:
-        self._pieces = pieces
-        self._rest = b""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, none at the end. Raises what the pieces raise."""
-        if not self._rest:
-            self._rest = bytes(next(filter(len, self._pieces), b""))
-        part = self._rest[:size]
-        self._rest = self._rest[size:]
-        return part
-
-
 def archive_pieces(
     fs: FileSystem, directory: Path, manifest: Manifest, info: LabelInfo | None = None
 ) -> Iterator[Buffer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_threads, progress_bar, ready_database
@@ -27,7 +28,7 @@ from xylem.workflows import (
     request_of,
     tune,
 )
-from xylem_store import ArchivePieces, Conflict, Manifest, Store, draft_of, model_of, parent_of
+from xylem_store import Conflict, Manifest, Store, draft_of, model_of, parent_of
 from xylem_store import Model as Opened
 
 _ROWS = Path("rows")  # in errors, the name of rows that are in memory and not in a file
@@ -239,9 +240,10 @@ class Model(PredictingModel):
             raise Conflict(
                 f"{manifest.full_name}: expected the version that was loaded, found another"
             )
-        # pieces go from store to store: a temporary file would take the space once more
-        pieces = source.archive(manifest.model, manifest.version, label_info=True)
-        return home.import_(ArchivePieces(pieces), name)
+        with TemporaryFile() as file:
+            source.export(manifest.model, manifest.version, file, label_info=True)
+            file.seek(0)
+            return home.import_(file, name)
 
     def _labelled(self, instances: Any, labels: Any) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from xylem.base import IN_ALL, BadData, Dataset, OnProgress, TableColumns, ready_database
+from xylem.base import BadData, Dataset, OnProgress, TableColumns, ready_database
 from xylem.datasets import read_dataset
 from xylem.engine import PREFIX, AutoParameters
 from xylem.evaluation import labelled_dataset
@@ -19,6 +19,9 @@ from xylem.workflows.tuning import keep, request_of, tune
 from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
+
+_IN_ALL = "in all"
+"""The phase of the first progress bar."""
 
 STAGES = ("reading the file", "learning labels", "choosing thresholds", "measuring", "publishing")
 """What the progress bars call the stages: the words of a user, who knows no phase of a training."""
@@ -77,7 +80,7 @@ def make_first_model(
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)
-    on_progress(IN_ALL, len(STAGES), len(STAGES))
+    on_progress(_IN_ALL, len(STAGES), len(STAGES))
     sizes = np.diff(test.labels.indptr)
     n_hits = int(evaluation.counts.hits.sum())
     n_predicted = int(evaluation.counts.predicted.sum())
@@ -110,7 +113,7 @@ def _stage(on_progress: OnProgress, number: int) -> OnProgress:
 
     A phase is named by its number, so that the bar begins anew with each.
     """
-    on_progress(IN_ALL, number, len(STAGES))
+    on_progress(_IN_ALL, number, len(STAGES))
     phases: list[str] = []
 
     def show(phase: str, done: int, total: int) -> None:
