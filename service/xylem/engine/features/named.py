@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xylem.base import BadData, SparseRows, offsets
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import NamedParameters
-from xylem.engine.features.request_bodies import finish_rows
+from xylem.serving.dialects.predict.kernels.request_bodies import finish_rows
 from xylem.engine.features.rows import NORM_CODES, finite_values, tidied
 from xylem.engine.features.tables import NAMES
 from xylem_store import F32, I32, I64, BadNames, NameTable, build_names, find_all, group_of, kernel

@@ -1,6 +1,6 @@
 """Read the texts of requests in kernels: normalise strings of JSON, and make the rows of them.
 
-Only a subset of JSON is read, as in `xylem.engine.kernels.text.sparse_json`: if something is not
+Only a subset of JSON is read, as in `xylem.serving.kernels.sparse_json`: if something is not
 expected, or a character must be normalised in Python, functions return the last place of the data.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 
 from xylem.base import RowArrays
-from xylem.engine.kernels.text.sparse_json import (
+from xylem.serving.kernels.sparse_json import (
     CLOSE,
     COLON,
     END,

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.engine.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
+from xylem.serving.kernels.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from xylem.engine.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
 from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
 
-TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.thresholds.live.tokens`
+TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.serving.feedback.tokens`
 TOKEN_ROOM = TOKEN_HEAD_BYTES + BLOCK_BYTES + MAC_BYTES
 """The bytes that a token needs besides 4 bytes a label: it is padded to whole blocks and signed."""
 

@@ -18,7 +18,7 @@ from xylem.engine.kernels.search.call import NUMBER as NUMBER
 from xylem.engine.kernels.search.call import TUNED as TUNED
 from xylem.engine.kernels.text.digits import is_digit, parse_id
 from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
-from xylem.engine.kernels.text.sparse_json import (
+from xylem.serving.kernels.sparse_json import (
     CLOSE,
     CLOSE_LIST,
     COLON,

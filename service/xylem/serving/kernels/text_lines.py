@@ -12,7 +12,7 @@ import numpy as np
 from xylem.base import SparseRows
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.text_featurizer import TextFeaturizer, body_texts
-from xylem.engine.kernels.text.sparse_json import END, read_instance, skip_blanks
+from xylem.serving.kernels.sparse_json import END, read_instance, skip_blanks
 from xylem.engine.kernels.text.texts import read_text_lines
 from xylem_store import F32, I64, U8, handle_of, kernel
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from xylem.engine.answering import NO_COSTS
 from xylem.engine.buffers import FIRST, Need
-from xylem.engine.fast_answers import FastAnswer, FastVersion, PackedOutputs, RowsRead, Signed
+from xylem.serving.dialects.predict.fast_answers import FastAnswer, FastVersion, PackedOutputs, RowsRead, Signed
 from xylem.engine.features.named import NamedFeaturizer
-from xylem.engine.features.request_bodies import BodyQuery, RequestBodies, read_body
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyQuery, RequestBodies, read_body
 from xylem.engine.features.rows import NORM_CODES
-from xylem.engine.features.tensor_arrays import read_arrays
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.call import TUNED, set_rows
-from xylem.engine.kernels.search.fast_request import (
+from xylem.serving.dialects.predict.kernels.fast_request import (
     GROW,
     N_TIMES,
     PREDICTIONS,
@@ -31,11 +31,11 @@ from xylem.engine.kernels.search.fast_request import (
     FastModel,
     answer_fast,
 )
-from xylem.engine.kernels.search.fast_request import FastLimits as FastLimits
-from xylem.engine.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
-from xylem.engine.kernels.text.tensors import END, FORM_SIZE, N_OUTPUTS, pack_outputs
+from xylem.serving.dialects.predict.kernels.fast_request import FastLimits as FastLimits
+from xylem.serving.dialects.predict.kernels.prediction_json import TOKEN_ROOM, write_predictions
+from xylem.serving.dialects.tensors.kernels.tensors import END, FORM_SIZE, N_OUTPUTS, pack_outputs
 from xylem.engine.options import ALL_ALLOWED
-from xylem.engine.prediction_json import (
+from xylem.serving.dialects.predict.prediction_json import (
     cut_texts,
     text_room,
 )
@@ -124,7 +124,7 @@ class BeamRequests:
     ) -> PackedOutputs | None:
         """Return the outputs for the tensors data[start:]; None if the kernel does not answer them.
 
-        form     int64[FORM_SIZE], the form of the request (`xylem.engine.kernels.text.tensors`)
+        form     int64[FORM_SIZE], the form of the request (`xylem.serving.dialects.tensors.kernels.tensors`)
         number   the threshold, if it is one number for all labels, between 0 and 1
         """
         self._form[:] = form

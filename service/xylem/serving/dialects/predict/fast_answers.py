@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from xylem.base import SparseRows, StageTimes
 from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.request_bodies import BodyForms, BodyQuery
-from xylem.engine.kernels.search.fast_request import FastLimits as FastLimits
-from xylem.engine.kernels.search.fast_request import FastPresent
-from xylem.engine.kernels.text.prediction_json import Seal
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
+from xylem.serving.dialects.predict.kernels.fast_request import FastLimits as FastLimits
+from xylem.serving.dialects.predict.kernels.fast_request import FastPresent
+from xylem.serving.dialects.predict.kernels.prediction_json import Seal
 from xylem.engine.options import ALL_ALLOWED, NodeThresholds
 from xylem_store import F32, U8, Model, Uncopyable, handle_of
 

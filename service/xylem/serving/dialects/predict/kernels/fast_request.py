@@ -153,7 +153,7 @@ class FastCall(NamedTuple):
     number                   [2]   a threshold for all labels, and its logarithm
     texts                    the handle of BodyTexts, into which texts are read
     form                     [..]  the form of a request of tensors
-                             (`xylem.engine.kernels.text.tensors`)
+                             (`xylem.serving.dialects.tensors.kernels.tensors`)
     allowed                  [N]   as in a Search; empty if all labels are allowed
     no_costs                 [0, 2]
     starts, ends, counts     [most rows]

@@ -10,7 +10,7 @@ import numpy as np
 
 from xylem.base import FEATURES, READ, StageTimes
 from xylem.engine.embedded_predictor import EmbeddedPredictor
-from xylem.engine.fast_answers import (
+from xylem.serving.dialects.predict.fast_answers import (
     FastAnswer,
     FastForms,
     FastVersion,
@@ -18,11 +18,11 @@ from xylem.engine.fast_answers import (
     RowsRead,
     Signed,
 )
-from xylem.engine.fast_request import BeamRequests
+from xylem.serving.dialects.predict.fast_request import BeamRequests
 from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.request_bodies import RequestBodies
+from xylem.serving.dialects.predict.kernels.request_bodies import RequestBodies
 from xylem.engine.kernels.search.call import NUMBER, TUNED
-from xylem.engine.kernels.search.fast_request import (
+from xylem.serving.dialects.predict.kernels.fast_request import (
     BEGAN,
     HAS_READ,
     HAS_ROWS,
@@ -31,7 +31,7 @@ from xylem.engine.kernels.search.fast_request import (
 )
 from xylem.engine.kernels.text.texts import TEXTS
 from xylem.engine.options import NodeThresholds, PredictOptions
-from xylem.engine.prediction_json import predictions_json, spans_of
+from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of
 from xylem.engine.predictor import Predictor
 from xylem.engine.searcher import LabelSearcher, Searcher
 from xylem_store import I64, U8, Model

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import RowArrays
-from xylem.engine.kernels.text.prediction_json import copy_text, pack
+from xylem.serving.dialects.predict.kernels.prediction_json import copy_text, pack
 from xylem.engine.kernels.text.texts import BodyTexts, read_bytes
 from xylem_store import F32, I32, I64, U8, U32, inlined, kernel
 
@@ -160,7 +160,7 @@ def pack_outputs(
 
     Return whether there was room.
 
-    spans, names  as `xylem.engine.kernels.text.prediction_json.write_predictions` takes them
+    spans, names  as `xylem.serving.dialects.predict.kernels.prediction_json.write_predictions` takes them
     form          int64[FORM_SIZE]; where each output ends is written to it
     out           uint8[..]
 
