@@ -15,10 +15,6 @@ from .live.shadow import put_shadow as put_shadow
 from .live.shadow import take_shadow as take_shadow
 from .live.threshold_counters import ALL_COUNT as ALL_COUNT
 from .live.threshold_counters import ThresholdCounters as ThresholdCounters
-from .live.tokens import Token as Token
-from .live.tokens import TokenFault as TokenFault
-from .live.tokens import Tokens as Tokens
-from .live.tokens import model_hash as model_hash
 from .methods.estimates import ESTIMATES_MAX as ESTIMATES_MAX
 from .methods.estimates import EstimateKeeper as EstimateKeeper
 from .methods.estimates import Estimates as Estimates

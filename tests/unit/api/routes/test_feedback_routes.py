@@ -31,8 +31,8 @@ from tests.helpers.feedback_helpers import (
 from xylem.api.door.collectors import read_rows
 from xylem.base.db import clock
 from xylem.base.db.engine import Database
-from xylem.thresholds.live.events import event_keys
 from xylem.serving.feedback.tokens import Tokens
+from xylem.thresholds.live.events import event_keys
 from xylem.thresholds.store.feedback_rows import FeedbackRows, add_rows
 from xylem_store.store import Store
 
