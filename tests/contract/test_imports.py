@@ -102,6 +102,8 @@ TABLE = {
         "xylem: thresholds.methods evaluation.ranking engine.kernels base.db; xylem_store"
     ),
     "xylem.thresholds.methods": "xylem: engine.kernels evaluation; xylem_store",
+    "xylem.thresholds.progressive": "xylem: thresholds engine evaluation; xylem_store",
+    "xylem.thresholds.tuning": "xylem: thresholds engine evaluation base.db; xylem_store",
     "xylem.evaluation": "xylem: engine; xylem_store",
     # features of texts are made by steps, block by block
     "xylem.engine.features": "xylem: engine.kernels base.executors; xylem_store",

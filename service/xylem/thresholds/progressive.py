@@ -5,29 +5,20 @@ when its part of the first pass began, not by those of the row before; the start
 from STARTS.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from xylem.base import BadData, LabelRows
-from xylem.engine import Searcher, make_predictor, predict_parts
+from xylem.base import BadData, LabelRows, SparseRows
+from xylem.engine import Searcher, predict_parts
 from xylem.evaluation import USUAL_EMPTY
-from xylem.thresholds import (
-    Counters,
-    EstimateKeeper,
-    Estimates,
-    Start,
-    ThresholdDatabase,
-    Tuned,
-    count_at,
-    count_rows,
-    lower_bounds,
-    no_counts,
-    thresholds_of,
-)
-from xylem.trainers import PARTS, RowSource, Trained, TrainingSet
-from xylem.workflows.choose_features import trial_model
-from xylem_store import F32, Manifest, TreeEnsemble
+from xylem.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at
+from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds.methods.starts import count_rows
+from xylem.thresholds.store.codec import Tuned
+from xylem.thresholds.store.state import ThresholdDatabase
+from xylem_store import F32, I64, Manifest, TreeEnsemble
 
 STARTS = tuple(
     Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0)
@@ -52,8 +43,15 @@ class _Learner(NamedTuple):
     thresholds: F32
 
 
+CountRows: TypeAlias = Callable[[], tuple[I64, int]]
+"""Returns the number of training rows of each label, int64[K], and of all rows."""
+
+PredictorSoFar: TypeAlias = Callable[[TreeEnsemble, int], Searcher]
+"""Returns a predictor of trees that are not a version yet, for rows of so many features."""
+
+
 class ProgressiveThresholds:
-    """An OnRows that finds thresholds; scores must be probabilities (link logistic).
+    """Finds thresholds as an OnRows of a training; scores must be probabilities (link logistic).
 
     n_rows  number of rows that have been counted
 
@@ -61,12 +59,26 @@ class ProgressiveThresholds:
     LATE_ROWS_MAX rows, and 340 bytes a label.
     """
 
-    def __init__(self, source: RowSource, threads: int, database: ThresholdDatabase) -> None:
-        """Take a source whose rows are counted, and the database that stores the thresholds."""
+    def __init__(
+        self,
+        count: CountRows,
+        predictor_so_far: PredictorSoFar,
+        *,
+        n_parts: int,
+        threads: int,
+        database: ThresholdDatabase,
+    ) -> None:
+        """Take what counts the training's rows, and the database that stores the thresholds.
+
+        n_parts  in so many parts the first pass goes over the rows; none of the first is predicted
+        """
         self.n_rows = 0
         self._database = database
-        self._source = source
+        self._count = count
+        self._predictor_so_far = predictor_so_far
+        self._n_parts = n_parts
         self._threads = threads
+        self._n_training_rows = 0
         self._ensemble: TreeEnsemble | None = None
         self._predictor: Searcher | None = None
         self._bounds = np.empty(0, np.float32)
@@ -74,32 +86,31 @@ class ProgressiveThresholds:
         self._late = EstimateKeeper(self._bounds)
         self._truth: list[LabelRows] = []
 
-    def __call__(self, ensemble: TreeEnsemble, data: TrainingSet) -> None:
+    def __call__(self, ensemble: TreeEnsemble, data: tuple[SparseRows, LabelRows]) -> None:
         """Count rows; they are predicted by the trees so far, under the thresholds so far."""
+        rows, labels = data
         if not self._learners:
-            census = self._source.census
-            n_labels = len(census.label_rows)
-            self._bounds = lower_bounds(census.label_rows, census.n_rows, n_labels)
+            label_rows, self._n_training_rows = self._count()
+            n_labels = len(label_rows)
+            self._bounds = lower_bounds(label_rows, self._n_training_rows, n_labels)
             self._late = EstimateKeeper(self._bounds)
             for start in STARTS:
                 thresholds = thresholds_of(no_counts(n_labels), start, self._bounds)
                 self._learners.append(_Learner(start, no_counts(n_labels), thresholds))
         if ensemble is not self._ensemble:
-            self._ensemble, self._predictor = (
-                ensemble,
-                predictor_so_far(ensemble, data.rows.n_features),
-            )
+            self._ensemble = ensemble
+            self._predictor = self._predictor_so_far(ensemble, rows.n_features)
         assert self._predictor is not None
         floor = self._predictor.node_thresholds(self._bounds)
         first = 0
         for predictions in predict_parts(
-            self._predictor, data.rows, lambda: floor, self._threads, lambda n: None
+            self._predictor, rows, lambda: floor, self._threads, lambda n: None
         ):
             n = len(predictions.ptr) - 1
             estimates = Estimates(
                 predictions.ptr, predictions.labels, predictions.scores, self._bounds
             )
-            truth = data.labels.cut(first, first + n)
+            truth = labels.cut(first, first + n)
             for start, counters, thresholds in self._learners:
                 count_rows(estimates, truth, self._bounds, start, counters, thresholds)
             self._keep_late(estimates, truth)
@@ -132,8 +143,8 @@ class ProgressiveThresholds:
         }
 
     def _keep_late(self, estimates: Estimates, truth: LabelRows) -> None:
-        n_rows = self._source.census.n_rows
-        n_left = n_rows - n_rows // PARTS - self.n_rows
+        n_rows = self._n_training_rows
+        n_left = n_rows - n_rows // self._n_parts - self.n_rows
         n_kept = sum(part.n_rows for part in self._truth)
         if n_left <= max(LATE_SHARE * n_rows, LATE_ROWS_MIN) and n_kept < LATE_ROWS_MAX:
             self._late.add(estimates.ptr, estimates.labels, estimates.scores)
@@ -145,9 +156,3 @@ class ProgressiveThresholds:
         truth = LabelRows.join(self._truth)
         thresholds = np.maximum(learner.thresholds, estimates.floor)
         return 100.0 * count_at(estimates, truth, thresholds).macro_f(USUAL_EMPTY)
-
-
-def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:
-    """Return a predictor of trees that are not a version yet."""
-    trained = Trained(ensemble, "label-tree", "logistic", {}, 0)
-    return make_predictor(trial_model(trained, ensemble.label_leaf.shape[1], n_features, "plt"))

@@ -1,4 +1,4 @@
-"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does, and its report."""
+"""Tune a version's thresholds on labelled rows: what `xylem thresholds` does, and its report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,38 +29,32 @@ from xylem.evaluation import (
     empty_convention,
     f_measures,
 )
-from xylem.thresholds import (
+from xylem.thresholds.live.events import instances_of
+from xylem.thresholds.live.shadow import put_shadow
+from xylem.thresholds.live.threshold_counters import ThresholdCounters
+from xylem.thresholds.methods.estimates import (
     ESTIMATES_MAX,
-    METHODS,
-    POWER_MIN,
-    TUNED,
-    Counters,
     EstimateKeeper,
     Estimates,
-    Method,
-    Start,
-    ThresholdCounters,
-    Tuned,
-    check_start,
-    choose_kappa,
-    choose_start,
     count_at,
-    counts_that_bound,
     fit_power,
-    fta,
-    instances_of,
-    lock_head,
-    lower_bounds,
     mark_hits,
+)
+from xylem.thresholds.methods.fta import fta, sto
+from xylem.thresholds.methods.ofo import (
+    POWER_MIN,
+    Counters,
+    Start,
+    check_start,
+    counts_that_bound,
+    lower_bounds,
     no_counts,
-    put_shadow,
-    replace_state,
-    replay,
     start_for,
-    sto,
     thresholds_of,
 )
-from xylem.workflows.labelled import read_labelled
+from xylem.thresholds.methods.starts import choose_kappa, choose_start, replay
+from xylem.thresholds.store.codec import METHODS, Method, Tuned
+from xylem.thresholds.store.state import TUNED, lock_head, replace_state
 from xylem_store import F32, I64, Model
 
 
@@ -215,23 +209,23 @@ def request_of(
     )
 
 
-def tune(
-    model: Model, request: TuneRequest, on_progress: OnProgress, valid: Labelled | None = None
+def tune_on(
+    model: Model,
+    request: TuneRequest,
+    on_progress: OnProgress,
+    valid: Labelled,
+    test: Labelled | None = None,
 ) -> list[TuningOutcome]:
     """Tune an opened version by each of the methods; nothing is stored. Raises BadInput.
 
-    valid  the rows of the request's file if they are read already
+    valid  the rows of the request's file to tune on
+    test   the rows of the one to measure on, if it has one
 
     A method whose macro-F on the validation rows is below that of one threshold for all labels is
     replaced by it. The model is asked for the estimates of the validation rows (`_prepare`; twice
     with AUTO), once more by OFO, row by row, as feedback would, and once for the decisions of each
     method, and of the one threshold. Deterministic, for any number of threads.
     """
-    if valid is None:
-        valid = read_labelled(model, request.valid, on_progress, request.columns)
-    test = None
-    if request.test is not None:
-        test = read_labelled(model, request.test, on_progress, request.columns)
     if not len(valid.labels.indices):
         raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
     task = _prepare(model, valid, request, on_progress)
@@ -402,6 +396,24 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     read = read._replace(power=power)
     bounds = np.maximum(kappa, read.probability_of(estimates.floor))
     return _Task(predictor, valid, estimates, bounds, *counted, read, request, on_progress)
+
+
+def carried(
+    tuned: Tuned, label_counts: I64 | None, n_rows: int, n_labels: int, unchanged: I64
+) -> Tuned:
+    """Return the thresholds of a version's parent for the version, which may have more labels.
+
+    The unchanged labels keep their thresholds and counters; the others begin like untuned ones.
+
+    label_counts, n_rows  of the version, as `ofo.lower_bounds` takes them
+    """
+    counters = no_counts(n_labels)
+    bounds = lower_bounds(label_counts, n_rows, n_labels)
+    thresholds = thresholds_of(counters, tuned.start, bounds)
+    thresholds[unchanged] = tuned.thresholds[unchanged]
+    for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
+        new_counter[unchanged] = old_counter[unchanged]
+    return Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
 
 
 def learn(
