@@ -11,7 +11,6 @@ from .explain import Explanation as Explanation
 from .explain import PathNode as PathNode
 from .explain import RoutedExplanation as RoutedExplanation
 from .explain import RoutedStep as RoutedStep
-from .features.characters import in_blocks as in_blocks
 from .features.chars import CharsFeaturizer as CharsFeaturizer
 from .features.chars import WeightedNames as WeightedNames
 from .features.combined import CombinedFeaturizer as CombinedFeaturizer
@@ -22,8 +21,6 @@ from .features.context import tokens_of as tokens_of
 from .features.featurizer import Featurizer as Featurizer
 from .features.languages import FILE_SUFFIX as FILE_SUFFIX
 from .features.languages import libraries_of as libraries_of
-from .features.ngram_counts import Vocabulary as Vocabulary
-from .features.ngram_counts import count_ids as count_ids
 from .features.parameters import N_FEATURES_MAX as N_FEATURES_MAX
 from .features.parameters import PARAMETERS as PARAMETERS
 from .features.parameters import PREFIX as PREFIX
@@ -55,14 +52,11 @@ from .features.tables import FeatureNames as FeatureNames
 from .features.tables import take_names as take_names
 from .features.tfidf import TfidfFeaturizer as TfidfFeaturizer
 from .features.tfidf import fit_tfidf as fit_tfidf
-from .features.word_forms import STOPS as STOPS
-from .features.word_forms import WordForms as WordForms
+from .features.word_forms import WordReader as WordReader
 from .features.word_forms import fit_forms as fit_forms
 from .features.word_forms import forms_of_list as forms_of_list
-from .features.word_forms import load_forms as load_forms
-from .features.word_forms import words_of as words_of
+from .features.word_numbers import WordNumbers as WordNumbers
 from .features.words import Words as Words
-from .features.words import split_words as split_words
 from .features.words import texts_between as texts_between
 from .forest_predictor import ForestPredictor as ForestPredictor
 from .kernels.search.calibrated import Knots as Knots
