@@ -22,7 +22,8 @@ from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.kernels.search.near_rows import LISTED_ROWS
 from xylem.engine.predictor import PredictOptions
 from xylem.vocabulary import reranking
-from xylem.vocabulary.combine import CombineRequest, combine_and_publish, combined_parts, no_ranker
+from xylem.vocabulary.combine import CombineRequest, combine_and_publish
+from xylem.vocabulary.combined import combined_parts, no_ranker
 from xylem.vocabulary.near_rows import (
     ALIKE,
     FEATURES_MAX,
