@@ -29,7 +29,9 @@ from xylem.thresholds.live import follower as follower_module
 from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.tuning import TuneRequest, learn, read_labelled, tune
+from xylem.thresholds.tuning import TuneRequest, learn
+from xylem.workflows.labelled import read_labelled
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 
 PATH = "/v1/models/raw/thresholds"

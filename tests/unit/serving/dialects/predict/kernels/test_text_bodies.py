@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers.datasets_helpers import assert_same_bits
 from tests.helpers.oip_requests import changed
-from tests.unit.engine.features.bodies import (
+from tests.unit.serving.dialects.predict.kernels.bodies import (
     BYTES_MAX,
     FORMS,
     KINDS,
@@ -21,8 +21,8 @@ from tests.unit.engine.features.bodies import (
     texts,
 )
 
-from xylem.engine.features.request_bodies import RequestBodies
-from xylem.engine.features.text_lines import text_rows_of_lines
+from xylem.serving.dialects.predict.kernels.request_bodies import RequestBodies
+from xylem.serving.kernels.text_lines import text_rows_of_lines
 
 PLAIN = (
     '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\\tit"}],"top_r":3}'
