@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.helpers.calls import dicts_of, make_call, no_answers
 from tests.oracles.trees import beam_passing, beam_probabilities, random_rows, row_dicts
-from tests.property.forests import NO_NUMBERS, draw_forests, forest_of, search_of
+from tests.helpers.forests import NO_NUMBERS, draw_forests, forest_of, search_of
 
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows

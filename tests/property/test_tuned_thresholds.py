@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.problems import to_labels
-from tests.property.forests import draw_forests
+from tests.helpers.forests import draw_forests
 
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.kernels.search.calibrated import NO_KNOTS

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.helpers.combined_models import documents, publish_combined
 from tests.oracles.trees import row_dicts
-from tests.unit.engine.answers import dense_scores, each_row
+from tests.helpers.answers import dense_scores, each_row
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor, make_predictor

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers.calls import make_call, no_answers
 from tests.helpers.small_models import small_draft
 from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows, row_dicts
-from tests.unit.engine.answers import each_row, empty_rows, row_with
+from tests.helpers.answers import each_row, empty_rows, row_with
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor

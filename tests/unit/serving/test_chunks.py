@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.engine.answers import each_row
+from tests.helpers.answers import each_row
 
 from xylem.base.rows import offsets
 from xylem.engine.answering import Predictions, in_parts

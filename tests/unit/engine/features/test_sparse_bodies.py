@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.helpers.oip_requests import changed
-from tests.unit.engine.features.bodies import (
+from tests.helpers.bodies import (
     LIMITS,
     NORMS,
     SPARSE_FORMS,

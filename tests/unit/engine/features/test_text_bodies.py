@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers.datasets_helpers import assert_same_bits
 from tests.helpers.oip_requests import changed
-from tests.unit.engine.features.bodies import (
+from tests.helpers.bodies import (
     BYTES_MAX,
     FORMS,
     KINDS,
