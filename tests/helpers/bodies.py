@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+
 from tests.helpers.datasets_helpers import assert_same_bits, texts_alone
 from tests.helpers.real_texts import TEXTS
-
 from xylem.base.errors import BadInput
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits

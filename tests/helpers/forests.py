@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
+
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.oracles.trees import label_probabilities, random_forest, random_rows, row_dicts
-
 from xylem.engine.kernels.search.call import Search
 from xylem_store.ensemble import LINK_CODES, Tree, TreeEnsemble
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.forests import draw_forests
 from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.problems import to_labels
-from tests.helpers.forests import draw_forests
 
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.kernels.search.calibrated import NO_KNOTS

@@ -1,104 +1,32 @@
-"""What stands beside an alias on servers: canaries, shadows and
-denied labels, the same on all replicas.
-"""
+"""Canaries on servers: each key meets one version, on all replicas."""
 
 import itertools
 import json
 import random
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.helpers.alias_helpers import split
-from tests.helpers.oip_requests import binary_body, csr
-from tests.helpers.served_models import publish_model
-from tests.helpers.servers import KEY, Connection, ServerProcess, busy, wait_for
+from tests.helpers.alias_requests import (
+    ALIAS,
+    AS_A_ROUTE,
+    PREDICT,
+    ROW,
+    Connect,
+    Replicas,
+    move,
+    put,
+    split_of,
+)
+from tests.helpers.servers import KEY, ServerProcess, busy, wait_for
 
 import xylem
 from xylem.serving.live.split import Chooser
-from xylem_store.store import Store
 
-ROW = {"indices": [1, 5, 9], "values": [1.0, 0.5, 2.0]}
-ALIAS = "/models/raw/aliases/latest"
-PREDICT = "/v1/models/raw/predict"
 PATHS = (PREDICT, "/v1/models/raw/aliases/latest/predict")
-AS_A_ROUTE = {"origin": "https://shop.example"}
-"""With which a request is no plain whole one."""
-
-LABELS = {f"label::{i}" for i in range(11)}
-DENIED = ["label::1", "label::4"]
 N_FEATURES = 34
-
-
-Replicas = tuple[ServerProcess, ServerProcess]
-
-
-@pytest.fixture(scope="module")
-def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
-    root = tmp_path_factory.mktemp("canary")
-    for seed in (1, 2, 3):
-        publish_model(Store(root), "raw", "raw", seed=seed)
-    Store(root).promote("raw", 1)
-    with (
-        ServerProcess(root, admin_key=KEY, store_poll_seconds=0.05) as here,
-        ServerProcess(root, admin_key=KEY, store_poll_seconds=0.05) as there,
-    ):
-        yield here, there
-
-
-@pytest.fixture
-def here(replicas: Replicas) -> Iterator[ServerProcess]:
-    """A replica; afterwards `latest` names 1 again, alone."""
-    yield replicas[0]
-    move(replicas[0], "promote", 1, version=1)
-
-
-class Asker(Connection):
-    """Asks over one connection, so that heads are remembered."""
-
-    def answer(self, path: str = PREDICT, top_r: int = 6, **headers: str) -> dict[str, Any]:
-        status, found = self.ask("POST", path, {"instances": [ROW], "top_r": top_r}, **headers)
-        assert status == 200, found
-        return found  # type: ignore[no-any-return]
-
-    def version(self, **headers: str) -> int:
-        return int(self.answer(**headers)["version"])
-
-    def labels(self, path: str = PREDICT, **headers: str) -> set[str]:
-        (prediction,) = self.answer(path, len(LABELS), **headers)["predictions"]
-        return {label["label"] for label in prediction["labels"]}
-
-
-Connect = Callable[[ServerProcess], Asker]
-
-
-@pytest.fixture
-def connect() -> Iterator[Connect]:
-    with ExitStack() as stack:
-        yield lambda server: stack.enter_context(Asker(server.port))
-
-
-def put(server: ServerProcess, role: str, **body: object) -> Any:
-    status, answer = server.admin("PUT", f"{ALIAS}/{role}", body)
-    assert status == 200, answer
-    return answer
-
-
-def move(server: ServerProcess, how: str, to: int, **body: object) -> None:
-    status, moved = server.admin("POST", f"/models/raw/{how}", body)
-    assert (status, moved["version"]) == (200, to), moved
-
-
-def figures(server: ServerProcess, pattern: str) -> dict[Any, float]:
-    text = server.ask("GET", "/metrics")[1].decode()
-    return {m.groups()[:-1]: float(m.groups()[-1]) for m in re.finditer(pattern, text)}
-
-
-def split_of(server: ServerProcess) -> dict[str, Any]:
-    return server.ask("GET", "/v1/models/raw")[1]["splits"]  # type: ignore[no-any-return]
 
 
 def test_a_key_meets_one_version_on_every_way(
@@ -227,75 +155,6 @@ def test_what_does_not_fit(
     assert split_of(replicas[0]) == {}
 
 
-def test_a_shadow_answers_too_and_is_never_returned(here: ServerProcess, connect: Connect) -> None:
-    connection = connect(here)
-    plain = connection.answer()["predictions"][0]["labels"]
-    put(here, "shadow", version=3)
-    counted = r'xylem_shadow_version_requests_total\{model="raw",result="(\w+)",version="3"\} (\S+)'
-    n = 60
-    for i in range(n):
-        answer = connection.answer(**(AS_A_ROUTE if i % 3 == 0 else {}))
-        assert (answer["version"], answer["predictions"][0]["labels"]) == (1, plain)
-    wait_for(lambda: sum(figures(here, counted).values()) >= n)
-    assert figures(here, counted) == {("answered",): n}
-    labels = r'\{answered="1",model="raw",top="(\d)",version="3"\} (\S+)'
-    found = figures(here, rf"xylem_shadow_version_(compared|agreed)_total{labels}")
-    assert (found["compared", "1"], found["compared", "5"]) == (n, 5 * n)
-    assert found["agreed", "5"] < 5 * n
-    requests = (
-        r'xylem_requests_total\{model="raw",route="[^"]*",status="200",version="(\d)"\} (\S+)'
-    )
-    assert ("3",) not in figures(here, requests)  # whose answers no request got
-    parts = r'xylem_alias_part\{alias="latest",model="raw",role="(\w+)",version="(\d)"\} (\S+)'
-    assert figures(here, parts) == {("stable", "1"): 1.0, ("shadow", "3"): 1.0}
-    put(here, "shadow", version=3, share=0.0001)
-    for _ in range(20):
-        connection.answer()
-    assert sum(figures(here, counted).values()) <= n + 3
-
-
-def test_a_shadow_hears_of_tensors_too(here: ServerProcess, connect: Connect) -> None:
-    """In JSON and as binary data, of heads that are new and remembered, and on the route."""
-    put(here, "shadow", version=2)
-    counted = (
-        r'xylem_shadow_version_requests_total\{model="raw",result="answered",version="2"\} (\S+)'
-    )
-    labels = r'\{answered="1",model="raw",top="5",version="2"\} (\S+)'
-    patterns = [
-        counted,
-        *(rf"xylem_shadow_version_{what}_total{labels}" for what in ("agreed", "compared")),
-    ]
-
-    def heard() -> list[float]:
-        return [figures(here, pattern).get((), 0.0) for pattern in patterns]
-
-    n, connection, before = 5, connect(here), heard()
-    for more in ({}, AS_A_ROUTE):
-        for _ in range(n):
-            connection.answer(**more)
-    wait_for(lambda: heard()[0] >= before[0] + 2 * n)
-    middle = heard()
-
-    def asked(is_binary: bool) -> dict[str, Any]:
-        return {"inputs": csr([ROW]), "parameters": {"top_r": 6, "binary_data_output": is_binary}}
-
-    bodies = [(json.dumps(asked(False)).encode(), {}), binary_body(asked(True))]
-    answers = [
-        connection.exchange("POST", "/v2/models/raw/infer", body, **header, **more)
-        for (body, header), more in itertools.product(bodies, ({}, AS_A_ROUTE))
-        for _ in range(n)
-    ]
-    assert {status for status, _, _ in answers} == {200}
-    assert (
-        len({content for _, _, content in answers}) == 2
-    )  # in JSON and in binary, and none of the shadow's
-    wait_for(lambda: heard()[0] >= middle[0] + 4 * n)
-    for first, second, third in zip(before, middle, heard(), strict=True):
-        assert third - second == 2 * (second - first)  # twice as many requests for the same row
-    results = r'xylem_shadow_version_requests_total\{model="raw",result="(\w+)",version="2"\}'
-    assert set(re.findall(results, here.ask("GET", "/metrics")[1].decode())) == {"answered"}
-
-
 def bodies(seed: int) -> list[bytes]:
     """Requests of one row, of many rows, and of a row that is long."""
     rng = random.Random(seed)
@@ -370,35 +229,3 @@ def test_answers_are_those_of_the_version_they_name_while_it_changes(
     print(f"{n_steps} steps, {sum(map(len, seen))} requests")
     for versions in seen:  # each saw versions come and go
         assert sum(a != b for a, b in itertools.pairwise(versions)) > n_steps // 4
-
-
-def test_all_replicas_deny_labels(
-    here: ServerProcess, replicas: Replicas, connect: Connect
-) -> None:
-    first, second = connections = [connect(server) for server in replicas]
-    for connection in connections:
-        for _ in range(3):
-            assert connection.labels() == LABELS
-    answer = put(here, "denied", labels=DENIED, reason="retired")
-    assert (answer["labels"], answer["unknown"]) == (DENIED, [])
-    change = here.admin("GET", "/models/raw/history")[1]["changes"][0]
-    assert (change["action"], change["why"]) == ("denied", "retired")
-    others = LABELS - set(DENIED)
-    assert first.labels() == others  # at once, where the request came
-    wait_for(lambda: second.labels() == others)
-    for connection in connections:
-        assert connection.labels(**AS_A_ROUTE) == others
-        for version in (2, 1):
-            assert connection.labels(f"/v1/models/raw/versions/{version}/predict") == LABELS
-    split(Store(here.store), "raw", (2, 5000))
-    wait_for(lambda: split_of(here) != {})
-    for i in range(12):
-        assert first.labels(xylem_canary_key=f"user-{i}") == others
-    move(here, "promote", 2, version=2)
-    assert first.labels() == others
-    assert here.admin("DELETE", f"{ALIAS}/denied")[0] == 200
-    assert first.labels() == LABELS
-    assert here.admin("GET", f"{ALIAS}/denied")[1]["labels"] == []
-    entries = here.admin("GET", "/audit")[1]["entries"]
-    told = [entry["action"] for entry in entries if entry["target"].endswith("/denied")]
-    assert told[:2] == ["endDenied", "putDenied"]

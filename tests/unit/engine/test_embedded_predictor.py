@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.answers import dense_scores, each_row, empty_rows, row_with
 from tests.helpers.small_models import random_tree, small_draft, softmax_draft
 from tests.oracles.trees import row_dicts
-from tests.helpers.answers import dense_scores, each_row, empty_rows, row_with
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor, make_predictor

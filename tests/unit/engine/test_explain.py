@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.helpers.answers import each_row, empty_rows, row_with
 from tests.helpers.calls import make_call, no_answers
 from tests.helpers.small_models import small_draft
 from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows, row_dicts
-from tests.helpers.answers import each_row, empty_rows, row_with
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor

@@ -8,10 +8,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from tests.helpers.answers import assert_same, each_row, empty_rows, row_with
 from tests.helpers.small_models import random_rerank, small_draft
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.oracles.trees import random_rows, row_dicts
-from tests.helpers.answers import assert_same, each_row, empty_rows, row_with
 
 import xylem.engine.predictor as predictor_module
 from xylem.base.errors import UnknownLabel

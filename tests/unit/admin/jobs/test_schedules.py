@@ -2,7 +2,7 @@
 feedback, the newest of it held out.
 """
 
-# ruff: noqa: F811 - place is a fixture of another file
+
 
 import json
 import random
@@ -16,9 +16,9 @@ import pytest
 from sqlalchemy import update
 from tests.conftest import together
 from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.job_places import Place, rule
 from tests.helpers.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
 from tests.helpers.small_models import small_draft
-from tests.unit.admin.jobs.test_runs import Place, place, rule, trained  # noqa: F401 - fixtures
 
 from xylem.admin.jobs import schedules as module
 from xylem.admin.jobs.errors import ScheduleNotFound

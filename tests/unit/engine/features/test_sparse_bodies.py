@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers.oip_requests import changed
 from tests.helpers.bodies import (
     LIMITS,
     NORMS,
@@ -20,6 +19,7 @@ from tests.helpers.bodies import (
     numbers,
     parsed_line,
 )
+from tests.helpers.oip_requests import changed
 
 from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.features.text_lines import read_sparse_lines

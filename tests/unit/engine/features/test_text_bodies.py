@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers.datasets_helpers import assert_same_bits
-from tests.helpers.oip_requests import changed
 from tests.helpers.bodies import (
     BYTES_MAX,
     FORMS,
@@ -20,6 +18,8 @@ from tests.helpers.bodies import (
     parsed_line,
     texts,
 )
+from tests.helpers.datasets_helpers import assert_same_bits
+from tests.helpers.oip_requests import changed
 
 from xylem.engine.features.request_bodies import RequestBodies
 from xylem.engine.features.text_lines import text_rows_of_lines

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.bodies import BYTES_MAX, featurizer_of, instances, texts
 from tests.helpers.feedback_helpers import signed
 from tests.helpers.oip_requests import changed
-from tests.helpers.bodies import BYTES_MAX, featurizer_of, instances, texts
 
 from xylem.base.errors import BadInput
 from xylem.base.settings import Limits

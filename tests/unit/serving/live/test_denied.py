@@ -10,10 +10,10 @@ import httpx
 import pytest
 from tests.helpers.alias_helpers import deny, file_of, split
 from tests.helpers.feedback_helpers import RAW, client_of, event, send
+from tests.helpers.live_models import looked
 from tests.helpers.oip_requests import csr
 from tests.helpers.served_models import at_once, in_thread
 from tests.helpers.small_models import small_draft, softmax_draft
-from tests.unit.serving.test_live import looked
 
 from xylem.serving.label_info import LiveLabelInfo
 from xylem.serving.live.denied import denying_as, with_denied

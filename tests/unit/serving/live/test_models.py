@@ -1,108 +1,32 @@
+"""Live models follow their store: promotions, failures, and damaged versions."""
+
 import asyncio
 import errno
-import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from tests.helpers.alias_helpers import split
 from tests.helpers.faulty_fs import FaultyFileSystem
-from tests.helpers.served_models import publish_model
+from tests.helpers.live_models import (
+    Opened,
+    damage,
+    find,
+    following,
+    live_over,
+    looked,
+    publish,
+    until,
+)
 
 import xylem.serving.live.models as live_module
-from xylem.base.errors import TimedOut, Unavailable
-from xylem.serving.live.models import LiveModels, ModelUnavailable
-from xylem.serving.live.split import roles_of
-from xylem_store.alias import PARTS, TrafficShare
+from xylem.base.errors import Unavailable
+from xylem.serving.live.models import ModelUnavailable
 from xylem_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
 from xylem_store.store import Store
 from xylem_store.version import Model
-
-Live = LiveModels[str]
-
-
-def name_of(model: Model) -> str:
-    return f"{model.manifest.model}@{model.manifest.version}"
-
-
-class Opened(list[str]):
-    """Prepares versions, and keeps their names: none of version 3
-    as long as it has an error to raise.
-    """
-
-    error: Exception | None = None
-
-    def __call__(self, model: Model) -> str:
-        self.append(name_of(model))
-        if self.error is not None and model.manifest.version == 3:
-            raise self.error
-        return self[-1]
-
-
-def live_over(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:
-    return LiveModels(
-        store, prepare, **{"models_max": 100, "versions_max": 2, "seconds_max": 30.0, **changes}
-    )
-
-
-def looked(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:
-    live = live_over(store, prepare, **changes)
-    live.look()
-    return live
-
-
-@asynccontextmanager
-async def following(live: Live, poll_seconds: float) -> AsyncIterator[None]:
-    """Follows the store; begins when it has been looked at."""
-    task = asyncio.create_task(live.follow(poll_seconds, lambda: None))
-    await live.has_looked.wait()
-    yield
-    task.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-def held_by(gate: threading.Event) -> Callable[[Model], str]:
-    """Prepares version 2 once the gate is open."""
-
-    def prepare(model: Model) -> str:
-        if model.manifest.version == 2:
-            gate.wait(100)
-        return name_of(model)
-
-    return prepare
-
-
-def find(live: Live, ref: str = "latest", model: str = "raw") -> str:
-    return asyncio.run(live.find(model, ref))
-
-
-def publish(store: Store, seed: int = 3) -> int:
-    return publish_model(store, "raw", "raw", seed=seed).version
-
-
-def damage(store: Store, name: str, version: int) -> None:
-    file = max((store.root / "models" / name / "versions" / str(version)).rglob("*.npy"))
-    file.chmod(0o644)
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
-
-
-@pytest.fixture
-def three(own_store: Store) -> Store:
-    """A store whose model `raw` has a third version, the latest."""
-    publish(own_store)
-    return own_store
 
 
 def test_in_the_first_look_a_model_that_is_open_answers_before_the_others(own_store: Store) -> None:
@@ -301,76 +225,6 @@ async def test_nothing_ends_the_task_that_follows_the_store(own_store: Store) ->
     task.cancel()
 
 
-async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
-    opened = Opened()
-    for seed in range(3, 7):
-        publish(own_store, seed)
-    live = looked(own_store, opened, versions_max=2)
-    opened.clear()
-    for ref in ("2", "3", "2", "4", "2", "3"):
-        assert await live.find("raw", ref) == f"raw@{ref}"
-    assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
-
-
-async def test_a_version_is_opened_once_for_many_requests_and_not_again_when_promoted(
-    three: Store,
-) -> None:
-    opened = Opened()
-    live = live_over(three, opened)
-    async with following(live, 0.01):
-        opened.clear()
-        assert await asyncio.gather(*(live.find("raw", "2") for _ in range(20))) == ["raw@2"] * 20
-        three.promote("raw", 2)
-        await until(lambda: live.aliases["raw", "latest"].version == 2 and not live._requested)
-        assert await live.find("raw", "latest") == "raw@2"
-    assert opened == ["raw@2"]
-
-
-async def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(three: Store) -> None:
-    gate = threading.Event()
-    live = looked(three, held_by(gate))
-    opening = asyncio.create_task(live.find("raw", "2"))
-    await asyncio.sleep(0.01)
-    with pytest.raises(ModelNotFound):
-        await asyncio.wait_for(live.find("none", "1"), 60)
-    gate.set()
-    await opening
-
-
-@pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
-def test_models_beyond_the_limit_open_when_asked_for(
-    own_store: Store, limit: int, resident: int
-) -> None:
-    opened = Opened()
-    live = looked(own_store, opened, models_max=limit)
-    assert len(opened) == resident
-    assert live.ready
-    for model in ("hashed", "named", "raw", "text"):
-        assert find(live, model=model).startswith(model)
-
-
-async def test_a_request_does_not_wait_for_ever(three: Store) -> None:
-    gate = threading.Event()
-    live = looked(three, held_by(gate), seconds_max=0.05)
-    with pytest.raises(TimedOut):
-        await live.find("raw", "2")
-    gate.set()
-    await until(lambda: ("raw", 2) in live.open_versions())
-    assert await live.find("raw", "2") == "raw@2"
-
-
-async def test_deleted_versions_are_let_go(three: Store) -> None:
-    live = live_over(three)
-    async with following(live, 0.01):
-        assert await live.find("raw", "2") == "raw@2"
-        three.delete("raw", 2)
-        await until(
-            lambda: 2 not in live.models["raw"].versions and ("raw", 2) not in live._requested
-        )
-        with pytest.raises(VersionNotFound):
-            await live.find("raw", "2")
-
-
 def test_an_unreadable_store_keeps_what_is_served(own_store: Store, tmp_path: Path) -> None:
     live = looked(own_store)
     moved = own_store.root.rename(tmp_path / "moved")
@@ -382,41 +236,3 @@ def test_an_unreadable_store_keeps_what_is_served(own_store: Store, tmp_path: Pa
     moved.rename(own_store.root)
     live.look()
     assert live.status().store_error is None
-
-
-def test_a_split_is_served_and_ends_with_a_move(three: Store) -> None:
-    opened = Opened()
-    three.promote("raw", 2)
-    live = looked(three, opened)
-    assert live.splits == {}
-    split(three, "raw", (1, 5000), (3, PARTS))
-    before = live.heads
-    live.look()
-    assert live.heads is not before
-    beside = live.splits["raw", "latest"]
-    assert (beside.canary, beside.shadow, find(live)) == ("raw@1", "raw@3", "raw@2")
-    assert live.resident("raw", "3") == "raw@3"
-    alias = dict(live.status().aliases)["raw", "latest"]
-    assert alias == three.alias("raw")
-    assert roles_of(alias) == [("stable", 2, 5000), ("canary", 1, 5000), ("shadow", 3, PARTS)]
-    three.promote("raw", 3)
-    live.look()
-    assert (live.splits, find(live)) == ({}, "raw@3")
-    assert sorted(opened) == sorted(set(opened))  # each once
-
-
-def test_a_canary_that_cannot_be_opened_answers_nothing(three: Store) -> None:
-    three.promote("raw", 2)
-    split(three, "raw", (3, 5000), (1, PARTS))
-    damage(three, "raw", 3)
-    live = looked(Store(three.root))
-    beside, alias = live.splits["raw", "latest"], live.aliases["raw", "latest"]
-    assert (beside.canary, beside.shadow, find(live)) == (None, "raw@1", "raw@2")
-    assert (alias.version, alias.canary, alias.shadow) == (2, None, TrafficShare(1, PARTS))
-    assert [failure.ref for failure in live.status().failures] == ["3"]
-
-
-def test_a_canary_beyond_the_versions_kept_open_answers_nothing(three: Store) -> None:
-    split(three, "raw", (2, 5000))
-    live = looked(three, models_max=len(three.models()) + 1)  # `stable` of `raw`, too
-    assert (live.splits, find(live)) == ({}, "raw@3")
