@@ -115,7 +115,7 @@ def a_text_is_predicted_and_explained(page: Console) -> None:
     page.wait("Number($('#predictions .score').textContent) <= 1")
 
 
-def each_key_stroke_is_answered_and_a_request_is_copied_without_the_key(page: Console) -> None:
+def each_key_stroke_is_answered_and_a_request_copied(page: Console) -> None:
     page.fill("#text", "")
     page.run("$('#text').focus()")
     for letter in "a blue thing":
@@ -290,7 +290,7 @@ def test_a_visit(page: Console) -> None:
     a_training_that_fails_says_why_and_is_retried(page)
     a_version_is_trained_from_an_uploaded_file_and_promoted(page)
     a_text_is_predicted_and_explained(page)
-    each_key_stroke_is_answered_and_a_request_is_copied_without_the_key(page)
+    each_key_stroke_is_answered_and_a_request_copied(page)
     a_correction_moves_thresholds(page)
     a_version_is_promoted_and_rolled_back_with_a_reason(page)
     two_versions_are_compared(page)

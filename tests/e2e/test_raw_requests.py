@@ -132,7 +132,7 @@ def test_a_batch_over_http_1_0_ends_with_its_connection(server: ServerProcess) -
     assert len(json.loads(line)["labels"]) == 1
 
 
-def test_an_endless_chunked_body_is_cut_off_and_the_answer_is_seen(server: ServerProcess) -> None:
+def test_an_endless_chunked_body_is_cut_off_with_an_answer(server: ServerProcess) -> None:
     with connected(server) as connection:
         connection.sendall(request_bytes(b"", b"transfer-encoding: chunked"))
         chunk = b"2000\r\n" + b" " * 0x2000 + b"\r\n"

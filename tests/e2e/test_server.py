@@ -152,7 +152,7 @@ def some_before_and_some_after(closed: threading.Event) -> Iterator[bytes]:
         yield json.dumps(RAW).encode() + b"\n"
 
 
-def test_workers_share_a_socket_reload_are_replaced_and_end_with_their_parent(
+def test_workers_share_a_socket_reload_and_are_replaced(
     own_store: Store,
 ) -> None:
     process = ServerProcess(own_store.root, workers=2, store_poll_seconds=3600, drain_seconds=0.1)

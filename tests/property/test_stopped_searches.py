@@ -25,7 +25,7 @@ def stopped_at(forest: Any, where: Any) -> Any:
 
 @settings(max_examples=60)
 @given(forests_of_a_row, st.integers(1, 60), st.floats(0, 1), links)
-def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(
+def test_a_stopped_best_first_search_answers_its_first_labels(
     forest: Any, top_r: int, where: Any, link: str
 ) -> None:
     (whole,) = run(best_first_rows, forest, link, top_r)

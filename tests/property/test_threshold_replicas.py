@@ -298,9 +298,7 @@ def test_the_log_that_a_candidate_needs_is_kept(
     assert logged < one.live.epoch / 2
 
 
-def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(
-    replica: Replica, tmp_path: object
-) -> None:
+def test_a_failed_commit_leaves_candidate_and_counters(replica: Replica, tmp_path: object) -> None:
     one = replica(f"sqlite:///{tmp_path}/xylem.db", 3)
     one.send(*some_events(5, 1))
     put_candidate(one.database, 1, state(1, 9))

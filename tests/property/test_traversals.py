@@ -160,7 +160,7 @@ def check_same(found: Any, expected: Any, are_weighted: Any) -> None:
     st.integers(1, 4),
     st.booleans(),
 )
-def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
+def test_a_beam_with_thresholds_enters_only_nodes_that_can_pass(
     forest: Any,
     link: str,
     threshold: Any,
@@ -382,7 +382,7 @@ def test_fewer_labels_are_the_first_of_all(
     assert (costs <= costs_of_all).all()
 
 
-def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored() -> Any:
+def test_nodes_that_cannot_lead_to_the_best_labels_are_skipped() -> Any:
     """Of ten nodes one is certain and has two certain labels; with
     three labels the others are needed.
     """

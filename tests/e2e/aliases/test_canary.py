@@ -179,7 +179,7 @@ def labels_of(answer: dict[str, Any]) -> list[Any]:
     [(3.0, 1), pytest.param(120.0, 2, marks=pytest.mark.soak)],
     ids=["quick", "soak"],
 )
-def test_answers_are_those_of_the_version_they_name_while_it_changes(
+def test_answers_are_of_the_version_they_name_while_it_changes(
     replicas: Replicas, connect: Connect, seconds: float, workers: int, seed: int
 ) -> None:
     """R12: the alias and its weights change ten times a second."""

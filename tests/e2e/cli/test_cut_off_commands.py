@@ -28,9 +28,7 @@ def train_topics(data: Path, store: Path, **options: Any) -> subprocess.Complete
     return xylem("train", "label-tree", *files, "--json", **options)
 
 
-def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(
-    data: Path, store: Path
-) -> None:
+def test_a_disk_full_while_publishing_leaves_the_store_as_it_was(data: Path, store: Path) -> None:
     done = train_topics(data, store, preexec_fn=limit_files)
     assert_refused(done, str(store), "expected", "bytes free and 'File too large'", status=1)
     assert Store(store).models()[0].aliases == {"latest": 1}
@@ -62,9 +60,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_disk_without_room_is_found_before_anything_is_published(
-    data: Path, tiny_disk: Path
-) -> None:
+def test_a_disk_without_room_is_refused_before_publishing(data: Path, tiny_disk: Path) -> None:
     store = tiny_disk / "store"
     assert_refused(train_topics(data, store), str(store), "bytes free", status=1)
     assert Store(store).models() == []

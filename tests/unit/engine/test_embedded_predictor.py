@@ -111,7 +111,7 @@ def test_searches_and_scores_are_the_probabilities_of_the_arrays(
         np.testing.assert_allclose(scores, slow_scores(model, dense), rtol=2e-3, atol=1e-6)
 
 
-def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(
+def test_a_row_has_the_same_answer_in_any_batch_or_wide_beam(
     predictor: CombinedPredictor, rows: Any
 ) -> None:
     exact = predictor.predict(rows, PredictOptions(top_r=3, exact=True))
@@ -125,7 +125,7 @@ def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(
             assert alone.scores.tobytes() == scores.tobytes()
 
 
-def test_an_explanation_ends_with_the_score_and_names_features_of_the_row(
+def test_an_explanation_ends_with_the_score_and_names_features(
     model: Any, predictor: CombinedPredictor, rows: Any
 ) -> None:
     row = int(np.argmax(np.diff(rows.indptr)))
@@ -149,7 +149,7 @@ def test_rows_to_search_are_dense_where_they_are_chosen(
         np.testing.assert_allclose(values, slow if row in chosen else [], rtol=1e-5, atol=1e-5)
 
 
-def test_chunks_that_are_full_of_the_first_features_only_are_not_read_for_others() -> None:
+def test_chunks_of_the_first_features_are_read_for_these_only() -> None:
     """A model of 40 features of which no node uses more than the first 20, of rows
     with 20 others.
     """

@@ -236,7 +236,7 @@ def test_a_threshold_for_all_labels_has_the_most_micro_f() -> None:
     assert ThresholdSweep().best(3) == 1.0, "where nothing is found, nothing is predicted"
 
 
-def test_the_classifier_s_threshold_is_chosen_on_rows_that_it_holds_out(files: Path) -> None:
+def test_the_classifiers_threshold_is_chosen_on_held_out_rows(files: Path) -> None:
     (texts, labels), valid = rows_in(files / "train.jsonl"), rows_in(files / "valid.jsonl")
     words, names = CountVectorizer().fit(texts), MultiLabelBinarizer().fit(labels)
     x, y = words.transform(texts), names.transform(labels)

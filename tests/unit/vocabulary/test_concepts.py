@@ -50,7 +50,7 @@ def links_of(concepts: Concepts, kind: str) -> dict[str, list[str]]:
     return {name: others for name, others in found.items() if others}
 
 
-def test_names_of_a_language_are_read_and_deprecated_concepts_are_left_out(tmp_path: Path) -> None:
+def test_names_of_a_language_are_read_without_deprecated_ones(tmp_path: Path) -> None:
     concepts = read(tmp_path, TURTLE, language="fi")
     assert sorted(short(concepts)) == ["animal", "cat", "dog", "kept"]
     assert concepts.retired == {"http://x/old"}

@@ -133,7 +133,7 @@ def matcher_of(*names: list[str], parameters: NameParameters = PLAIN) -> NameMat
     )
 
 
-def test_names_are_found_by_their_stems_in_any_order_and_explained() -> None:
+def test_names_are_matched_by_stems_in_any_order_and_explained() -> None:
     names = ["music history", "histories of musics"], ["bank (river)"]
     matcher = matcher_of(*names, parameters=NameParameters(stem="en"))
     text = "The History of Music, told by the banks of a river"
@@ -158,7 +158,7 @@ def test_words_are_those_of_scripts_without_blanks_too() -> None:
     assert row[1]["inside"] == 1 > row[0]["inside"]
 
 
-def test_a_text_with_many_words_and_an_empty_one_are_rows_as_others() -> None:
+def test_a_text_with_many_words_and_an_empty_one_are_rows() -> None:
     matcher = matcher_of(["aa bb"], ["cc"])
     many = " ".join(["aa", *["zz"] * 20, "bb"] * (2 * PLACES_MAX)) + " cc"
     rows = rows_of(matcher, ["", "!", many, "cc", many])
@@ -188,7 +188,7 @@ def test_names_that_cannot_be_found_are_left_out(hostile: list[str]) -> None:
         matcher_of(hostile)
 
 
-def test_words_of_a_name_are_not_looked_for_farther_apart_than_the_bound() -> None:
+def test_words_of_a_name_may_be_so_far_apart_and_no_farther() -> None:
     matcher = matcher_of(["aa bb"])
     near, far = (" ".join(["aa", *["zz"] * n, "bb"]) for n in (FAR_GAP, FAR_GAP + 1))
     assert [sorted(row) for row in rows_of(matcher, [near, far])] == [[0], []]
@@ -205,7 +205,7 @@ def test_so_much_is_looked_at_for_a_word_and_no_more() -> None:
         assert sorted(row) == ([0, 1] if found else [0])
 
 
-def test_the_longest_name_is_found_and_one_of_as_many_concepts_as_may_be() -> None:
+def test_the_longest_name_and_one_of_many_concepts_are_matched() -> None:
     longest = " ".join(f"w{i}" for i in range(NAME_WORDS_MAX))
     (row,) = rows_of(matcher_of([longest], ["w1 w1"]), [f"zz {longest} zz"])
     assert row[0]["words"] == NAME_WORDS_MAX
@@ -221,7 +221,7 @@ def test_the_longest_name_is_found_and_one_of_as_many_concepts_as_may_be() -> No
         assert row.keys() == ({*range(n + 1)} if found else {n})
 
 
-def test_many_names_of_one_concept_and_circles_leave_features_finite() -> None:
+def test_many_names_and_circles_leave_features_finite() -> None:
     many = [f"w{i} w{i + 1}" for i in range(20_000)]
     above = [
         {"broader": [uri((i + 1) % 3), uri(i)], "related": [uri((i + 2) % 3)]} for i in range(3)
@@ -239,7 +239,7 @@ def test_many_names_of_one_concept_and_circles_leave_features_finite() -> None:
     assert row[1]["names"] == pytest.approx(math.log(2))
 
 
-def test_another_vocabulary_goes_on_with_the_frequencies_of_the_first() -> None:
+def test_another_vocabulary_inherits_the_frequencies() -> None:
     texts = ["aa bb", "aa cc", "aa dd"]
     first = build_names(vocabulary((["aa"], {})), PLAIN, count_words(texts, PLAIN))
     whole = build_names(vocabulary((["bb aa"], {})), PLAIN, count_words(texts, PLAIN))
@@ -248,7 +248,7 @@ def test_another_vocabulary_goes_on_with_the_frequencies_of_the_first() -> None:
     assert all(np.array_equal(whole[name], again[name]) for name in whole)
 
 
-def test_labels_of_data_may_be_more_than_concepts_and_in_another_order() -> None:
+def test_labels_of_data_may_be_more_than_the_concepts() -> None:
     subjects = (["aa"], {"related": [uri(1)]}), (["bb"], {"broader": [uri(0)]})
     concepts = vocabulary(*subjects)
     labels = ["gone", uri(1), uri(0), "old"]

@@ -76,7 +76,7 @@ def test_near_rows_move_with_their_labels(seed: int) -> None:
         ]
 
 
-def test_rows_are_drawn_for_each_label_and_keep_their_largest_features(seed: int) -> None:
+def test_rows_are_drawn_for_each_label_with_largest_features(seed: int) -> None:
     rows, labels = random_rows(seed, 300), random_labels(seed, 300)
     near = draw_near_rows(rows, labels, seed)
     again = draw_near_rows(rows, labels, seed)
@@ -185,7 +185,7 @@ def rows_with_alike(seed: int, n_rows: int) -> SparseRows:
     return to_rows(values)
 
 
-def test_groups_are_of_rows_that_are_alike_and_rows_that_all_are_or_are_empty_are_dealt_too(
+def test_groups_are_of_rows_that_are_alike(
     seed: int,
 ) -> None:
     rows = rows_with_alike(seed, 200)

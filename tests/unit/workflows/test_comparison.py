@@ -42,7 +42,7 @@ def test_labels_are_matched_by_name(home: Path) -> None:
         assert turned["metrics"][name]["difference"] == pytest.approx(-each["difference"])
 
 
-def test_a_better_model_is_really_better_and_one_like_itself_is_not(home: Path) -> None:
+def test_a_better_model_is_better_and_one_like_itself_is_not(home: Path) -> None:
     request = CompareRequest(home / "test.jsonl", resamples=200)
     some, noise = contender(home, "some"), contender(home, "noise")
     report = compare(noise, some, request)

@@ -57,7 +57,7 @@ def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: P
 
 
 @pytest.mark.parametrize("empty", [None, "zero", "one"])
-def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_file(
+def test_f_measures_are_those_of_scikit_learn(
     model: Model, tmp_path: Path, empty: EmptyConvention | None
 ) -> None:
     true = [["red"], ["red", "x"], ["green", "y", "x"], []]
@@ -76,9 +76,7 @@ def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_fi
     assert (report["unknown_labels"], report["unknown_label_names"]) == (2, ["x", "y"])
 
 
-def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
-    model: Model, tmp_path: Path
-) -> None:
+def test_labels_that_are_unknown_to_the_model_are_counted(model: Model, tmp_path: Path) -> None:
     rows = [("red", ["red", f"new{i % 30}"]) for i in range(60)]
     report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
     assert report["unknown_labels"] == 30

@@ -231,7 +231,7 @@ def test_an_alias_goes_with_all_that_it_was(store: Store) -> None:
     assert store.alias("m")._replace(serial=0) == Alias(4)
 
 
-def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Store) -> None:
+def test_a_damaged_alias_is_reported_and_starts_again(store: Store) -> None:
     deny(store, "m", SET)
     whole = file_of(store, "m").read_bytes()
     file_of(store, "m").write_bytes(whole[:-9])
@@ -255,7 +255,7 @@ def test_a_damaged_alias_is_told_and_begins_anew_when_it_is_promoted(store: Stor
     assert told(store)[-1] == ("promoted", None, 2, "")
 
 
-def test_latest_without_a_document_names_the_highest_version_and_stays_there(store: Store) -> None:
+def test_latest_without_a_document_is_the_highest_version(store: Store) -> None:
     for change, canary in (
         (lambda: split(store, "m", (2, 10)), TrafficShare(2, 10)),
         (lambda: store.promote("m", 3), None),

@@ -21,7 +21,7 @@ def batch_data(place: Place, n_rows: int) -> None:
     path.write_text(path.read_text() + "no json\n")
 
 
-def test_a_batch_answers_each_line_and_tells_what_labels_are_called(place: Any) -> None:
+def test_a_batch_answers_each_line_with_names_of_labels(place: Any) -> None:
     batch_data(place, 50)
     names = all_names(place.store.open("m", verify=False).labels)
     subjects = [Subject(name, None, {"fi": f"nimi {name}"}) for name in names]
@@ -77,7 +77,7 @@ def test_a_batch_that_died_goes_on_where_it_was(
     assert (job.result["lines"], job.result["bad"]) == (1001, 1)
 
 
-def test_a_batch_that_was_done_and_could_not_say_so_is_not_done_again(place: Place) -> None:
+def test_a_finished_batch_without_a_report_is_not_done_again(place: Place) -> None:
     batch_data(place, 20)
     job_id = place.submit("batch", {"model": "m", "data": "batch.jsonl"})
     context = place.claimed(job_id)

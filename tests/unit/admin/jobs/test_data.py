@@ -75,9 +75,7 @@ def test_a_name_is_a_string(below: Any) -> None:
             below.path_of(name)
 
 
-def test_files_and_links_below_the_root_are_found_and_the_root_may_be_a_link(
-    root: Path, below: Any
-) -> None:
+def test_files_and_links_below_the_root_are_accepted(root: Path, below: Any) -> None:
     assert below.path_of("a.jsonl") == root / "a.jsonl" == below.path_of("inside.jsonl")
     assert (
         below.path_of("sub/b.jsonl")
@@ -106,7 +104,7 @@ def test_without_a_root_everything_is_refused(tmp_path: Path, name: str | None) 
             call()
 
 
-def test_an_upload_is_there_when_it_is_finished_and_replaces_a_link(root: Path, below: Any) -> None:
+def test_a_finished_upload_replaces_a_link(root: Path, below: Any) -> None:
     with below.upload("sub/new.jsonl") as upload:
         for piece in (b"one\n", b"", b"two\n"):
             upload.write(piece)
@@ -120,9 +118,7 @@ def test_an_upload_is_there_when_it_is_finished_and_replaces_a_link(root: Path, 
     assert not (root / "outside.jsonl").is_symlink()
 
 
-def test_an_upload_that_is_cut_off_or_too_long_leaves_nothing_and_the_old_file(
-    root: Path, below: Any
-) -> None:
+def test_a_cut_off_or_too_long_upload_leaves_the_old_file(root: Path, below: Any) -> None:
     with pytest.raises(ConnectionError), below.upload("a.jsonl") as upload:
         upload.write(b"half")
         raise ConnectionError
@@ -152,9 +148,7 @@ def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(
     assert sorted(root.rglob("*")) == before
 
 
-def test_what_a_killed_upload_left_goes_a_day_later_and_living_ones_stay(
-    root: Path, below: Any
-) -> None:
+def test_what_a_killed_upload_left_goes_a_day_later(root: Path, below: Any) -> None:
     left = root / ".upload-left"
     left.write_bytes(b"half")
     with below.upload("a.jsonl"), below.upload("a.jsonl"):
@@ -194,9 +188,7 @@ def test_a_file_that_changes_is_noticed(root: Path, below: Any, change: str) -> 
         files.check()
 
 
-def test_a_pair_of_files_is_watched_as_one_and_neither_leads_out_of_the_root(
-    root: Path, below: Any
-) -> None:
+def test_a_pair_of_files_is_watched_as_one_below_the_root(root: Path, below: Any) -> None:
     other = root / "d.Y.npz"
     for path in (root / "d.X.npz", other):
         path.write_bytes(b"x")

@@ -12,7 +12,7 @@ from xylem_store.store import Store
 
 
 @pytest.mark.parametrize("phase", [None, "read", "publish", "decide"])
-def test_a_combination_and_its_next_vocabulary_are_published_once(
+def test_a_combination_and_a_new_vocabulary_are_published_once(
     place: Place, phase: str | None
 ) -> None:
     (place.data / "names.csv").write_text(VOCABULARY)
@@ -42,7 +42,7 @@ def test_a_combination_and_its_next_vocabulary_are_published_once(
     assert (moved.alias, moved.who) == ("stable", "a vocabulary job")
 
 
-def test_names_of_a_combination_whose_job_died_after_it_was_published_are_there(
+def test_names_of_a_published_combination_outlive_its_dead_job(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place.data / "names.csv").write_text(VOCABULARY)

@@ -56,7 +56,7 @@ def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk: Desk) -> None:
     assert job.created <= job.started <= job.ended
 
 
-def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk: Desk) -> None:
+def test_a_job_whose_worker_died_is_taken_over(desk: Desk) -> None:
     job_id = desk.add()
     first = desk.leases.claim("first")
     assert desk.leases.claim("second") is None
@@ -83,7 +83,7 @@ def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk:
     desk.leases.succeed(second, None)
 
 
-def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_something_new(
+def test_a_late_renewal_counts_and_is_a_change_only_with_news(
     desk: Desk,
 ) -> None:
     job_id = desk.add(n=1)
@@ -101,7 +101,7 @@ def test_a_renewal_counts_if_it_is_late_and_is_a_change_only_if_it_tells_somethi
     assert desk.leases.claim("other") is None
 
 
-def test_a_job_that_workers_die_of_fails_with_the_reason_or_is_cancelled_as_asked(
+def test_a_job_that_workers_die_of_fails_or_is_cancelled(
     desk: Desk,
 ) -> None:
     job_id = desk.add()

@@ -44,9 +44,7 @@ def test_a_rule_for_no_alias_moves_none(place: Place) -> None:
 
 
 @pytest.mark.parametrize("alias", ["stable", "latest"])
-def test_without_a_version_to_compare_with_the_first_is_promoted_and_says_so(
-    place: Place, alias: Any
-) -> None:
+def test_without_a_version_to_compare_the_first_is_promoted(place: Place, alias: Any) -> None:
     verdict = place.train(model="new", promotion=rule(alias, ("P@1", 5.0))).promotion
     assert (
         verdict.promoted and verdict.baseline is None and "no other version" in verdict.reasons[0]
@@ -54,7 +52,7 @@ def test_without_a_version_to_compare_with_the_first_is_promoted_and_says_so(
     assert place.store.resolve("new", alias) == 1
 
 
-def test_a_version_that_cannot_be_opened_is_not_replaced_by_a_rule(place: Place) -> None:
+def test_a_version_that_cannot_be_opened_is_not_replaced(place: Place) -> None:
     array = next((place.store.root / "models/m/versions/1/arrays").iterdir())
     array.chmod(0o644)
     array.write_bytes(array.read_bytes()[:-1] + b"?")
@@ -92,9 +90,7 @@ UNCHANGED = rule("latest", ("P@5", 0.0))
 
 
 @pytest.mark.parametrize("kind", ["training", "extend", "combine", "vocabulary"])
-def test_nothing_is_promoted_on_rows_whose_labels_neither_version_knows(
-    place: Place, kind: str
-) -> None:
+def test_nothing_is_promoted_on_rows_of_labels_unknown_to_both(place: Place, kind: str) -> None:
     rows_of_strangers(place.data / "strange.jsonl", 0)
     gate = {"valid": "strange.jsonl", "promotion": UNCHANGED}
     (place.data / "names.csv").write_text(VOCABULARY)
@@ -124,7 +120,7 @@ def test_nothing_is_promoted_on_rows_whose_labels_neither_version_knows(
 
 
 @pytest.mark.parametrize(("n_known", "promoted"), [(9, False), (10, True)])
-def test_a_promotion_needs_ten_rows_with_a_label_that_the_new_version_has_learnt(
+def test_a_promotion_needs_ten_rows_of_learnt_labels(
     place: Place, n_known: int, promoted: bool
 ) -> None:
     rows_of_strangers(place.data / "strange.jsonl", n_known)
@@ -136,9 +132,7 @@ def test_a_promotion_needs_ten_rows_with_a_label_that_the_new_version_has_learnt
 
 
 @pytest.mark.parametrize("trainer", ["label-tree", "fastxml"])
-def test_labels_that_are_listed_and_were_never_learnt_are_not_known(
-    place: Place, trainer: str
-) -> None:
+def test_labels_that_are_listed_but_never_learnt_are_unknown(place: Place, trainer: str) -> None:
     lines = "".join(f"{i % 3} {i % 3}:1 {4 + i % 2}:1\n" for i in range(60))
     (place.data / "rows.txt").write_text(f"60 6 4\n{lines}")
     (place.data / "listed.txt").write_text("20 6 4\n" + "3 3:1\n" * 20)
@@ -150,7 +144,7 @@ def test_labels_that_are_listed_and_were_never_learnt_are_not_known(
     )
 
 
-def test_a_verdict_says_who_was_trained_on_the_rows_that_it_is_measured_on(place: Place) -> None:
+def test_a_verdict_says_who_was_trained_on_its_rows(place: Place) -> None:
     verdict = place.train(valid="train.jsonl", promotion=ANYWAY).promotion
     told = [reason for reason in verdict.reasons if "was trained on the validation rows" in reason]
     assert [reason.split()[0] for reason in told] == ["m@2", "m@1"]

@@ -23,9 +23,7 @@ def test_a_job_is_kept_as_it_was_submitted(desk: Desk, others: Any) -> None:
     assert json.loads(json.dumps(job.as_json()))["created"].endswith("Z")
 
 
-def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jobs(
-    desk: Desk, others: Any
-) -> None:
+def test_a_hundred_submissions_at_once_give_the_distinct_jobs(desk: Desk, others: Any) -> None:
     def submit(at: int) -> tuple[int, str]:
         number = at % 40
         return number, others[at % 4].jobs.add(
@@ -84,7 +82,7 @@ def test_jobs_are_listed_by_state_model_and_kind(desk: Desk) -> None:
             desk.jobs.list(**wrong)
 
 
-def test_what_is_not_there_or_cannot_be_held_is_no_fault_of_the_database(desk: Desk) -> None:
+def test_a_missing_or_bad_job_is_no_fault_of_the_database(desk: Desk) -> None:
     for call in (
         desk.jobs.get,
         desk.jobs.cancel,

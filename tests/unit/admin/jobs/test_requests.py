@@ -223,9 +223,7 @@ def test_what_is_no_object_or_of_no_kind_is_refused(data: DataRoot) -> None:
         check_request("baking", {}, data, Limits())
 
 
-def test_schemas_say_what_every_trainer_and_all_features_take_and_their_defaults_are_taken() -> (
-    None
-):
+def test_schemas_have_the_defaults_of_every_trainer_and_feature() -> None:
     found = parameter_schemas()
     assert (
         found["trainers"].keys() == openapi()["x-parameters"]["trainers"].keys() >= TRAINERS.keys()

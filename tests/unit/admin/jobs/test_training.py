@@ -13,7 +13,7 @@ from xylem_store.names import all_names
 from xylem_store.origin import read_origin
 
 
-def test_a_training_publishes_a_version_that_says_whose_it_is_calibrated_on_what_was_split_off(
+def test_a_training_publishes_a_calibrated_version_with_its_job(
     place: Any,
 ) -> None:
     write_data(place.data / "many.jsonl", 400, seed=3, noise=0.4)
@@ -27,9 +27,7 @@ def test_a_training_publishes_a_version_that_says_whose_it_is_calibrated_on_what
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_a_training_tells_its_warnings_and_the_features_that_were_tried(
-    place: Place, died: bool
-) -> None:
+def test_a_training_reports_warnings_and_the_features_it_tried(place: Place, died: bool) -> None:
     with (place.data / "train.jsonl").open("a") as file:
         file.write(40 * '{"text": "", "labels": ["label0"]}\n')
     parameters = {"trees": 1, "features.kind": "auto", "features.rows": 100}
@@ -59,9 +57,7 @@ def test_thresholds_are_tuned_before_the_version_is_served(place: Place) -> None
 @pytest.mark.parametrize(
     "phase", ["read", "report", "publish", "estimates", "measure ofo", "decide"]
 )
-def test_a_training_that_died_in_any_phase_is_finished_by_the_next_worker(
-    place: Place, phase: str
-) -> None:
+def test_a_training_that_died_in_any_phase_is_finished(place: Place, phase: str) -> None:
     request = {
         **TRAINING,
         "thresholds": {"method": "ofo"},
@@ -115,7 +111,7 @@ def test_labels_are_added_once_and_tuned_thresholds_stay(place: Place, phase: st
     assert len(model.arrays["rows/indptr"]) == 1 + model.manifest.data.rows
 
 
-def test_a_job_learns_a_label_that_its_version_lists_without_a_leaf(place: Place) -> None:
+def test_a_job_learns_a_label_that_is_listed_without_a_leaf(place: Place) -> None:
     lines = "".join(f"{i % 3} {i % 3}:1 {4 + i % 2}:1\n" for i in range(60))
     (place.data / "rows.txt").write_text(f"60 6 4\n{lines}")
     (place.data / "new.txt").write_text("20 6 4\n" + "3 3:1\n" * 20)
@@ -150,7 +146,7 @@ def test_a_learner_goes_on_from_the_state_that_a_job_kept(place: Place) -> None:
         assert one.tobytes() == other.tobytes()
 
 
-def test_a_version_that_goes_on_is_tuned_if_asked_and_else_judged_at_the_thresholds_it_takes(
+def test_a_continued_version_is_tuned_or_inherits_thresholds(
     place: Place,
 ) -> None:
     place.train(**KEPT)

@@ -191,7 +191,7 @@ def test_an_index_is_what_was_written_and_bounded() -> None:
             RemoteIndex(1, models).render()
 
 
-def test_a_url_of_an_unknown_kind_is_refused_and_what_may_be_secret_is_not_shown() -> None:
+def test_a_url_of_an_unknown_kind_is_refused_without_secrets() -> None:
     for url, says in (("nothing://x/y", "Protocol not known"), ("gs://bucket/x", "gcsfs")):
         with pytest.raises(BadParameter, match=says):
             RemoteStore(url)

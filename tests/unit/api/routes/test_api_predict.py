@@ -193,7 +193,7 @@ def test_allow_and_deny_lists(in_process: InProcess) -> None:
     assert found(allow_labels=[]) == set()
 
 
-def test_a_long_request_is_answered_as_short_ones_and_ids_are_unique(in_process: InProcess) -> None:
+def test_a_long_request_is_answered_as_short_ones(in_process: InProcess) -> None:
     answers = [in_process(ask(*[RAW] * n)) for n in (1, 5, 300)]
     assert labels_of(answers[2], 299) == labels_of(answers[1], 4) == labels_of(answers[0])
     ids = {one["prediction_id"] for answer in answers for one in answer.json()["predictions"]}

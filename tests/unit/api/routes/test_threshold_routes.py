@@ -95,7 +95,7 @@ async def test_clients_are_not_told_where_the_database_is(
     assert all(said in line for line in logged)
 
 
-async def test_who_asks_for_thresholds_while_the_database_hangs_keeps_nobody_else_waiting(
+async def test_who_waits_for_a_hanging_database_delays_nobody_else(
     own_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = threading.Event()

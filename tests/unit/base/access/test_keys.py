@@ -56,7 +56,7 @@ def test_the_database_has_the_hash_alone(database: Database) -> None:
     assert made.facts()["key"] == made.text
 
 
-def test_only_an_id_is_one_no_secret_is_told_and_revoked_stays_revoked(database: Database) -> None:
+def test_only_an_id_is_shown_and_revoked_keys_stay_revoked(database: Database) -> None:
     keys = AccessKeys(database)
     made = keys.create("shop", PREDICT)
     near = ("\0" * 12, made.key.id + "x", made.key.id[:-1], made.text)

@@ -147,7 +147,7 @@ def info_with(deprecated: Sequence[str]) -> LabelInfo:
     )
 
 
-def test_deprecated_labels_are_denied_labels_of_the_version_and_of_its_aliases(
+def test_deprecated_labels_are_denied_in_a_version_and_aliases(
     served: ServedVersion,
 ) -> None:
     live = LiveLabelInfo("m", served.labels)
@@ -194,7 +194,7 @@ async def names_by_route(client: httpx.AsyncClient, base: str, project: str) -> 
     }
 
 
-async def test_every_route_of_an_alias_keeps_to_it_and_a_number_does_not(own_store: Store) -> None:
+async def test_every_route_of_an_alias_denies_and_a_number_does_not(own_store: Store) -> None:
     deny(own_store, "raw", DENIED)
     deny(own_store, "text", DENIED)
     async with client_of(own_store) as client:
@@ -269,7 +269,7 @@ def test_versions_that_no_alias_keeps_open_keep_to_it_too(own_store: Store) -> N
     assert asyncio.run(live.find("raw", "2")).denied is None
 
 
-def test_a_damaged_alias_serves_on_what_was_served_and_nothing_at_a_start(own_store: Store) -> None:
+def test_a_damaged_alias_serves_what_was_served_or_nothing(own_store: Store) -> None:
     deny(own_store, "raw", DENIED)
     split(own_store, "raw", (1, 5000))
     live = live_over(own_store)

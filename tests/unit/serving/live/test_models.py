@@ -29,7 +29,7 @@ from xylem_store.store import Store
 from xylem_store.version import Model
 
 
-def test_in_the_first_look_a_model_that_is_open_answers_before_the_others(own_store: Store) -> None:
+def test_an_open_model_answers_before_the_first_look_has_ended(own_store: Store) -> None:
     opened = Opened()
 
     def prepare(model: Model) -> str:
@@ -88,7 +88,7 @@ def test_a_store_that_is_not_there_says_why(
         find(live)
 
 
-def test_a_store_that_is_made_later_becomes_ready_and_an_empty_one_is(tmp_path: Path) -> None:
+def test_a_store_that_is_made_later_becomes_ready_even_if_empty(tmp_path: Path) -> None:
     store = Store(tmp_path / "none")
     live, of_empty = looked(store), looked(Store(tmp_path))
     assert (of_empty.ready, of_empty.status().store_error) == (True, None)

@@ -31,7 +31,7 @@ async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> 
     assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
 
 
-async def test_a_version_is_opened_once_for_many_requests_and_not_again_when_promoted(
+async def test_a_version_is_opened_once_for_many_requests(
     three: Store,
 ) -> None:
     opened = Opened()
@@ -45,7 +45,7 @@ async def test_a_version_is_opened_once_for_many_requests_and_not_again_when_pro
     assert opened == ["raw@2"]
 
 
-async def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(three: Store) -> None:
+async def test_an_unknown_model_does_not_wait_for_one_that_opens(three: Store) -> None:
     gate = threading.Event()
     live = looked(three, held_by(gate))
     opening = asyncio.create_task(live.find("raw", "2"))

@@ -69,7 +69,7 @@ def untouched(n_labels: int) -> Tuned:
     return Tuned("ofo", "one", Start(), np.full(n_labels, 0.25, np.float32), no_counts(n_labels))
 
 
-def test_damaged_bytes_and_the_state_of_another_model_are_refused(replica: Replica) -> None:
+def test_damaged_bytes_and_states_of_other_models_are_refused(replica: Replica) -> None:
     with pytest.raises(DatabaseUnavailable, match="another store's"):
         replica.live.replace(untouched(N_LABELS + 1), Head(1, "m", 1, 1, 1, 0))
     data, deltas = codec.encode_state(untouched(4)), codec.encode_deltas(DELTAS)

@@ -141,7 +141,7 @@ def test_a_server_that_only_follows_takes_a_row_of_before(
     assert head is not None and head.digest == OURS
 
 
-def test_a_database_of_before_gets_the_column_and_an_older_release_goes_on(
+def test_an_older_database_gets_the_column_and_serves_both(
     database: Database, database_url: str
 ) -> None:
     columns = [column.name for column in VERSIONS.c if column.name != "digest"]
@@ -281,7 +281,7 @@ def own_database(root: Path) -> Iterator[Database]:
     database.close()
 
 
-def test_a_version_takes_no_thresholds_of_a_parent_of_another_store(tmp_path: Path) -> None:
+def test_a_version_takes_no_thresholds_of_another_store(tmp_path: Path) -> None:
     store = publish(tmp_path / "store", NAMES)
     origin = origin_arrays({"parent": {"model": "m", "version": 1, "content": ""}}, None)
     extra = {"labels/counts": np.ones(N_LABELS, np.int64), **origin}

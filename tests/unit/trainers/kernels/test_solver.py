@@ -167,7 +167,7 @@ def test_epochs_are_bounded_and_stop_is_heard(solve: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_row_violates_the_optimum_though_rows_were_dropped_on_the_way(seed: int) -> None:
+def test_no_row_violates_the_optimum_though_rows_were_dropped(seed: int) -> None:
     rows, y = _problem(20 + seed, n_rows=600, n_features=60)
     w, b, _, tile = _solve(solve_squared_hinge, rows, y, 10.0, 0.05)
     sign = np.where(y, 1.0, -1.0)
@@ -177,7 +177,7 @@ def test_no_row_violates_the_optimum_though_rows_were_dropped_on_the_way(seed: i
     assert (projected.max(axis=0) - projected.min(axis=0)).max() < 2 * 0.05
 
 
-def test_one_classifier_alone_is_at_the_optimum_too_and_a_row_may_stand_for_some() -> None:
+def test_one_classifier_alone_is_at_the_optimum_too() -> None:
     rows, y = _problem(11, n_rows=400, n_features=30, n_children=1)
     times = 1 + np.arange(400) % 3
     cost = (0.5 * times).astype(np.float32)

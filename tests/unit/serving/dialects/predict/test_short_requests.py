@@ -62,7 +62,7 @@ def parsed(answer: bytes) -> tuple[int, dict[str, str], Any]:
     return int(status.split()[1]), dict(line.split(": ", 1) for line in lines), json.loads(body)
 
 
-async def test_short_requests_get_the_general_answer_and_long_ones_none(own_store: Store) -> None:
+async def test_short_requests_get_the_general_answer_long_ones_none(own_store: Store) -> None:
     publish_model(own_store, "tree", "tfidf", seed=6, n_labels=60, n_trees=1)
     async with serving(settings_of(own_store.root)) as (app, client):
         plain = app.state.whole_requests
