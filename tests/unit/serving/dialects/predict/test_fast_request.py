@@ -214,7 +214,7 @@ def test_what_must_be_right_is_answered_where_a_beam_is_sure(
     assert None in narrow
 
 
-def test_what_is_not_plain_and_thresholds_that_are_not_known_are_not_answered(both: Both) -> None:
+def test_unusual_requests_and_unknown_thresholds_are_left_over(both: Both) -> None:
     tuned = {"instances": [ROW], "threshold": "tuned"}
     assert both.plainly(tuned) is not None
     assert both.plainly(tuned, is_known=False) is None

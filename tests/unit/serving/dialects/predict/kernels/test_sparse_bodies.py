@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers.oip_requests import changed
-from tests.unit.serving.dialects.predict.kernels.bodies import (
+from tests.helpers.bodies import (
     LIMITS,
     NORMS,
     SPARSE_FORMS,
@@ -20,6 +19,7 @@ from tests.unit.serving.dialects.predict.kernels.bodies import (
     numbers,
     parsed_line,
 )
+from tests.helpers.oip_requests import changed
 
 from xylem.serving.dialects.predict.kernels.request_bodies import RequestBodies
 from xylem.serving.kernels.text_lines import read_sparse_lines
@@ -114,7 +114,7 @@ def test_what_is_not(body: bytes) -> None:
         b"",
     ],
 )
-def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body: bytes) -> None:
+def test_the_work_on_a_body_is_bounded_by_its_length(body: bytes) -> None:
     """Each turn of the kernel's loops writes an index, a value or a row's end: these count."""
     bodies = RequestBodies(
         SPARSE_FORMS._replace(rows_max=64, values_max=100_000), featurizer_of("none")
@@ -228,7 +228,7 @@ def test_lines_that_are_not(line: bytes) -> None:
         assert read_sparse_lines(lines, LIMITS.features_max) is None
 
 
-def test_features_of_a_line_at_the_limit_and_one_more_and_no_lines() -> None:
+def test_features_of_a_line_at_the_limit_and_one_more() -> None:
     assert are_the_same([PLAIN_LINE], 2)
     assert read_sparse_lines([PLAIN_LINE], 1) is None
     assert [array.tolist() for array in read_sparse_lines([], 1)] == [[0], [], []]

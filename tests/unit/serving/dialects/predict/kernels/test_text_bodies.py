@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers.datasets_helpers import assert_same_bits
-from tests.helpers.oip_requests import changed
-from tests.unit.serving.dialects.predict.kernels.bodies import (
+from tests.helpers.bodies import (
     BYTES_MAX,
     FORMS,
     KINDS,
@@ -20,6 +18,8 @@ from tests.unit.serving.dialects.predict.kernels.bodies import (
     parsed_line,
     texts,
 )
+from tests.helpers.datasets_helpers import assert_same_bits
+from tests.helpers.oip_requests import changed
 
 from xylem.serving.dialects.predict.kernels.request_bodies import RequestBodies
 from xylem.serving.kernels.text_lines import text_rows_of_lines
@@ -134,7 +134,7 @@ def test_limits_and_one_more(found: list[str], is_taken: bool) -> None:
     assert is_the_same(body, "words") == is_taken
 
 
-def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None:
+def test_there_is_room_for_the_features_of_all_characters() -> None:
     """Each kind says how many features a character makes at most: more texts are left unread."""
     forms = FORMS._replace(values_max=400, characters_max=10_000, text_bytes_max=10_000)
     for kind in KINDS:
@@ -149,13 +149,13 @@ def test_there_is_always_room_for_the_features_of_the_characters_taken() -> None
 
 
 @pytest.mark.parametrize("config", NO_TEXTS, ids=str)
-def test_models_whose_texts_are_not_for_kernels_leave_them_unread(config: dict[str, Any]) -> None:
+def test_models_whose_texts_need_python_leave_them_unread(config: dict[str, Any]) -> None:
     featurizer = fitted(config)
     assert text_rows_of_lines([PLAIN_LINE], featurizer, BYTES_MAX) is None
     assert RequestBodies(FORMS, featurizer).read(body_of(b""), 0).n_rows == 0
 
 
-def test_the_work_on_a_text_ends_at_the_first_character_that_is_for_python() -> None:
+def test_the_work_on_a_text_ends_at_a_character_for_python() -> None:
     bodies = RequestBodies(FORMS, featurizer_of("words"))
     bodies.texts.utf8[:] = 255
     assert bodies.read(body_of("e\u0301".encode() + b"x" * 40), 0).n_rows == 0
@@ -185,7 +185,7 @@ def test_lines_that_are_not_taken(line: bytes) -> None:
         assert not are_the_same(lines)
 
 
-def test_lines_that_are_one_text_and_more_bytes_than_there_is_room_for_are_left() -> None:
+def test_lines_of_one_text_and_too_many_bytes_are_left_unread() -> None:
     assert not are_the_same([b'{"text":"a', b'b"}'])
     assert not are_the_same([b'{"text":"a"},{"text":"b"}', PLAIN_LINE])
     line = b'{"text":"' + b"x" * (1 << 23) + b'"}'
