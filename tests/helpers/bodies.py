@@ -16,8 +16,12 @@ from xylem.base.settings import Limits
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer, load_featurizer
-from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
+from xylem.serving.dialects.predict.kernels.request_bodies import (
+    BodyForms,
+    BodyQuery,
+    RequestBodies,
+)
 from xylem.serving.dialects.predict.schema import Options, PredictRequest
 from xylem.serving.parse import parse_body, parse_line
 from xylem.serving.rows import to_rows

@@ -7,7 +7,7 @@ import numpy as np
 from tests.helpers.small_models import small_draft
 from tests.oracles.problems import dense_rows, to_labels
 from xylem.base.rows import LabelRows, SparseRows, offsets
-from xylem.vocabulary.combine import combined_parts, no_ranker
+from xylem.vocabulary.combined import combined_parts, no_ranker
 from xylem.vocabulary.near_rows import (
     draw_near_rows,
 )

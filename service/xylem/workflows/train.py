@@ -41,7 +41,7 @@ from xylem.workflows.prepared import (
     prepare,
     prepare_dataset,
 )
-from xylem.workflows.progressive import ProgressiveThresholds
+from xylem.workflows.progressive import thresholds_beside
 from xylem.workflows.request import TrainRequest as TrainRequest
 from xylem.workflows.training_work import MADE_LATER, Step, TrainingWork, TrainReport, when
 from xylem.workflows.version_report import version_report
@@ -206,7 +206,7 @@ def read_valid(work: TrainingWork) -> TrainingWork:
 def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
     """Let OFO find thresholds on rows before they are learnt."""
     assert work.database is not None
-    beside = ProgressiveThresholds(work.source, work.request.threads, work.database)
+    beside = thresholds_beside(work.source, work.request.threads, work.database)
     return replace(work, beside=beside)
 
 

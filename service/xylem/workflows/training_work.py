@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from xylem.base import Crew, Dataset, OnProgress
 from xylem.evaluation import Labelled
-from xylem.thresholds import ThresholdDatabase
+from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
 from xylem.trainers import (
     Trained,
     TrainingSet,
@@ -20,7 +20,6 @@ from xylem.workflows.prepared import (
     PreparedSource,
     warnings_of,
 )
-from xylem.workflows.progressive import ProgressiveThresholds
 from xylem.workflows.request import Chosen
 from xylem.workflows.request import TrainRequest as TrainRequest
 from xylem_store import (

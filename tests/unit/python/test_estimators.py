@@ -24,7 +24,7 @@ import xylem
 from xylem.base.errors import BadInput
 from xylem.engine.combined_predictor import make_predictor
 from xylem.engine.features.registry import load_featurizer
-from xylem.engine.features.request_bodies import BodyForms, RequestBodies
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, RequestBodies
 from xylem.serving.live.opening import serve_model
 from xylem_store.errors import Corrupt
 from xylem_store.store import Store

@@ -29,9 +29,10 @@ from xylem.base import no_progress
 from xylem.base.errors import BadInput
 from xylem.client import calls
 from xylem.evaluation.probabilities import ThresholdSweep
+from xylem.thresholds.tuning import TuneRequest
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import TuneRequest, tune
+from xylem.workflows.tuning import tune
 from xylem_store.names import name_of
 from xylem_store.store import Store
 

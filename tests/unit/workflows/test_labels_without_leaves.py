@@ -20,12 +20,13 @@ from xylem.engine.predictor import PredictOptions
 from xylem.thresholds.methods.ofo import Start, no_counts
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds.tuning import request_of
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import evaluate_rows
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import request_of, tune
+from xylem.workflows.tuning import tune
 from xylem_store.names import all_names
 from xylem_store.store import Store
 

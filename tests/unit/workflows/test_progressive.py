@@ -25,13 +25,14 @@ from xylem.serving.live.opening import open_version
 from xylem.thresholds.live.events import instances_of
 from xylem.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of
 from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds.tuning import TuneRequest, keep, learn
 from xylem.trainers import TrainingSet, fit, parse_parameters, windows
 from xylem.trainers.source import MemorySource, Tools, derived_seed
 from xylem.trainers.windows import STAGE
 from xylem.workflows.labelled import read_labelled
-from xylem.workflows.progressive import ProgressiveThresholds, predictor_so_far
+from xylem.workflows.progressive import predictor_so_far, thresholds_beside
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import TuneRequest, keep, learn, tune
+from xylem.workflows.tuning import tune
 from xylem_store.ensemble import TreeEnsemble
 from xylem_store.names import find_name
 from xylem_store.store import Store
@@ -120,7 +121,7 @@ def test_thresholds_are_those_of_feedback_on_these_rows(
 ) -> None:
     data = data_of(200)
     source = MemorySource(data)
-    found = ProgressiveThresholds(source, threads, database)
+    found = thresholds_beside(source, threads, database)
     parts = shown_by(data, [*SGD, "epochs=2"], found)
     tuned, counters = found.tuned(), None
     label_counts = source.census.label_rows
@@ -184,7 +185,7 @@ def test_labels_that_no_shown_row_has_keep_their_first_threshold(
     carried[order_of(20)[0]] = 1  # label 1 only in the first part
     labels = LabelRows(np.arange(21), carried, 3)
     data = TrainingSet(rows, labels)
-    found = ProgressiveThresholds(MemorySource(data), 1, database)
+    found = thresholds_beside(MemorySource(data), 1, database)
     shown_by(data, [*SGD, "epochs=1"], found)
     tuned = found.tuned()
     assert tuned.counters.hits[1] == 0

@@ -27,9 +27,10 @@ from xylem.thresholds.methods.ofo import Start, lower_bounds
 from xylem.thresholds.methods.starts import C_GRID
 from xylem.thresholds.store.codec import METHODS
 from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 from xylem_store.version import Model
 

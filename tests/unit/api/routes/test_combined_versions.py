@@ -15,7 +15,8 @@ from tests.helpers.measured import evaluate
 
 from xylem.base import no_progress
 from xylem.base.db.engine import Database
-from xylem.workflows.tuning import TuneRequest, keep, tune
+from xylem.thresholds.tuning import TuneRequest, keep
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 
 PATH = "/v1/models/both"

@@ -23,7 +23,9 @@ from xylem.engine.combined_predictor import make_predictor
 from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.tuning import TuneRequest, learn, read_labelled, tune
+from xylem.thresholds.tuning import TuneRequest, learn
+from xylem.workflows.labelled import read_labelled
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 
 N_ROWS, N_LABELS, N_FEATURES = 40, 11, 70

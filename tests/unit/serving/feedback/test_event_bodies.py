@@ -1,4 +1,4 @@
-"""Whatever kernels (`engine/kernels/text`) take for plain events is
+"""Whatever kernels (`serving/kernels`) take for plain events is
 what the general way makes of them.
 """
 
@@ -15,10 +15,10 @@ from tests.helpers.oip_requests import changed
 from xylem.base.errors import BadInput
 from xylem.base.settings import Limits
 from xylem.serving.feedback.events import CheckedEvent, check_event, read_sparse, to_events
+from xylem.serving.feedback.tokens import Tokens
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_feedback, parse_json
 from xylem.thresholds.live.events import Events
-from xylem.thresholds.live.tokens import Tokens
 from xylem_store.names import build_names
 
 NAMES = ["a", "label::3", "ä", "x y", "{", "an \\ escape"]

@@ -10,15 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.base import RowArrays, SparseRows
-from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.rows import NORM_CODES, normalise_rows
-from xylem.engine.features.text_featurizer import TextFeaturizer, body_texts
-from xylem.engine.kernels.search.call import NO_THRESHOLD as NO_THRESHOLD
-from xylem.engine.kernels.search.call import NUMBER as NUMBER
-from xylem.engine.kernels.search.call import TUNED as TUNED
-from xylem.engine.kernels.text.digits import is_digit, parse_id
-from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
-from xylem.engine.kernels.text.sparse_json import (
+from xylem.datasets import is_digit, parse_id
+from xylem.engine import (
+    NO_THRESHOLD,
+    NUMBER,
+    TUNED,
+    BodyTexts,
+    Featurizer,
+    finish_rows,
+    write_rows,
+)
+from xylem.serving.kernels.sparse_json import (
     CLOSE,
     CLOSE_LIST,
     COLON,
@@ -32,20 +34,8 @@ from xylem.engine.kernels.text.sparse_json import (
     skip_byte,
     skip_key,
 )
-from xylem.engine.kernels.text.texts import ROWS, TEXTS, BodyTexts, is_text, read_text, write_rows
-from xylem_store import (
-    F32,
-    I32,
-    I64,
-    U8,
-    Handle,
-    Uncopyable,
-    address_of,
-    handle_of,
-    inlined,
-    kernel,
-    struct_at,
-)
+from xylem.serving.kernels.text_json import is_text, read_text
+from xylem_store import F32, U8, Handle, Uncopyable, handle_of, inlined, kernel, struct_at
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)
@@ -64,6 +54,9 @@ _I = 105
 _O = 111
 _T = 116
 COUNT_LIMIT = 1 << 31
+
+TEXTS = -1
+"""Stands for a number of values if the instances are texts whose rows have not been made yet."""
 
 
 class BodyForms(NamedTuple):
@@ -112,25 +105,24 @@ class RequestBodies(Uncopyable):
 
     def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
         self._featurizer = featurizer  # keeps alive the tables that the handles refer to
-        norm = NORM_CODES[featurizer.parameters.norm]
-        self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
+        self.constants = (
+            featurizer.n_features,
+            featurizer.norm_code,
+            forms.top_r,
+            forms.beam_width,
+        )
         self.arrays = (
             np.zeros(forms.rows_max + 1, np.int64),
             np.empty(forms.values_max, np.int32),
             np.empty(forms.values_max, np.float32),
             np.zeros(2, np.float32),
         )
-        self.texts = body_texts(featurizer, 0, 0, 0)
-        # no more characters than there is room for their features
-        if isinstance(featurizer, TextFeaturizer):
-            text_rows = featurizer.text_rows
-            characters_max = min(
-                forms.characters_max, forms.values_max // text_rows.features_a_character
-            )
-            texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
-            sample = np.frombuffer(b"", np.uint8)  # read-only, as `encoded` returns it
-            rows_by = address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
-            self.texts = texts._replace(rows_by=rows_by)
+        self.texts = featurizer.request_texts(
+            n_texts=forms.rows_max,
+            values_max=forms.values_max,
+            characters_max=forms.characters_max,
+            bytes_max=forms.text_bytes_max,
+        )
         self.texts_at = handle_of(self.texts)
 
     def read(self, message: bytes, start: int) -> BodyQuery:
@@ -212,19 +204,6 @@ def read_body(
     if not are_texts and n_values < 0:
         return 0, 0, 0, 0, 0, 0
     return n_rows, n_values, options[0], options[1], options[2], options[3]
-
-
-@inlined
-def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
-    """Sort, sum and normalise rows in place; return their number of values.
-
-    Return -1 if a value is not finite.
-    """
-    n_values, bad = sort_and_sum_rows(indptr, indices, values)
-    if bad >= 0:
-        return -1
-    normalise_rows(indptr, values, norm)
-    return n_values
 
 
 @inlined

@@ -21,8 +21,8 @@ from tests.helpers.bodies import (
 )
 from tests.helpers.oip_requests import changed
 
-from xylem.engine.features.request_bodies import RequestBodies
-from xylem.engine.features.text_lines import read_sparse_lines
+from xylem.serving.dialects.predict.kernels.request_bodies import RequestBodies
+from xylem.serving.kernels.text_lines import read_sparse_lines
 
 PLAIN = b'{"instances":[{"indices":[3,17],"values":[0.5,1]}],"top_r":3,"beam_width":7}'
 PLAIN_TUNED = b'{"threshold":"tuned","instances":[{"indices":[3],"values":[0.5]}],"top_r":3}'

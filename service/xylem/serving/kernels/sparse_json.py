@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.engine.kernels.text.digits import EXACT, is_digit, parse_decimal, parse_id
+from xylem.datasets import EXACT, is_digit, parse_decimal, parse_id
 from xylem_store import F32, U8, inlined
 
 INDICES = np.frombuffer(b'"indices"', np.uint8)

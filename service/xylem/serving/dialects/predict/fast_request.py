@@ -10,48 +10,38 @@ from functools import partial
 
 import numpy as np
 
-from xylem.engine.answering import NO_COSTS
-from xylem.engine.buffers import FIRST, Need
-from xylem.engine.fast_answers import FastAnswer, FastVersion, PackedOutputs, RowsRead, Signed
-from xylem.engine.features.named import NamedFeaturizer
-from xylem.engine.features.request_bodies import BodyQuery, RequestBodies, read_body
-from xylem.engine.features.rows import NORM_CODES
-from xylem.engine.features.tensor_arrays import read_arrays
-from xylem.engine.kernels.search.beam import beam_rows
-from xylem.engine.kernels.search.call import TUNED, set_rows
-from xylem.engine.kernels.search.fast_request import (
+from xylem.engine import ALL_ALLOWED, Predictor
+from xylem.serving.dialects.predict.fast_answers import (
+    FastAnswer,
+    FastVersion,
+    PackedOutputs,
+    RowsRead,
+)
+from xylem.serving.dialects.predict.kernels.fast_request import (
     GROW,
     N_TIMES,
     PREDICTIONS,
     READS,
-    SEARCHES,
     TENSORS,
     WRITES,
     FastCall,
     FastModel,
     answer_fast,
 )
-from xylem.engine.kernels.search.fast_request import FastLimits as FastLimits
-from xylem.engine.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
-from xylem.engine.kernels.text.tensors import END, FORM_SIZE, N_OUTPUTS, pack_outputs
-from xylem.engine.options import ALL_ALLOWED
-from xylem.engine.prediction_json import (
-    cut_texts,
-    text_room,
+from xylem.serving.dialects.predict.kernels.prediction_json import TOKEN_ROOM, write_predictions
+from xylem.serving.dialects.predict.kernels.request_bodies import (
+    BodyQuery,
+    RequestBodies,
+    read_body,
 )
-from xylem.engine.predictor import Predictor
-from xylem_store import (
-    I64,
-    LINK_CODES,
-    U8,
-    address_of,
-    handle_of,
-)
+from xylem.serving.dialects.predict.prediction_json import cut_texts, text_room
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
+from xylem.serving.dialects.tensors.kernels.tensors import END, FORM_SIZE, N_OUTPUTS, pack_outputs
+from xylem.serving.feedback.present import Signed
+from xylem_store import I64, U8, address_of, handle_of
 
-_FIRST_NEED = Need(1, 256, 10, 10)
 # stands for the handle of the buffers until the first request makes them
 _NO_BUFFERS = np.empty(0, np.int64)
-_KIND = 4  # the place of the kind of threshold in `FastCall.requested`
 _FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
 _BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
 _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
@@ -66,36 +56,27 @@ class BeamRequests:
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
         """Prepare to answer requests to a version; `predictor` is made of its model."""
         model, featurizer, forms, self._stages, mask = version
-        ensemble = model.ensemble
-        shape = predictor.shape
         self.times = np.zeros(N_TIMES, np.int64)
-        self._pool = predictor.pool
         self._bodies = RequestBodies(forms.bodies, featurizer)
+        self._beams = predictor.ready_beams(self._bodies.arrays[:3], self._bodies.arrays[3], mask)
         self._limits = handle_of(forms.limits)
-        self._is_named = isinstance(featurizer, NamedFeaturizer)
+        self._is_named = featurizer.kind == "named"
         self._names = model.labels
-        self._allowed = ALL_ALLOWED if mask is None else mask
         self._ready_query = np.zeros(len(BodyQuery._fields), np.int64)
-        self._requested = np.zeros(5, np.int64)
         self._form = np.zeros(FORM_SIZE, np.int64)
         self._model_with = partial(
             FastModel,
             n_features=featurizer.n_features,
-            norm=NORM_CODES[featurizer.parameters.norm],
+            norm=featurizer.norm_code,
             top_r=forms.bodies.top_r,
             beam_width=forms.bodies.beam_width,
-            link=LINK_CODES[model.manifest.link],
-            n_labels=model.manifest.n_labels,
-            n_chunks=len(ensemble.directory),
-            n_levels=shape.n_levels,
-            n_trees=shape.n_trees,
-            n_children=int(np.diff(ensemble.child_ptr).max()),
         )
         self._handle = _NO_BUFFERS
 
     def prepare(self) -> None:
         """Make the first buffers and load the kernels, so that the first answer need not do it."""
-        self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
+        self._beams.prepare()
+        self._make(text_room(1, self._beams.top_r_max))
 
     def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
         """Return the answer to the body message[start:], as JSON of predictions.
@@ -124,7 +105,7 @@ class BeamRequests:
     ) -> PackedOutputs | None:
         """Return the outputs for the tensors data[start:]; None if the kernel does not answer them.
 
-        form     int64[FORM_SIZE], the form of the request (`xylem.engine.kernels.text.tensors`)
+        form     int64[FORM_SIZE], the form of the request (`dialects.tensors.kernels.tensors`)
         number   the threshold, if it is one number for all labels, between 0 and 1
         """
         self._form[:] = form
@@ -150,7 +131,7 @@ class BeamRequests:
         """Return the answer that the kernel has written as text; None if it has answered no row."""
         if n_rows == 0:
             return None
-        is_tuned = self._requested.item(_KIND) == TUNED
+        is_tuned = self._beams.is_tuned
         if n_rows == 1:
             return FastAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
         parts = cut_texts(self._text, self._call.text_ends[:n_rows])
@@ -172,69 +153,44 @@ class BeamRequests:
 
     def _grow(self) -> None:
         """Make larger buffers for the last request, or a larger text if only that was too small."""
-        n_rows, n_values, top_r, beam_width, _ = self._requested.tolist()
-        room = self._buffers.room
-        need = Need(
-            1,
-            max(room.n_features, n_values),
-            max(room.beam_width, beam_width),
-            max(room.top_r, top_r),
-        )
-        n_places = max(n_rows * top_r, len(self._call.labels))
+        beams = self._beams
         n_bytes = len(self._call.text)
-        if need == room and n_places == len(self._call.labels):
+        if not beams.grow():
             n_bytes *= 4
-        self._make(need, n_places, max(n_bytes, text_room(n_rows, n_rows * top_r)))
+        self._make(max(n_bytes, text_room(beams.n_rows_requested, beams.n_labels_requested)))
 
-    def _make(self, need: Need, n_places: int, n_bytes: int) -> None:
-        """Make the search's buffers, n_places places for labels, and n_bytes bytes for the text."""
-        n_rows = len(self._bodies.arrays[0]) - 1
-        self._buffers = buffers = self._pool.take(need)
-        set_rows(buffers.rows, *self._bodies.arrays[:3])
-        buffers.call[FIRST] = 0
+    def _make(self, n_bytes: int) -> None:
+        """Make the arrays of a call, with n_bytes bytes for the text, on the buffers of now."""
+        bodies = self._bodies
+        beam = self._beams.beam
+        n_rows = len(bodies.arrays[0]) - 1
         spans = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
         names = self._names.offsets, self._names.utf8
-        token = np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8)
+        token = np.empty(TOKEN_ROOM + 4 * self._beams.top_r_max, np.uint8)
         text = np.empty(n_bytes, np.uint8)
         text_ends = np.empty(n_rows, np.int64)
-        labels = np.empty(n_places, np.int32)
-        scores = np.empty(n_places, np.float32)
-        exact = np.empty(n_rows, np.uint8)
-        searching = address_of(beam_rows, SEARCHES, buffers.call)
+        answers = (*spans, beam.labels, beam.scores, beam.exact)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
-        written = (*spans, labels, scores, exact), scores, (*names, ALL_ALLOWED), seal, 0
-        writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
-        bodies = self._bodies
+        written = answers, beam.scores, (*names, ALL_ALLOWED), seal, 0
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
         tensors = (_NO_DATA, 0, bodies.constants, bodies.arrays[:3], self._form, bodies.texts_at)
         model = self._model_with(
             reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
-            searching=searching,
-            writing=writing,
+            writing=address_of(write_predictions, WRITES, *written, token, text, text_ends),
             reading_tensors=address_of(read_arrays, READS, *tensors),
-            writing_tensors=address_of(pack_outputs, WRITES, written[0], names, self._form, text),
+            writing_tensors=address_of(pack_outputs, WRITES, answers, names, self._form, text),
         )
         self._model = handle_of(model)
         self._call = FastCall(
             self._model,
             self._limits,
-            buffers.call,
-            buffers.search,
-            buffers.answers,
+            self._beams.handle,
             self._ready_query,
-            self._requested,
-            np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
             texts=bodies.texts_at,
             form=self._form,
-            allowed=self._allowed,
-            no_costs=NO_COSTS,
             starts=spans[0],
             ends=spans[1],
-            counts=np.empty(n_rows, np.int64),
-            labels=labels,
-            scores=scores,
-            exact=exact,
             offsets=names[0],
             utf8=names[1],
             token=token,

@@ -21,8 +21,8 @@ from tests.helpers.bodies import (
 from tests.helpers.datasets_helpers import assert_same_bits
 from tests.helpers.oip_requests import changed
 
-from xylem.engine.features.request_bodies import RequestBodies
-from xylem.engine.features.text_lines import text_rows_of_lines
+from xylem.serving.dialects.predict.kernels.request_bodies import RequestBodies
+from xylem.serving.kernels.text_lines import text_rows_of_lines
 
 PLAIN = (
     '{"instances":[{"text":"Caf\\u00e9 \\"editor\\" é😀"},{"text":"debug\\tit"}],"top_r":3}'

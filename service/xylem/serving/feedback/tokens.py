@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.engine import MAC_BYTES, Seal, absorb_key
+from xylem.serving.kernels.blake2 import MAC_BYTES, absorb_key
+from xylem.serving.kernels.seals import Seal
 
 _HEAD = struct.Struct("<B4sIQIQ")
 _FORMAT = 1

@@ -1,14 +1,16 @@
 """Write predictions as JSON, with signed ids, without the interpreter's lock."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from xylem.engine.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
-from xylem.engine.kernels.text.digits import TEXT_BYTES_MAX, write_float32, write_integer
+from xylem.serving.dialects.predict.kernels.float_json import (
+    TEXT_BYTES_MAX,
+    write_float32,
+    write_integer,
+)
+from xylem.serving.kernels.blake2 import BLOCK_BYTES, MAC_BYTES, append_mac
 from xylem_store import F32, I32, I64, U8, U64, inlined, kernel
 
-TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.thresholds.live.tokens`
+TOKEN_HEAD_BYTES = 29  # the bytes of a token before its labels: see `xylem.serving.feedback.tokens`
 TOKEN_ROOM = TOKEN_HEAD_BYTES + BLOCK_BYTES + MAC_BYTES
 """The bytes that a token needs besides 4 bytes a label: it is padded to whole blocks and signed."""
 
@@ -29,23 +31,6 @@ _QUOTE = 34
 _BACKSLASH = 92
 _CLOSE = 125
 _COMMA = 44
-
-
-class Seal(NamedTuple):
-    """The fields that all tokens of an answer have in common.
-
-    keyed    uint64[8]: the state of the MAC after it has absorbed the key
-    model    the model's hash, 4 bytes
-    version  the model's version
-    epoch    the epoch of the thresholds
-    expiry   when the token expires, in seconds since 1970
-    """
-
-    keyed: U64
-    model: int
-    version: int
-    epoch: int
-    expiry: int
 
 
 @inlined

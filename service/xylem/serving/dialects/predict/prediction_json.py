@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.engine.answering import Predictions
-from xylem.engine.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
-from xylem.engine.kernels.text.prediction_json import Seal as Seal
-from xylem.engine.options import ALL_ALLOWED
+from xylem.engine import ALL_ALLOWED, Predictions
+from xylem.serving.dialects.predict.kernels.prediction_json import TOKEN_ROOM, write_predictions
+from xylem.serving.kernels.seals import Seal
 from xylem_store import F32, I32, I64, U8, NameTable
 
 _BYTES_A_LABEL = 128

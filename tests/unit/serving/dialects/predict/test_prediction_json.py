@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from xylem.engine.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, absorb_key, append_mac
-from xylem.engine.prediction_json import Spans, predictions_json
-from xylem.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
+from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json
+from xylem.serving.feedback.tokens import Token, TokenFault, Tokens, model_hash
+from xylem.serving.kernels.blake2 import BLOCK_BYTES, MAC_BYTES, absorb_key, append_mac
 from xylem_store.names import build_names
 
 NAMES = ["a", 'say "b" \\ c', "émigré::日本", "x" * 4096, "\U0001f600/</script>", "back\\slash"]

@@ -10,9 +10,9 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import RowArrays
-from xylem.engine.kernels.text.prediction_json import copy_text, pack
-from xylem.engine.kernels.text.texts import BodyTexts, read_bytes
-from xylem_store import F32, I32, I64, U8, U32, inlined, kernel
+from xylem.engine import BodyTexts, put_character
+from xylem.serving.dialects.predict.kernels.prediction_json import copy_text, pack
+from xylem_store import F32, I32, I64, U8, U32, code_of, inlined, kernel
 
 (
     N_ROWS,
@@ -92,6 +92,26 @@ def copy_rows(data: U8, start: int, n_features: int, form: I64, rows: RowArrays)
 
 
 @inlined
+def _read_text(
+    data: U8, i: int, stop: int, texts: BodyTexts, position: int, n_characters: int
+) -> tuple[int, int, int]:
+    """Read the text data[i:stop], plain UTF-8, and write it, normalised, to utf8[position:].
+
+    Return (the place after the text, its end in utf8, the number of characters so far). The text
+    has been read if that place is `stop`.
+    """
+    if stop - i > texts.bytes_max:
+        return len(data) - 1, position, n_characters
+    while i < stop:
+        i, code = code_of(data, i)
+        n_characters += 1
+        position, is_ready = put_character(code, texts, position, n_characters)
+        if not is_ready:
+            return len(data) - 1, position, n_characters
+    return i, position, n_characters
+
+
+@inlined
 def copy_texts(data: U8, start: int, form: I64, texts: BodyTexts) -> bool:
     """Read texts, each behind its length, from data[start:]; return whether all are right."""
     n = form[N_ROWS]
@@ -108,7 +128,7 @@ def copy_texts(data: U8, start: int, form: I64, texts: BodyTexts) -> bool:
         if length > end - i:
             return False
         stop = i + length
-        i, texts.text_ptr[text + 1], n_characters = read_bytes(
+        i, texts.text_ptr[text + 1], n_characters = _read_text(
             data, i, stop, texts, texts.text_ptr[text], n_characters
         )
         if i != stop:
@@ -160,7 +180,7 @@ def pack_outputs(
 
     Return whether there was room.
 
-    spans, names  as `xylem.engine.kernels.text.prediction_json.write_predictions` takes them
+    spans, names  as `write_predictions` of the dialect of predict takes them
     form          int64[FORM_SIZE]; where each output ends is written to it
     out           uint8[..]
 

@@ -9,31 +9,34 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import FEATURES, READ, StageTimes
-from xylem.engine.embedded_predictor import EmbeddedPredictor
-from xylem.engine.fast_answers import (
+from xylem.engine import (
+    NUMBER,
+    TUNED,
+    EmbeddedPredictor,
+    Featurizer,
+    NodeThresholds,
+    PredictOptions,
+    Predictor,
+    Searcher,
+)
+from xylem.serving.dialects.predict.fast_answers import (
     FastAnswer,
     FastForms,
     FastVersion,
     PackedOutputs,
     RowsRead,
-    Signed,
 )
-from xylem.engine.fast_request import BeamRequests
-from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.request_bodies import RequestBodies
-from xylem.engine.kernels.search.call import NUMBER, TUNED
-from xylem.engine.kernels.search.fast_request import (
+from xylem.serving.dialects.predict.fast_request import BeamRequests
+from xylem.serving.dialects.predict.kernels.fast_request import (
     BEGAN,
     HAS_READ,
     HAS_ROWS,
     N_TIMES,
     is_within_limits,
 )
-from xylem.engine.kernels.text.texts import TEXTS
-from xylem.engine.options import NodeThresholds, PredictOptions
-from xylem.engine.prediction_json import predictions_json, spans_of
-from xylem.engine.predictor import Predictor
-from xylem.engine.searcher import LabelSearcher, Searcher
+from xylem.serving.dialects.predict.kernels.request_bodies import TEXTS, RequestBodies
+from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of
+from xylem.serving.feedback.present import Signed
 from xylem_store import I64, U8, Model
 
 
@@ -184,10 +187,8 @@ def fast_requests(
     mask     the labels that answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     version = FastVersion(model, featurizer, forms, stages or StageTimes(), mask)
-    if isinstance(predictor, LabelSearcher):
-        return PredictorRequests(version, predictor)
     if isinstance(predictor, EmbeddedPredictor):
         return EmbeddedRequests(version, predictor)
     if isinstance(predictor, Predictor):
         return BeamRequests(version, predictor)
-    raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")
+    return PredictorRequests(version, predictor)

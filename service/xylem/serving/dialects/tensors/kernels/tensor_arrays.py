@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.base import RowArrays
-from xylem.engine.features.request_bodies import BodyQuery, finish_rows
-from xylem.engine.kernels.text.tensors import (
+from xylem.engine import BodyTexts, finish_rows
+from xylem.serving.dialects.predict.kernels.request_bodies import TEXTS, BodyQuery
+from xylem.serving.dialects.tensors.kernels.tensors import (
     BEAM_WIDTH,
     FORM_SIZE,
     IS_EXACT,
@@ -21,7 +22,6 @@ from xylem.engine.kernels.text.tensors import (
     copy_rows,
     copy_texts,
 )
-from xylem.engine.kernels.text.texts import TEXTS, BodyTexts
 from xylem_store import I64, U8, Handle, kernel, struct_at
 
 
@@ -43,7 +43,7 @@ class TensorLayout(NamedTuple):
 
 
 def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I64:
-    """Return the form of a request (`xylem.engine.kernels.text.tensors`), int64[FORM_SIZE].
+    """Return the form of a request (`dialects.tensors.kernels.tensors`), int64[FORM_SIZE].
 
     query     how to predict; its numbers of rows and values are ignored
     outputs   the outputs of the answer: 0 to 4 for labels, label_ids, scores, lengths, exact
@@ -74,7 +74,7 @@ def read_arrays(
     start       where the tensors begin
     constants   features of the model, code of the norm, and two that only `read_body` needs
     rows_out    indptr, indices, values, which bound the rows
-    form        int64[FORM_SIZE] (`xylem.engine.kernels.text.tensors`)
+    form        int64[FORM_SIZE] (`dialects.tensors.kernels.tensors`)
     texts_at    the handle of BodyTexts, into which instances are read if they are texts
 
     Returns the fields of a BodyQuery; all are 0 if the tensors are not right.

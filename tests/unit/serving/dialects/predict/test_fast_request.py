@@ -14,31 +14,38 @@ from tests.helpers.small_models import small_draft
 
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits
-from xylem.engine import fast_answers as fast
 from xylem.engine.answering import Predictions
 from xylem.engine.combined_predictor import make_predictor
-from xylem.engine.fast_request import BeamRequests
-from xylem.engine.fast_steps import FastRequests, fast_requests
 from xylem.engine.features.registry import load_featurizer
-from xylem.engine.features.request_bodies import BodyForms, BodyQuery
 from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED
-from xylem.engine.prediction_json import predictions_json, spans_of
 from xylem.engine.predictor import PredictOptions
 from xylem.engine.searcher import Searcher
+from xylem.serving.dialects.predict.fast_answers import (
+    FastAnswer,
+    FastForms,
+    PackedOutputs,
+    RowsRead,
+)
+from xylem.serving.dialects.predict.fast_request import BeamRequests
+from xylem.serving.dialects.predict.fast_steps import FastRequests, fast_requests
+from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
+from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of
 from xylem.serving.dialects.tensors.reading import InferPlan, read_plan
 from xylem.serving.dialects.tensors.writing import pack_predictions
-from xylem.thresholds.live.tokens import Tokens, model_hash
+from xylem.serving.feedback.present import Present
+from xylem.serving.feedback.tokens import Tokens, model_hash
 from xylem_store.names import build_names
 from xylem_store.version import Model, model_of
 
 ANY = Limits(top_r_max=10**9, beam_width_max=10**9, answer_labels_max=10**9)
-LIMITS = fast.FastLimits(
+LIMITS = FastLimits(
     top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20
 )
 BODIES = BodyForms(
     rows_max=32, values_max=2000, characters_max=400, text_bytes_max=300, top_r=5, beam_width=10
 )
-FORMS = fast.FastForms(LIMITS, BODIES)
+FORMS = FastForms(LIMITS, BODIES)
 EPOCH = 3
 TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]
@@ -77,19 +84,17 @@ class Both:
         self.thresholds = np.linspace(0, 1, manifest.n_labels, dtype=np.float32)
         self.tuned = self.predictor.node_thresholds(self.thresholds / 8)
         self.seal = TOKENS.seal(model_hash("m"), 7, EPOCH)
-        self.signed = (fast.Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
+        self.signed = (Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
 
-    def plainly(self, body: dict[str, Any], is_known: bool = True) -> fast.FastAnswer | None:
-        signed = (
-            self.signed if is_known else (fast.Present(self.thresholds, None, self.seal), EPOCH, 11)
-        )
+    def plainly(self, body: dict[str, Any], is_known: bool = True) -> FastAnswer | None:
+        signed = self.signed if is_known else (Present(self.thresholds, None, self.seal), EPOCH, 11)
         content = b"head" + orjson.dumps(body)
         return self.plain.answer(content, 4, signed)
 
-    def as_predictions(self, asked: Asked) -> fast.FastAnswer | None:
+    def as_predictions(self, asked: Asked) -> FastAnswer | None:
         return self.plainly({"instances": asked.instances, **asked.options})
 
-    def as_tensors(self, asked: Asked) -> fast.PackedOutputs | None:
+    def as_tensors(self, asked: Asked) -> PackedOutputs | None:
         plan = plan_of(asked)
         if plan.form is None:
             return None
@@ -103,12 +108,12 @@ class Both:
         values = np.array([v for instance in instances for v in instance["values"]], np.float32)
         return self.featurizer.transform_csr(ends, indices, values)
 
-    def rows_read(self, asked: Asked) -> fast.RowsRead:
+    def rows_read(self, asked: Asked) -> RowsRead:
         """The rows of instances, read before, as those of texts are."""
         rows, is_number = self.rows_of(asked.instances), isinstance(asked.threshold, float)
         kind = TUNED if asked.threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
         counts = rows.n_rows, len(rows.indices), asked.top_r, asked.beam_width
-        return fast.RowsRead(
+        return RowsRead(
             rows, BodyQuery(*counts, kind, int(asked.exact)), asked.threshold if is_number else 0.0
         )
 
@@ -130,7 +135,7 @@ def both(request: pytest.FixtureRequest) -> Both:
     return Both(opened(request.param[0], n_trees=request.param[1]))
 
 
-def check_all_ways(both: Both, asked: Asked) -> fast.FastAnswer | None:
+def check_all_ways(both: Both, asked: Asked) -> FastAnswer | None:
     """Compare what is answered to a body, to its rows, and to tensors;
     return the first, None: nothing is.
     """

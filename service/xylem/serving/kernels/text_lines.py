@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from xylem.base import SparseRows
-from xylem.engine.features.featurizer import Featurizer
-from xylem.engine.features.text_featurizer import TextFeaturizer, body_texts
-from xylem.engine.kernels.text.sparse_json import END, read_instance, skip_blanks
-from xylem.engine.kernels.text.texts import read_text_lines
+from xylem.engine import Featurizer
+from xylem.serving.kernels.sparse_json import END, read_instance, skip_blanks
+from xylem.serving.kernels.text_json import read_text_lines
 from xylem_store import F32, I64, U8, handle_of, kernel
 
 
@@ -69,9 +68,9 @@ def text_rows_of_lines(
     (`ready_codes`), or is wrong; or if all lines are more than 16 MB. Thread-safe.
     """
     data = np.frombuffer(b"\n".join([*lines, b"\0"]), np.uint8)
-    if not isinstance(featurizer, TextFeaturizer) or len(data) > _BYTES_MAX:
+    if len(data) > _BYTES_MAX:
         return None
-    texts = body_texts(featurizer, len(lines), len(data), text_bytes_max)
+    texts = featurizer.body_texts(len(lines), len(data), text_bytes_max)
     if not len(texts.ready) or not read_text_lines(data, handle_of(texts)):
         return None
     return featurizer.rows_of_read(texts, len(lines))

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 from numba import types
 
 from xylem.base import FEATURES, READ, SEARCH, WRITE
-from xylem.engine.kernels.search.calibrated import log_reaching
-from xylem.engine.kernels.search.call import NO_THRESHOLD, NUMBER, TUNED, Answers, Call, Search
-from xylem.engine.kernels.search.workspace import widest_level
-from xylem.engine.kernels.text.texts import TEXTS, write_rows
+from xylem.engine import NUMBER, TUNED, ReadyBeam, search_ready, write_rows
+from xylem.serving.dialects.predict.kernels.request_bodies import TEXTS
+from xylem.serving.kernels.seals import FastPresent
 from xylem_store import (
     F32,
     F32_1,
@@ -25,8 +24,6 @@ from xylem_store import (
     U8,
     U8_1,
     U64,
-    U64_1,
-    Calibration,
     Handle,
     caller,
     clock_ns,
@@ -34,8 +31,6 @@ from xylem_store import (
     inlined,
     kernel,
     struct_at,
-    word_of,
-    write_struct,
 )
 
 _Query: TypeAlias = tuple[int, int, int, int, int, int]
@@ -43,9 +38,8 @@ _Seal: TypeAlias = tuple[U64, int, int, int, int]
 
 _UniTuple: Any = types.UniTuple
 READS = _UniTuple(types.int64, 6)
-SEARCHES = types.none
 WRITES = types.boolean
-"""The return types of the three kernels."""
+"""The return types of kernels that read and write."""
 
 BEGAN, HAS_READ, HAS_ROWS, SEARCHED, WRITTEN = range(5)
 """The positions in a kernel's times: when it began, and when each of its stages ended.
@@ -61,9 +55,7 @@ The time of a stage that did not take place equals the time before it.
 N_TIMES = 5
 
 _read = caller(READS)
-_search = caller(SEARCHES)
 _write = caller(WRITES)
-_LAST = word_of(Call, "last")
 
 PREDICTIONS = 0
 TENSORS = 1
@@ -95,16 +87,13 @@ class FastLimits(NamedTuple):
 class FastModel(NamedTuple):
     """The numbers of a model that a call needs.
 
-    reading, searching, writing   the addresses of the kernels; two more read and write tensors
-    norm                          one of NORM_CODES
-    top_r, beam_width             the options of a body that does not have them
-    n_levels                      the levels of the deepest tree
-    n_trees                       the number of trees
-    n_children                    the most children of a node
+    reading, writing                   the addresses of the kernels of predict
+    reading_tensors, writing_tensors   the addresses of the kernels of tensors
+    norm                               the code of the norm of rows
+    top_r, beam_width                  the options of a body that does not have them
     """
 
     reading: int
-    searching: int
     writing: int
     reading_tensors: int
     writing_tensors: int
@@ -112,53 +101,21 @@ class FastModel(NamedTuple):
     norm: int
     top_r: int
     beam_width: int
-    link: int
-    n_labels: int
-    n_chunks: int
-    n_levels: int
-    n_trees: int
-    n_children: int
-
-
-@handle
-class FastPresent(NamedTuple):
-    """The thresholds and the seal that answers use, until both are replaced by another struct.
-
-    thresholds                      as `write_predictions` takes them
-    log_threshold                   the tuned thresholds, as in a Search; [0] if requests for them
-                                    are not answered
-    keyed, model, version, expiry   the fields of a Seal
-    """
-
-    thresholds: F32_1
-    log_threshold: F32_1
-    keyed: U64_1
-    model: int
-    version: int
-    expiry: int
 
 
 @handle
 class FastCall(NamedTuple):
     """The arguments and buffers of a call, which are made once for many calls.
 
-    model, limits            handles of a FastModel and of FastLimits
-    call, search, answers    handles of the Call of the search, and of its Search and Answers
+    model, limits, beam      handles of a FastModel, of FastLimits and of a ReadyBeam
     ready_query              [6]   the BodyQuery of rows that are in the buffers already;
                              ready_query[0] = 0: the rows must be read
-    requested                [5]   the request's rows, values, top_r, nodes of a level and kind of
-                             threshold
-    room                     [3]   the values, nodes of a level and top_r that buffers suffice for
     indptr, indices, values  the rows that are read, whose size the arrays bound
     number                   [2]   a threshold for all labels, and its logarithm
     texts                    the handle of BodyTexts, into which texts are read
     form                     [..]  the form of a request of tensors
-                             (`xylem.engine.kernels.text.tensors`)
-    allowed                  [N]   as in a Search; empty if all labels are allowed
-    no_costs                 [0, 2]
-    starts, ends, counts     [most rows]
-    labels, scores           [..]  the answers, top_r places a row
-    exact                    [most rows]
+                             (`xylem.serving.dialects.tensors.kernels.tensors`)
+    starts, ends             [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
     times                    [N_TIMES]  when the steps of the call ended (BEGAN to WRITTEN)
@@ -167,26 +124,16 @@ class FastCall(NamedTuple):
 
     model: Handle
     limits: Handle
-    call: Handle
-    search: Handle
-    answers: Handle
+    beam: Handle
     ready_query: I64_1
-    requested: I64_1
-    room: I64_1
     indptr: I64_1
     indices: I32_1
     values: F32_1
     number: F32_1
     texts: Handle
     form: I64_1
-    allowed: U8_1
-    no_costs: I64_2
     starts: I64_1
     ends: I64_1
-    counts: I64_1
-    labels: I32_1
-    scores: F32_1
-    exact: U8_1
     offsets: I64_1
     utf8: U8_1
     token: U8_1
@@ -215,62 +162,16 @@ def is_within_limits(
 
 
 _is_within_limits = inlined(is_within_limits)
-_widest_level = inlined(widest_level)
 
 
 @inlined
-def _log_threshold_for(threshold: int, log_threshold: F32, call: FastCall) -> F32:
-    """Return the log-thresholds that `beam_rows` takes for a kind of threshold.
-
-    log_threshold  the logarithms of the tuned thresholds
-    """
-    if threshold == TUNED:
-        return log_threshold
-    if threshold == NUMBER:
-        knots = struct_at(Calibration, struct_at(Call, call.call).calibration)
-        call.number[1] = log_reaching(knots.x, knots.y, call.number[0])
-        return call.number[1:]
-    return log_threshold[:0]
-
-
-@inlined
-def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
-    """Return whether there is room for a request; write its sizes to `requested`."""
-    call.requested[0] = n_rows
-    call.requested[1] = n_values
-    call.requested[2] = top_r
-    call.requested[3] = n_kept
-    return bool(
-        n_values <= call.room[0]
-        and n_kept <= call.room[1]
-        and top_r <= call.room[2]
-        and n_rows * top_r <= len(call.labels)
-    )
-
-
-@inlined
-def _search_rows(
-    model: FastModel, n_rows: int, top_r: int, n_chunks: int, thresholds: F32, call: FastCall
-) -> None:
-    """Search the first n_rows rows with a beam of n_chunks nodes, into top_r places a row."""
-    search = model.link, n_chunks, top_r, 0, call.allowed, call.number[:0], thresholds
-    write_struct(Search, call.search, search)
-    shape = (n_rows, top_r)
-    n_places = n_rows * top_r
-    places = call.labels[:n_places].reshape(shape), call.scores[:n_places].reshape(shape)
-    write_struct(Answers, call.answers, (call.counts, *places, call.exact, call.no_costs))
-    call.call[_LAST] = n_rows
-    _search(model.searching, (call.call,))
-
-
-@inlined
-def _set_spans(n_rows: int, top_r: int, call: FastCall) -> bool:
+def _set_spans(n_rows: int, n_places: int, call: FastCall, beam: ReadyBeam) -> bool:
     """Set where the labels of each row begin and end; return whether all answers are exact."""
     is_exact = True
     for row in range(n_rows):
-        is_exact &= call.exact[row] != 0
-        call.starts[row] = row * top_r
-        call.ends[row] = row * top_r + call.counts[row]
+        is_exact &= beam.exact[row] != 0
+        call.starts[row] = row * n_places
+        call.ends[row] = row * n_places + beam.counts[row]
     return is_exact
 
 
@@ -283,16 +184,17 @@ def _write_answer(
     seal: _Seal,
     serial: int,
     call: FastCall,
+    beam: ReadyBeam,
 ) -> bool:
     """Write the rows' predictions or tensors to `text`; return whether there is room."""
-    spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
+    spans = call.starts[:n_rows], call.ends[:n_rows], beam.labels, beam.scores, beam.exact
     is_written: bool
     if kind == TENSORS:
         names = call.offsets, call.utf8
         is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
         return is_written
     # a label tree has learned all of its labels
-    labels = call.offsets, call.utf8, call.allowed[:0]
+    labels = call.offsets, call.utf8, beam.allowed[:0]
     buffers = call.token, call.text, call.text_ends
     is_written = _write(model.writing, (spans, thresholds, labels, seal, serial, *buffers))
     return is_written
@@ -346,8 +248,8 @@ def answer_fast(
     Return 0 if the request is left to Python: its body is not for kernels, it is not within the
     limits, there are no tuned thresholds for it, or its answer must be exact and a beam search of
     its width does not prove that it is. Return GROW if the buffers have no room for the sizes in
-    `requested`, or for the text. Otherwise the answer is in `text`: predictions, or the tensors
-    that the form lists.
+    `requested` of the ReadyBeam, or for the text. Otherwise the answer is in `text`: predictions,
+    or the tensors that the form lists.
 
     data             the message, followed by the bytes that readers of bodies need
     start            where the body begins in it
@@ -361,6 +263,7 @@ def answer_fast(
     present = struct_at(FastPresent, present_at)
     model = struct_at(FastModel, call.model)
     limits = struct_at(FastLimits, call.limits)
+    beam = struct_at(ReadyBeam, call.beam)
     ready_query = call.ready_query
     is_read = call.ready_query[0] == 0
     query: _Query = (
@@ -376,31 +279,28 @@ def answer_fast(
         query = _read_body(data, start, kind, model, call)
         call.times[HAS_READ] = call.times[HAS_ROWS] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = query
-    call.requested[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
-    n_chunks = min(beam_width, model.n_chunks)
-    n_children = n_chunks * model.n_trees * model.n_children
+    n_children = min(beam_width, beam.n_chunks) * beam.n_trees * beam.n_children
     if n_rows == 0 or not _is_within_limits(n_rows, top_r, beam_width, n_children, limits):
         return 0
-    if (threshold == TUNED and len(present.log_threshold) == 0) or (is_sure and model.n_trees > 1):
+    if (threshold == TUNED and len(present.log_threshold) == 0) or (is_sure and beam.n_trees > 1):
         return 0
     if n_values == TEXTS:
         n_values = write_rows(call.texts, n_rows, (call.indptr, call.indices, call.values))
         call.times[HAS_ROWS] = clock_ns()
         if n_values == 0:
             return 0
-    log_threshold = _log_threshold_for(threshold, present.log_threshold, call)
-    top_r = min(top_r, model.n_labels)
-    n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, threshold != NO_THRESHOLD)
-    if not _has_room(n_rows, n_values, top_r, n_kept, call):
+    n_places = search_ready(
+        beam, (n_rows, n_values), top_r, beam_width, threshold, present.log_threshold
+    )
+    if n_places == 0:
         return GROW
-    _search_rows(model, n_rows, top_r, n_chunks, log_threshold, call)
     call.times[SEARCHED] = clock_ns()
-    if not _set_spans(n_rows, top_r, call) and is_sure:
+    if not _set_spans(n_rows, n_places, call, beam) and is_sure:
         return 0
     seal = present.keyed, present.model, present.version, epoch, present.expiry
     thresholds = present.thresholds[:0] if threshold == TUNED else present.thresholds
-    if not _write_answer(kind, model, n_rows, thresholds, seal, serial, call):
+    if not _write_answer(kind, model, n_rows, thresholds, seal, serial, call, beam):
         return GROW
     # of a request of tensors Python has read the JSON, and counts it
     _count_stages(is_read and kind == PREDICTIONS, call)
