@@ -36,7 +36,7 @@ BESIDE_THE_SERVICE = {"xylem.client", "xylem.command", "xylem.errors"}
 ENTRY_POINTS = {"xylem.__main__", "xylem.cli.entry", "xylem.server", "xylem.warm"}
 """They may import everything; nothing but they, and `xylem serve`, imports them."""
 
-_KERNELS_USE = "xylem_store: ensemble names compiled extras members near"
+_KERNELS_USE = "xylem_store: ensemble names hashes utf8 compiled extras members near"
 _COMMON = "xylem: engine vocabulary thresholds base.db; xylem_store"
 
 TABLE = {
