@@ -207,8 +207,9 @@ def _matrix(matrix: Any, n_columns: int | None, name: str = "matrix") -> SparseR
     values = values.astype(np.float32) if values.dtype == np.bool_ else values
     indptr = np.asarray(rows.indptr)
     indices = np.asarray(rows.indices)
-    faults = np.flatnonzero(~np.isfinite(values)) if values.dtype.kind == "f" else []
-    if len(faults) and len(indices) == len(values):
+    are_compared = values.dtype.kind == "f" and len(indices) == len(values)
+    faults = np.flatnonzero(~np.isfinite(values)) if are_compared else np.empty(0, np.int64)
+    if len(faults):
         row = np.searchsorted(indptr, faults[0], "right") - 1
         place = f"row {row}, column {indices[faults[0]]}"
         raise BadData(f"{name}: {place}: expected a finite number, found {values[faults[0]]}")

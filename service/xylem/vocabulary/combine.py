@@ -34,7 +34,6 @@ from xylem.vocabulary.combined import (
     check_members,
     combined_parts,
     name_parameters_for,
-    no_ranker,
 )
 from xylem.vocabulary.concepts import Concepts, read_concepts
 from xylem.vocabulary.featurizers import featurizer_of
@@ -62,7 +61,6 @@ from xylem_store import (
     check_model,
     json_array,
     member_prefix,
-    model_of,
     origin_arrays,
     parent_of,
 )
@@ -118,16 +116,7 @@ def combine_and_publish(
     if request.vocabulary is not None and store.label_info(model) is None:
         info = read_label_info(request.vocabulary, request.key_kind, request.language)
     members = [store.open(name, reference) for name, reference in request.members]
-    concepts = None
-    if request.vocabulary is not None:
-        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
-    check_members(members, request.language, concepts is not None)
-    dataset = read_dataset(
-        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
-    )
-    trained_on = (
-        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
-    )
+    concepts, dataset, trained_on = _read(members, request, on_progress)
     draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
     arrays = draft.extra
     files = {}
@@ -147,6 +136,35 @@ def combine_and_publish(
         "labels": manifest.n_labels,
         **report,
     }
+
+
+def unranked_version(members: Sequence[Model], request: CombineRequest) -> Model:
+    """Return the combination of opened versions, before a ranker is fitted: all candidates equal.
+
+    The members that the request names are ignored, because they are passed directly. Raises
+    BadInput.
+    """
+    return unranked_parts(members, *_read(members, request), request).unranked(request.seed)
+
+
+def _read(
+    members: Sequence[Model], request: CombineRequest, on_progress: OnProgress = no_progress
+) -> tuple[Concepts | None, Dataset, Dataset | None]:
+    """Return the concepts, the rows, and the first member's rows of a request.
+
+    Raises BadInput for these files, and for members that cannot be combined.
+    """
+    concepts = None
+    if request.vocabulary is not None:
+        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
+    check_members(members, request.language, concepts is not None)
+    dataset = read_dataset(
+        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
+    )
+    trained_on = (
+        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    )
+    return concepts, dataset, trained_on
 
 
 def combine_dataset(
@@ -177,6 +195,27 @@ def combine_dataset(
             f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found "
             f"{dataset.n_rows}"
         )
+    parts = unranked_parts(members, concepts, dataset, trained_on, request)
+    trial = parts.unranked(request.seed)
+    on_progress("features", 0, 1)
+    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
+    on_progress("features", 1, 1)
+    return _fit_combination(parts, trial, labelled, request, on_progress)
+
+
+def unranked_parts(
+    members: Sequence[Model],
+    concepts: Concepts | None,
+    dataset: Dataset,
+    trained_on: Dataset | None,
+    request: CombineRequest,
+) -> CombinedParts:
+    """Return the parts of a combination before a ranker is fitted, as `combine_dataset` takes them.
+
+    dataset  its texts tell how frequent words are
+
+    Raises BadInput.
+    """
     names = None
     if concepts is not None:
         if dataset.texts is None:
@@ -196,11 +235,7 @@ def combine_dataset(
                 "was trained on"
             )
             parts = replace(parts, warnings=[*parts.warnings, warning])
-    trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
-    on_progress("features", 0, 1)
-    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
-    on_progress("features", 1, 1)
-    return _fit_combination(parts, trial, labelled, request, on_progress)
+    return parts
 
 
 def _fit_combination(
