@@ -147,7 +147,7 @@ def test_a_phase_has_one_bar_whatever_its_trees() -> None:
     assert lines[2].endswith("left") and "left" not in lines[1]
 
 
-def test_the_first_line_counts_the_stages_of_a_workflow_that_reports_them() -> None:
+def test_the_first_line_counts_stages_if_they_are_known() -> None:
     told = [("in all", 0, 5), ("learning labels, 1", 3, 10), ("in all", 1, 5)]
     lines = last_picture(told, wait=0.02)[-2:]
     assert lines[0].startswith("in all") and " 20%" in lines[0]

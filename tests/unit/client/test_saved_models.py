@@ -24,7 +24,7 @@ def write(path: Path, rows: Iterable[tuple[str, list[str]]]) -> Path:
     return write_lines(path, ({"text": text, "labels": labels} for text, labels in rows))
 
 
-def test_label_names_are_those_of_predictions_or_of_the_label_info(tmp_path: Path) -> None:
+def test_label_names_are_labels_or_names_of_the_label_info(tmp_path: Path) -> None:
     model = xylem.train(["red car", "blue boat", "old car"] * 5, [["c"], ["b"], ["a", "c"]] * 5)
     names = model.label_names
     assert (list(names), len(names), names[-1], names[:2]) == (["a", "b", "c"], 3, "c", ["a", "b"])
