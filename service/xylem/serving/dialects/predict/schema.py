@@ -149,7 +149,8 @@ class InfoQuery(RequestModel):
     ) = Field(
         default=None,
         description="whether each label gets its URI, its notation and its name in this "
-        "language, from the model's label info; null for what the label info does not have",
+        "language, or in the next one that has a name, from the model's label info; null for what "
+        "the label info does not have",
     )
     label_info: bool = Field(
         default=False,
@@ -190,7 +191,8 @@ class Options(InfoQuery):
     explain: bool = Field(
         default=False,
         description="whether each label gets the nodes on its paths and the features that "
-        "counted; instances times top_r may be at most the limit explained_labels_max",
+        "counted, and in a combined version what each member said and the names in the text; in "
+        "predict, instances times top_r may be at most the limit explained_labels_max",
     )
     deadline_ms: DeadlineMs = Field(
         default=None,
