@@ -335,7 +335,6 @@ def _by_store(
     from xylem.serving import (
         TUNED,
         answers_of,
-        block_rows_of,
         languages_of,
         open_named,
         parse_options,
@@ -354,7 +353,7 @@ def _by_store(
         if is_named and languages and options.language is None:
             options = options.model_copy(update={"language": language})
         answer = answers_of(served, options, limits)
-        rows_max = block_rows_of(options, limits)
+        rows_max = options.block_rows(limits)
         yield partial(_by_threads, answer=answer, threads=threads, limits=limits, rows_max=rows_max)
 
 

@@ -2,7 +2,6 @@
 
 from .batches.blocks import answer_block as answer_block
 from .batches.blocks import answers_of as answers_of
-from .batches.blocks import block_rows_of as block_rows_of
 from .batches.line_files import STDIN as STDIN
 from .batches.line_files import Source as Source
 from .batches.line_files import blocks_of as blocks_of

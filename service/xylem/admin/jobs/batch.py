@@ -23,7 +23,6 @@ from xylem.serving import (
     LineBlock,
     OnlineLearning,
     answers_of,
-    block_rows_of,
     blocks_of,
     denied_by,
     in_order,
@@ -81,7 +80,7 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
             answer,
             offset._replace(prints=prints),
             request.columns(),
-            rows_max=block_rows_of(request, limits),
+            rows_max=request.block_rows(limits),
         )
     finally:
         learning.close()

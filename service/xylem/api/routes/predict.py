@@ -34,7 +34,6 @@ from xylem.serving import (
     ScoreAnswer,
     ScoreRequest,
     answers_of,
-    block_rows_of,
     parse_options,
 )
 
@@ -134,7 +133,7 @@ async def batch(request: Request, services: Wired) -> Response:
         services.metrics.rows[served.name] += answered.n_rows
         services.metrics.lines_bad += answered.n_bad
 
-    rows_max = block_rows_of(options, limits)
+    rows_max = options.block_rows(limits)
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
     if request.headers.get("content-type", "").encode() in OCTETS:
         headers["content-type"] = request.headers["content-type"]

@@ -87,15 +87,6 @@ def _answer_lines(
             yield b'{"id":%b,%b' % (dump(identity), next(next_predictions)[1:])
 
 
-def block_rows_of(options: Options, limits: Limits) -> int:
-    """Return the most lines of a block: its answer has a bounded number of labels.
-
-    Explained labels are fewer, because an explanation is a hundred times as long as a label.
-    """
-    labels_max = limits.explained_labels_max if options.explain else limits.answer_labels_max
-    return max(1, min(limits.block_rows_max, labels_max // options.top_r))
-
-
 def answers_of(served: ServedVersion, options: Options, limits: Limits) -> Callable[..., Answered]:
     """Return a function that answers blocks of lines with these options, called as `answer_block`.
 

@@ -29,7 +29,7 @@ from xylem.base import (
 )
 from xylem.datasets import JSON_LINES, DataFile, find_files, kind_of
 from xylem.serving.batches.answer_table import AnswerTable
-from xylem.serving.batches.blocks import answers_of, block_rows_of
+from xylem.serving.batches.blocks import answers_of
 from xylem.serving.batches.line_files import blocks_of, in_order, opened
 from xylem.serving.batches.lines import Answered, LineBlock
 from xylem.serving.dialects.predict.schema import Options
@@ -127,7 +127,7 @@ class AnswerParts:
                     f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
                 )
                 raise BadData(f"{item.file}: {fault}: it has changed")
-            rows_max = block_rows_of(self.options, self.limits)
+            rows_max = self.options.block_rows(self.limits)
             todo = blocks_of(source, self.limits.line_bytes_max, rows_max, item.first)
             for answered in in_order(todo, workspace, self.threads, lambda: False):
                 if stop[0]:

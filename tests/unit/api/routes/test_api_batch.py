@@ -15,7 +15,6 @@ from tests.helpers.feedback_helpers import NDJSON, RAW
 from tests.helpers.wires import Wire
 
 from xylem.base.settings import Limits
-from xylem.serving.batches.blocks import block_rows_of
 from xylem.serving.dialects.predict.schema import Options
 
 GOOD = json.dumps(RAW).encode()
@@ -93,7 +92,7 @@ def test_explained_lines_are_those_of_predict_in_small_blocks(in_process: InProc
     [(1, True, 100), (50, True, 2), (51, True, 1), (1000, True, 1), (1, False, 2048)],
 )
 def test_a_block_has_a_bounded_number_of_labels(top_r: int, explain: bool, n_rows: int) -> None:
-    assert block_rows_of(Options(top_r=top_r, explain=explain), Limits()) == n_rows
+    assert Options(top_r=top_r, explain=explain).block_rows(Limits()) == n_rows
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", GOOD, GOOD + b"\n"])

@@ -16,7 +16,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from xylem.base import fault, what_is
+from xylem.base import Limits, fault, what_is
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
 from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
 from xylem.serving.schemas.instances import (
@@ -227,6 +227,14 @@ class Options(InfoQuery):
                     "chunk_characters",
                 )
         return self
+
+    def block_rows(self, limits: Limits) -> int:
+        """Return the most lines of a batch to answer together, for a bounded number of labels.
+
+        Explained labels are fewer, because an explanation is a hundred times as long as a label.
+        """
+        labels_max = limits.explained_labels_max if self.explain else limits.answer_labels_max
+        return max(1, min(limits.block_rows_max, labels_max // self.top_r))
 
 
 class PredictRequest(Options):
