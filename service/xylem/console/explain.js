@@ -70,12 +70,12 @@ export function explained(explanation, text, version) {
 }
 
 /** Return a table of the features that counted most, or a sentence that there is none. */
-function counted(explanation, contributions) {
+function counted(explanation, contributions, caption = "What counted most") {
   const listed = [...contributions].map(([feature, added]) => [feature, added, isStopWords(feature)])
     .sort((one, other) => one[2] - other[2] || Math.abs(other[1]) - Math.abs(one[1])).slice(0, WORDS_LISTED); // "and" and the like come last
   if (!listed.length) return el("p", { class: "dim" }, "Nothing in it counted for this label.");
   const says = explanation.trees ? ["Word or feature", "Added"] : ["Word or feature", "Weight in the decision"];
-  return table("What counted most", says, listed.map(([feature, added]) => [
+  return table(caption, says, listed.map(([feature, added]) => [
     el("bdi", {}, feature),
     el("span", { class: added < 0 ? "takes-text" : "adds-text" }, `${added < 0 ? "−" : "+"}${decimal(Math.abs(added))}`),
   ]), [1]);
@@ -93,7 +93,7 @@ function explainedByMembers({ members, names }, text, version) {
     : hasVocabulary(version) && text !== null ? [el("p", { class: "dim" }, "No name of it was found in the text.")] : [];
   const said = members.flatMap(({ member, score, rank, explanation }) => [el("h3", {}, el("bdi", {}, member)),
     el("p", { class: "dim" }, rank ? `Proposed it at place ${rank}, with the score ${decimal(score)}.` : explanation ? "Did not propose it." : "Does not have this label."),
-    explanation ? counted(explanation, contributionsOf(explanation)) : null]);
+    explanation ? counted(explanation, contributionsOf(explanation), `What counted most for ${member}`) : null]);
   return [...(text === null ? [] : [legend(named.size), marked(text, sums, version, named)]), ...listed, ...said.filter(Boolean)];
 }
 
