@@ -14,9 +14,9 @@ import numpy as np
 from xylem.base import OnProgress, no_progress
 from xylem.engine import CombinedPredictor, make_predictor
 from xylem.evaluation import Labelled
-from xylem.vocabulary.combined import CombinedParts, no_ranker
+from xylem.vocabulary.combined import CombinedParts
 from xylem.vocabulary.ranker import best_of, candidates_of, rank_by_folds, ranking_figures
-from xylem_store import BEAM_MAX, Model, ranker_arrays
+from xylem_store import BEAM_MAX
 
 BEAMS = (3, 5, 10, 20, 50, 100, 200, 500)
 """The beam widths that are tried, the smallest first."""
@@ -41,20 +41,14 @@ class MeasuredBeam(NamedTuple):
 
 
 def measure_beams(
-    parts: CombinedParts,
-    trial: Model,
-    labelled: Labelled,
-    kind: str,
-    seed: int,
-    on_progress: OnProgress = no_progress,
+    parts: CombinedParts, labelled: Labelled, kind: str, seed: int, on_progress: OnProgress
 ) -> list[MeasuredBeam]:
     """Return the measured beams: BEAM_MAX, then those of BEAMS up to the chosen one.
 
     The chosen one is the last: the smallest that loses at most LOSS_MAX. If each of them loses
     more, it is BEAM_MAX, which then stands at the end too.
 
-    trial  the combined version without a ranker
-    kind   of the ranker, as `fit_ranker` takes it
+    kind  of the ranker, as `fit_ranker` takes it
 
     Deterministic but for the times. Cost: for each beam that of answering at most ROWS_MAX rows,
     and of fitting a ranker by folds.
@@ -69,9 +63,7 @@ def measure_beams(
     measured: list[MeasuredBeam] = []
     for number, beam_width in enumerate((BEAM_MAX, *BEAMS)):
         on_progress("beam width", number, len(BEAMS) + 1)
-        proposing = parts.proposing._replace(beam_width=beam_width)
-        arrays = ranker_arrays(no_ranker(parts), proposing, parts.maps)
-        predictor = make_predictor(replace(trial, arrays={**trial.arrays, **arrays}))
+        predictor = make_predictor(with_beam(parts, beam_width).unranked(seed))
         assert isinstance(predictor, CombinedPredictor)
         began = time.thread_time()
         candidates = candidates_of(predictor, labelled, no_progress)
@@ -85,3 +77,8 @@ def measure_beams(
         measured.append(measured[0])
     on_progress("beam width", len(BEAMS) + 1, len(BEAMS) + 1)
     return measured
+
+
+def with_beam(parts: CombinedParts, beam_width: int) -> CombinedParts:
+    """Return the parts of a combined version whose members search with this beam width."""
+    return replace(parts, proposing=parts.proposing._replace(beam_width=beam_width))

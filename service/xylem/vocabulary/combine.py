@@ -28,14 +28,13 @@ from xylem.base import (
 from xylem.datasets import read_dataset, renumbered
 from xylem.engine import CombinedPredictor, make_predictor
 from xylem.evaluation import Labelled, PredictedRows, labelled_dataset, rows_of
-from xylem.vocabulary.beams import BEAMS, measure_beams
+from xylem.vocabulary.beams import BEAMS, MeasuredBeam, measure_beams, with_beam
 from xylem.vocabulary.combined import (
     CombinedParts,
     NamesToMatch,
     check_members,
     combined_parts,
     name_parameters_for,
-    no_ranker,
 )
 from xylem.vocabulary.concepts import Concepts, read_concepts
 from xylem.vocabulary.featurizers import featurizer_of
@@ -63,7 +62,6 @@ from xylem_store import (
     check_model,
     json_array,
     member_prefix,
-    model_of,
     origin_arrays,
     parent_of,
 )
@@ -163,8 +161,7 @@ def combine_dataset(
     The report has "members", the figures of each member alone, and "combined", both by folds of the
     rows; "rows", "ranker", "warnings"; "beam_width", and, if it was chosen, "beams": what each
     measured one is worth ("f1_at_5"), and its time ("us_per_row"), which a version does not keep.
-    The files that the request names are ignored, because
-    concepts and rows are passed directly.
+    The files that the request names are ignored, because concepts and rows are passed directly.
 
     trained_on  the rows that the first member was trained on: near rows help to rank candidates, if
                 that gains
@@ -180,6 +177,35 @@ def combine_dataset(
             f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found "
             f"{dataset.n_rows}"
         )
+    parts = unranked_parts(members, concepts, dataset, trained_on, request)
+    trial = parts.unranked(request.seed)
+    on_progress("features", 0, 1)
+    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
+    on_progress("features", 1, 1)
+    is_boosted = dataset.n_rows >= BOOSTED_ROWS
+    kind = ("boosted" if is_boosted else "linear") if request.ranker == "auto" else request.ranker
+    beams: list[MeasuredBeam] = []
+    if request.beam_width is None:
+        beams = measure_beams(parts, labelled, kind, request.seed, on_progress)
+        parts = with_beam(parts, beams[-1].beam_width)
+    draft, report = _fit_combination(parts, labelled, kind, request, on_progress)
+    chosen = {"beam_width": parts.proposing.beam_width, "beams": [one._asdict() for one in beams]}
+    return draft, {**report, **chosen}
+
+
+def unranked_parts(
+    members: Sequence[Model],
+    concepts: Concepts | None,
+    dataset: Dataset,
+    trained_on: Dataset | None,
+    request: CombineRequest,
+) -> CombinedParts:
+    """Return the parts of a combination before a ranker is fitted, as `combine_dataset` takes them.
+
+    dataset  its texts tell how frequent words are
+
+    Raises BadInput.
+    """
     names = None
     if concepts is not None:
         if dataset.texts is None:
@@ -200,31 +226,18 @@ def combine_dataset(
                 "was trained on"
             )
             parts = replace(parts, warnings=[*parts.warnings, warning])
-    trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
-    on_progress("features", 0, 1)
-    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
-    on_progress("features", 1, 1)
-    if request.ranker == "auto":
-        is_boosted = dataset.n_rows >= BOOSTED_ROWS
-        request = replace(request, ranker="boosted" if is_boosted else "linear")
-    beams: list[dict[str, Any]] = []
-    if request.beam_width is None:
-        measured = measure_beams(
-            parts, trial, labelled, request.ranker, request.seed, on_progress=on_progress
-        )
-        proposing = parts.proposing._replace(beam_width=measured[-1].beam_width)
-        parts = replace(parts, proposing=proposing)
-        beams = [beam._asdict() for beam in measured]
-    draft, report = _fit_combination(parts, labelled, request, on_progress)
-    return draft, {**report, "beam_width": parts.proposing.beam_width, "beams": beams}
+    return parts
 
 
 def _fit_combination(
-    parts: CombinedParts, labelled: Labelled, request: CombineRequest, on_progress: OnProgress
+    parts: CombinedParts,
+    labelled: Labelled,
+    kind: str,
+    request: CombineRequest,
+    on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any]]:
-    """Return the combination with a ranker that is fitted to labelled rows, and a report."""
-    kind = request.ranker
-    predictor = make_predictor(model_of(parts.draft(no_ranker(parts), request.seed, {})))
+    """Return the combination with a ranker of a kind, fitted to labelled rows, and a report."""
+    predictor = make_predictor(parts.unranked(request.seed))
     assert isinstance(predictor, CombinedPredictor) and labelled.source is not None
     candidates = candidates_of(predictor, labelled, on_progress)
     on_progress("fit", 0, 2)
