@@ -27,17 +27,17 @@ EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
 NODE_BYTES: dict[Weights, int] = {"float32": 20, "bfloat16": 20, "int8": 24}
 """Bytes of a node beside its weights: children, parent, label, chunk and bias; int8 a scale too."""
 
+# of a chunk: where each of its four parts begins, and the end of its last sparse row
 CHUNK_BYTES = 36
-"""Bytes of a chunk: where each of its four parts begins, and the end of its last sparse row."""
 
+# a chunk's directory has an entry for each group of features, and one for each block in use
 GROUP_BYTES = 8
 GROUP_FEATURES = 1024
 BLOCK_BYTES = 16
 BLOCK_FEATURES = 32
-"""A chunk's directory has an entry for each group of features, and one for each block in use."""
 
+# of what arrays have more than nodes, chunks or weights, such as the last offset
 ENDS_BYTES = 108
-"""Bytes of what arrays have more than nodes, chunks or weights, such as the last offset."""
 
 
 class TreeCounts(NamedTuple):

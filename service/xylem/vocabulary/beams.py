@@ -21,11 +21,11 @@ from xylem_store import BEAM_MAX
 BEAMS = (3, 5, 10, 20, 50, 100, 200, 500)
 """The beam widths that are tried, the smallest first."""
 
+# the most F1@5, in percent, that a chosen beam may lose against BEAM_MAX
 LOSS_MAX = 0.2
-"""The most F1@5, in percent, that a chosen beam may lose against BEAM_MAX."""
 
+# the most rows that beams are measured on: each beam answers them, and fits a ranker by folds
 ROWS_MAX = 2000
-"""The most rows that beams are measured on: each beam answers them, and fits a ranker by folds."""
 
 
 class MeasuredBeam(NamedTuple):

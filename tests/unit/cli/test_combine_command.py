@@ -62,6 +62,17 @@ def test_names_and_members_are_better_than_each_member(facts: dict[str, Any]) ->
         assert facts["combined"]["F1@5"] > alone["F1@5"] + 2
 
 
+def test_the_command_says_what_the_chosen_beam_is_worth(
+    cli: Cli, files: Path, facts: dict[str, Any]
+) -> None:
+    # of six labels a beam of 3 misses as few as one of 1,000
+    assert [beam["beam_width"] for beam in facts["beams"]] == [1000, 3]
+    said = cli.says(
+        "combine", "--member", "words", "--data", files / "valid.jsonl", "--model", "said"
+    )
+    assert "beam width" in said and "3 (1,000: F1@5" in said.replace("│", "")
+
+
 def test_a_combined_version_is_shown_with_its_members(cli: Cli) -> None:
     shown = cli.answers("models", "show", "both@1")
     members = [(one["model"], one["trainer"]["name"]) for one in shown["members"]]
