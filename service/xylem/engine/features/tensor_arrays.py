@@ -41,6 +41,12 @@ class TensorLayout(NamedTuple):
     values: int = -1
     text: int = -1
 
+    def placed_in(self, form: I64) -> I64:
+        """Return a copy of a form with this layout."""
+        form = form.copy()
+        form[: len(self)] = self  # its fields stand in the order of the form's first places
+        return form
+
 
 def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I64:
     """Return the form of a request (`xylem.engine.kernels.text.tensors`), int64[FORM_SIZE].
@@ -48,8 +54,7 @@ def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I
     query     how to predict; its numbers of rows and values are ignored
     outputs   the outputs of the answer: 0 to 4 for labels, label_ids, scores, lengths, exact
     """
-    form = np.zeros(FORM_SIZE, np.int64)
-    form[: len(layout)] = layout  # its fields stand in the order of the form's first places
+    form = layout.placed_in(np.zeros(FORM_SIZE, np.int64))
     form[TOP_R] = query.top_r
     form[BEAM_WIDTH] = query.beam_width
     form[THRESHOLD] = query.threshold

@@ -21,14 +21,14 @@ from xylem.serving.dialects.tensors.reading import (
     InferPlan,
     InferRows,
     json_length,
-    pack_rows,
+    read_packed,
     read_plan,
     read_rows,
 )
 from xylem.serving.dialects.tensors.writing import pack_predictions, write_outputs
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
-from xylem_store import name_of
+from xylem_store import I64, name_of
 
 
 class InferQuery(Query):
@@ -92,29 +92,24 @@ class TensorDialect(SearchDialect):
     ) -> Reply | Longer:
         """Do as `Dialect.answer`: a kernel reads the tensors if it can, and packs the outputs."""
         timings.begin()
-        n_json, plan = _read_plan(body, limits)
-        instances = None
-        data = body.message
-        start = body.start + n_json
-        if plan.form is None:
-            instances = read_rows(plan, memoryview(data)[start:])
-            plan, data = pack_rows(plan, instances)
-            start = 0
+        packed = _read_packed(body, limits)
+        query = self.read(body, limits) if packed is None else None
         timings.end(READ)
-        epoch = served.thresholds.epoch
-        if plan.form is not None:
+        if packed is not None:
+            plan, form, data, start = packed
+            epoch = served.thresholds.epoch
             signed = served.ids.sign(epoch, SHORT_BEAMS)
-            packed = served.fast.answer_tensors(data, start, plan.form, plan.number, signed)
-            if packed is not None:
+            outputs = served.fast.answer_tensors(data, start, form, plan.number, signed)
+            if outputs is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                ends = [0, *packed.ends]
-                parts = [packed.data[first:last] for first, last in pairwise(ends)]
+                ends = [0, *outputs.ends]
+                parts = [outputs.data[first:last] for first, last in pairwise(ends)]
                 return _reply(plan, parts, epoch, served)
-        if instances is None:
-            instances = read_rows(plan, memoryview(data)[start:])
-        timings.begin()
-        return self.answer_read(InferQuery(plan, instances), served, limits, timings)
+        if query is None:
+            query = self.read(body, limits)
+            timings.begin()
+        return self.answer_read(query, served, limits, timings)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Read a body."""
@@ -156,6 +151,24 @@ class TensorDialect(SearchDialect):
 
 
 TENSORS = TensorDialect()
+
+
+def _read_packed(body: Body, limits: Limits) -> tuple[InferPlan, I64, bytes, int] | None:
+    """Return the plan of a body, its form, and data whose tensors begin at the last number.
+
+    Returns None for a body that kernels do not answer.
+    """
+    if body.header_or_query is None:
+        plan_and_data = read_packed(body.content, limits)
+        if plan_and_data is None:
+            return None
+        plan, data = plan_and_data
+        start = 0
+    else:
+        n_json, plan = _read_plan(body, limits)
+        data = body.message
+        start = body.start + n_json
+    return None if plan.form is None else (plan, plan.form, data, start)
 
 
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:

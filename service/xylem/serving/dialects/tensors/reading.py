@@ -1,20 +1,23 @@
 """Read requests of the Open Inference Protocol: what their JSON says, and their instances."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xylem.base import BadRequest, Limits, UnsupportedOption
+from xylem.base import BadInput, BadRequest, Limits, UnsupportedOption
 from xylem.engine import TensorLayout, form_of
 from xylem.serving.dialects.search import body_query_of
 from xylem.serving.dialects.tensors.elements import (
     DTYPES,
     TensorPart,
+    check_elements,
     check_kind,
     divide_binary,
     numbers_of,
@@ -22,14 +25,15 @@ from xylem.serving.dialects.tensors.elements import (
     texts_of,
 )
 from xylem.serving.dialects.tensors.schema import (
+    INPUTS,
     OUTPUTS,
     InferParameters,
     InferRequest,
     InferTensor,
     RequestedOutput,
 )
-from xylem.serving.parse import parse_json, validated
-from xylem.serving.schemas.limits import refuse_beyond
+from xylem.serving.parse import LONG_BYTES, parse_json, validated
+from xylem.serving.schemas.limits import refuse_beyond, utf8_length
 from xylem_store import I64
 
 HEADER = "inference-header-content-length"
@@ -48,7 +52,7 @@ that such a request needs.
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _TEXT = {"text"}
-_CSR = {"indptr", "indices", "values"}
+_CSR = ("indptr", "indices", "values")
 
 Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
 """The rows of a request as compressed sparse rows: indptr, indices, values."""
@@ -86,6 +90,8 @@ class InferRows(NamedTuple):
 
 
 _plans: dict[bytes, InferPlan] = {}
+_outlines: dict[bytes, InferPlan] = {}
+"""The same for requests with all tensors in the JSON, without what `read_packed` takes from it."""
 
 
 def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
@@ -96,19 +102,23 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     plan = _plans.get(head)
     if plan is not None and plan.n_binary == n_binary and plan.limits is limits:
         return plan
-    plan = _make_plan(head, n_binary, limits)
+    plan = _make_plan(parse_json(head, limits, _ITEMS_MAX), n_binary, limits)
     if any(part.start is None for part in plan.parts.values()):
         return plan
     plan = _with_form(plan)
-    if len(head) <= PLAN_BYTES_MAX:
-        if len(_plans) >= PLANS_MAX:
-            _plans.clear()
-        _plans[head] = plan
+    _remember(_plans, head, plan)
     return plan
 
 
-def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
-    request = validated(parse_json(head, limits, _ITEMS_MAX), InferRequest, limits)
+def _remember(plans: dict[bytes, InferPlan], key: bytes, plan: InferPlan) -> None:
+    if len(key) <= PLAN_BYTES_MAX:
+        if len(plans) >= PLANS_MAX:
+            plans.clear()
+        plans[key] = plan
+
+
+def _make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
+    request = validated(value, InferRequest, limits)
     options = request.parameters
     for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
         if getattr(options, name):
@@ -119,7 +129,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     places = _by_name(request.inputs, "tensors", "inputs")
     parts = divide_binary(request.inputs, n_binary)
     outputs = _outputs(request)
-    if places.keys() not in (_TEXT, _CSR):
+    if places.keys() not in (_TEXT, set(_CSR)):
         names = ", ".join(places)
         raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
             "inputs"
@@ -175,22 +185,77 @@ def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
     )
 
 
-def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:
-    """Return instances as binary data, and the plan with their form."""
-    if rows.csr is None:
-        packed = b"".join(packed_text(text.encode()) for text in rows.texts or ())
-        return _planned(plan, TensorLayout(plan.n_rows, 0, len(packed), text=0)), packed
-    indptr, indices, values = rows.csr
-    packed = b"".join([indptr.tobytes(), indices.tobytes(), values.tobytes()])
-    layout = TensorLayout(
-        plan.n_rows,
-        len(indices),
-        len(packed),
-        indptr=0,
-        indices=indptr.nbytes,
-        values=indptr.nbytes + indices.nbytes,
-    )
-    return _planned(plan, layout), packed
+def read_packed(head: bytes, limits: Limits) -> tuple[InferPlan, bytes] | None:
+    """Return the plan of a request with all tensors in its JSON, and the tensors as binary data.
+
+    Requests differ in their ids, their elements and how many these are. What the models of requests
+    say of all else is cached: to validate it takes longer than all else that such a request needs.
+
+    Returns None for a request that `read_plan` and `read_rows` have to read: it is long or wrong,
+    its elements are nested, or no kernel answers it.
+    """
+    if len(head) > LONG_BYTES:
+        return None
+    try:
+        outline = orjson.loads(head)
+        identity = outline.pop("id", None)
+        if identity is not None and utf8_length(identity) > limits.name_bytes_max:
+            return None
+        elements = [_take_elements(tensor) for tensor in outline["inputs"]]
+        plan = _outline_plan(outline, limits)
+        layout, packed = _pack(dict(zip(plan.parts, elements, strict=True)))
+    except _ODD_JSON:
+        return None
+    if plan.form is None:
+        return None
+    form = layout.placed_in(plan.form)
+    return replace(plan, n_rows=layout.n_rows, identity=identity, form=form), packed
+
+
+_ODD_JSON = (BadInput, ValueError, LookupError, TypeError, AttributeError, OverflowError)
+"""The errors of taking elements from JSON of any form."""
+
+_OUTLINE_ELEMENTS = 2  # so many has each tensor of an outline: `indptr` has one row then
+
+
+def _take_elements(tensor: dict[str, Any]) -> list[Any]:
+    """Return the elements of a tensor, and remove them and their number from it."""
+    elements: list[Any] = tensor["data"]
+    shape = tensor["shape"]
+    n = shape[0]
+    if type(elements) is not list or type(n) is not int:
+        raise TypeError
+    check_elements(elements, tensor["datatype"], n, "")
+    tensor["data"] = []
+    shape[0] = _OUTLINE_ELEMENTS
+    return elements
+
+
+def _outline_plan(outline: Any, limits: Limits) -> InferPlan:
+    key = orjson.dumps(outline)
+    plan = _outlines.get(key)
+    if plan is None or plan.limits is not limits:
+        plan = _planned(_make_plan(outline, 0, limits), TensorLayout(0, 0, 0))
+        _remember(_outlines, key, plan)
+    return plan
+
+
+def _pack(elements: Mapping[str, list[Any]]) -> tuple[TensorLayout, bytes]:
+    """Return elements by the names of their tensors as binary data, and where each tensor is."""
+    if "text" in elements:
+        texts = elements["text"]
+        packed = b"".join([packed_text(text.encode()) for text in texts])
+        return TensorLayout(len(texts), 0, len(packed), text=0), packed
+    arrays = [array(DTYPES[INPUTS[name]].char, elements[name]) for name in _CSR]
+    n_rows = len(arrays[0]) - 1
+    n_values = len(arrays[1])
+    if len(arrays[2]) != n_values:
+        raise ValueError
+    packed = b"".join(arrays)
+    indices = 8 * n_rows + 8
+    values = indices + 4 * n_values
+    layout = TensorLayout(n_rows, n_values, len(packed), 0, indices, values)
+    return layout, packed
 
 
 def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
@@ -201,9 +266,7 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     """
     if "text" in plan.parts:
         return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
-    indptr, indices, values = (
-        numbers_of(plan.parts[name], binary) for name in ("indptr", "indices", "values")
-    )
+    indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     csr = (indptr, indices, values)
     _check_rows(csr, plan.parts, plan.limits)
     return InferRows(None, csr)
