@@ -1,6 +1,7 @@
 """Read tensors of a request, which are binary data, into rows of a model."""
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,10 @@ from xylem.engine.kernels.text.texts import TEXTS, BodyTexts
 from xylem_store import I64, U8, Handle, kernel, struct_at
 
 
+_LAYOUT = Struct("7q")
+"""The first places of a form, which are a TensorLayout. numpy takes twice the time for a tuple."""
+
+
 class TensorLayout(NamedTuple):
     """Where tensors lie in binary data.
 
@@ -44,7 +49,7 @@ class TensorLayout(NamedTuple):
     def placed_in(self, form: I64) -> I64:
         """Return a copy of a form with this layout."""
         form = form.copy()
-        form[: len(self)] = self  # its fields stand in the order of the form's first places
+        _LAYOUT.pack_into(form, 0, *self)
         return form
 
 

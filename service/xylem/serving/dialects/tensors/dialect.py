@@ -16,16 +16,16 @@ from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED
 from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
 from xylem.serving.dialects.tensors.elements import binary_texts
+from xylem.serving.dialects.tensors.packed import read_packed
 from xylem.serving.dialects.tensors.reading import (
     HEADER,
     InferPlan,
     InferRows,
     json_length,
-    read_packed,
     read_plan,
     read_rows,
 )
-from xylem.serving.dialects.tensors.writing import pack_predictions, write_outputs
+from xylem.serving.dialects.tensors.writing import outputs_of, pack_predictions, write_outputs
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
 from xylem_store import I64, name_of
@@ -69,12 +69,13 @@ class InferQuery(Query):
         served: ServedVersion,
     ) -> Reply:
         """Return the answer: the requested outputs."""
-        parts = pack_predictions(served.labels, self.plan, predictions)
+        parts = pack_predictions(served.labels, self.plan.outputs, predictions)
         return _reply(self.plan, parts, epoch, served)
 
     def compared(self) -> Query:
         """Return the request for the names of labels."""
-        return InferQuery(replace(self.plan, outputs={"labels": False}), self.instances)
+        outputs = outputs_of({"labels": False}, self.options.top_r)
+        return InferQuery(replace(self.plan, outputs=outputs), self.instances)
 
 
 class TensorDialect(SearchDialect):
@@ -181,7 +182,7 @@ def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
 
 def _reply(plan: InferPlan, parts: Sequence[bytes], epoch: int, served: ServedVersion) -> Reply:
     """Return the answer with these outputs, each as binary data."""
-    json, binary = write_outputs(plan, parts)
+    json, binary = write_outputs(plan.outputs, plan.n_rows, parts)
     head = _head(served.name, served.version, epoch)
     tail = b"]}" if plan.identity is None else b'],"id":%b}' % dump(plan.identity)
     is_tuned = plan.options.threshold == TUNED

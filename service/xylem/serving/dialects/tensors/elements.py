@@ -153,21 +153,16 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
             fault = f"expected an array of 1, found {what_is(data[wrong_row])}"
             raise BadRequest(fault).with_path(f"{place}.data[{wrong_row}]")
         data = list(chain.from_iterable(data))
-    check_elements(data, tensor.datatype, tensor.shape[0], place)
-    return data
-
-
-def check_elements(data: list[Any], datatype: str, n: int, place: str) -> None:
-    """Raise BadRequest unless `data` are n elements of a datatype."""
-    types, expected = _ELEMENTS[datatype]
+    types, expected = _ELEMENTS[tensor.datatype]
     if not types.issuperset(map(type, data)):
         i = next(i for i, value in enumerate(data) if type(value) not in types)
         raise BadRequest(f"expected {expected}, found {what_is(data[i])}").with_path(
             f"{place}.data[{i}]"
         )
-    if len(data) != n:
-        expected = f"expected {n} elements, as the shape says"
+    if len(data) != tensor.shape[0]:
+        expected = f"expected {tensor.shape[0]} elements, as the shape says"
         raise BadRequest(f"{expected}, found {len(data)}").with_path(f"{place}.data")
+    return data
 
 
 def packed_text(text: bytes) -> bytes:

@@ -1,39 +1,35 @@
 """Read requests of the Open Inference Protocol: what their JSON says, and their instances."""
 
-from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from xylem.base import BadInput, BadRequest, Limits, UnsupportedOption
+from xylem.base import BadRequest, Limits, UnsupportedOption
 from xylem.engine import TensorLayout, form_of
 from xylem.serving.dialects.search import body_query_of
 from xylem.serving.dialects.tensors.elements import (
     DTYPES,
     TensorPart,
-    check_elements,
     check_kind,
     divide_binary,
     numbers_of,
-    packed_text,
     texts_of,
 )
 from xylem.serving.dialects.tensors.schema import (
-    INPUTS,
     OUTPUTS,
     InferParameters,
     InferRequest,
     InferTensor,
     RequestedOutput,
 )
-from xylem.serving.parse import LONG_BYTES, parse_json, validated
-from xylem.serving.schemas.limits import refuse_beyond, utf8_length
+from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
+from xylem.serving.parse import parse_json, validated
+from xylem.serving.schemas.limits import refuse_beyond
 from xylem_store import I64
 
 HEADER = "inference-header-content-length"
@@ -64,7 +60,7 @@ class InferPlan(Struct, frozen=True):
     limits    the limits that the request was checked against
     n_binary  bytes of binary data behind the JSON
     parts     the tensors, by their names
-    outputs   for the name of each output to answer with, whether it is sent as binary data
+    outputs   the outputs to answer with
     identity  the id of the request, which the answer repeats
     form      the description of the binary data for kernels; None if a tensor is in the JSON, or if
               no kernel can answer the request
@@ -76,7 +72,7 @@ class InferPlan(Struct, frozen=True):
     options: InferParameters
     n_rows: int
     parts: dict[str, TensorPart]
-    outputs: dict[str, bool]
+    outputs: InferOutputs
     identity: str | None
     form: I64 | None = None
     number: float = 0.0
@@ -90,8 +86,6 @@ class InferRows(NamedTuple):
 
 
 _plans: dict[bytes, InferPlan] = {}
-_outlines: dict[bytes, InferPlan] = {}
-"""The same for requests with all tensors in the JSON, without what `read_packed` takes from it."""
 
 
 def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
@@ -102,22 +96,22 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     plan = _plans.get(head)
     if plan is not None and plan.n_binary == n_binary and plan.limits is limits:
         return plan
-    plan = _make_plan(parse_json(head, limits, _ITEMS_MAX), n_binary, limits)
+    plan = make_plan(parse_json(head, limits, _ITEMS_MAX), n_binary, limits)
     if any(part.start is None for part in plan.parts.values()):
         return plan
     plan = _with_form(plan)
-    _remember(_plans, head, plan)
+    remember(_plans, head, plan)
     return plan
 
 
-def _remember(plans: dict[bytes, InferPlan], key: bytes, plan: InferPlan) -> None:
+def remember(plans: dict[bytes, InferPlan], key: bytes, plan: InferPlan) -> None:
     if len(key) <= PLAN_BYTES_MAX:
         if len(plans) >= PLANS_MAX:
             plans.clear()
         plans[key] = plan
 
 
-def _make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
+def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
     request = validated(value, InferRequest, limits)
     options = request.parameters
     for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
@@ -171,91 +165,18 @@ def _with_form(plan: InferPlan) -> InferPlan:
             n_values = n_elements
     if "values" in plan.parts and plan.parts["values"].tensor.shape[0] != n_values:
         return plan
-    return _planned(plan, TensorLayout(plan.n_rows, n_values, plan.n_binary, **starts))
+    return planned(plan, TensorLayout(plan.n_rows, n_values, plan.n_binary, **starts))
 
 
-def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
+def planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
     """Return a plan with the form of tensors of a layout, if kernels can answer the request."""
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
-    codes = [_CODES[name] for name in plan.outputs]
+    codes = [_CODES[name] for name in plan.outputs.are_binary]
     return replace(
         plan, form=form_of(layout, query_and_number[0], codes), number=query_and_number[1]
     )
-
-
-def read_packed(head: bytes, limits: Limits) -> tuple[InferPlan, bytes] | None:
-    """Return the plan of a request with all tensors in its JSON, and the tensors as binary data.
-
-    Requests differ in their ids, their elements and how many these are. What the models of requests
-    say of all else is cached: to validate it takes longer than all else that such a request needs.
-
-    Returns None for a request that `read_plan` and `read_rows` have to read: it is long or wrong,
-    its elements are nested, or no kernel answers it.
-    """
-    if len(head) > LONG_BYTES:
-        return None
-    try:
-        outline = orjson.loads(head)
-        identity = outline.pop("id", None)
-        if identity is not None and utf8_length(identity) > limits.name_bytes_max:
-            return None
-        elements = [_take_elements(tensor) for tensor in outline["inputs"]]
-        plan = _outline_plan(outline, limits)
-        layout, packed = _pack(dict(zip(plan.parts, elements, strict=True)))
-    except _ODD_JSON:
-        return None
-    if plan.form is None:
-        return None
-    form = layout.placed_in(plan.form)
-    return replace(plan, n_rows=layout.n_rows, identity=identity, form=form), packed
-
-
-_ODD_JSON = (BadInput, ValueError, LookupError, TypeError, AttributeError, OverflowError)
-"""The errors of taking elements from JSON of any form."""
-
-_OUTLINE_ELEMENTS = 2  # so many has each tensor of an outline: `indptr` has one row then
-
-
-def _take_elements(tensor: dict[str, Any]) -> list[Any]:
-    """Return the elements of a tensor, and remove them and their number from it."""
-    elements: list[Any] = tensor["data"]
-    shape = tensor["shape"]
-    n = shape[0]
-    if type(elements) is not list or type(n) is not int:
-        raise TypeError
-    check_elements(elements, tensor["datatype"], n, "")
-    tensor["data"] = []
-    shape[0] = _OUTLINE_ELEMENTS
-    return elements
-
-
-def _outline_plan(outline: Any, limits: Limits) -> InferPlan:
-    key = orjson.dumps(outline)
-    plan = _outlines.get(key)
-    if plan is None or plan.limits is not limits:
-        plan = _planned(_make_plan(outline, 0, limits), TensorLayout(0, 0, 0))
-        _remember(_outlines, key, plan)
-    return plan
-
-
-def _pack(elements: Mapping[str, list[Any]]) -> tuple[TensorLayout, bytes]:
-    """Return elements by the names of their tensors as binary data, and where each tensor is."""
-    if "text" in elements:
-        texts = elements["text"]
-        packed = b"".join([packed_text(text.encode()) for text in texts])
-        return TensorLayout(len(texts), 0, len(packed), text=0), packed
-    arrays = [array(DTYPES[INPUTS[name]].char, elements[name]) for name in _CSR]
-    n_rows = len(arrays[0]) - 1
-    n_values = len(arrays[1])
-    if len(arrays[2]) != n_values:
-        raise ValueError
-    packed = b"".join(arrays)
-    indices = 8 * n_rows + 8
-    values = indices + 4 * n_values
-    layout = TensorLayout(n_rows, n_values, len(packed), 0, indices, values)
-    return layout, packed
 
 
 def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
@@ -301,17 +222,21 @@ def _by_name(
     return places
 
 
-def _outputs(request: InferRequest) -> dict[str, bool]:
-    """Return the outputs to answer with, and whether each is sent as binary data."""
+def _outputs(request: InferRequest) -> InferOutputs:
+    """Return the outputs to answer with."""
     binary_by_default = request.parameters.binary_data_output
+    top_r = request.parameters.top_r
     if not request.outputs:
-        return dict.fromkeys(OUTPUTS, binary_by_default)
+        return outputs_of(dict.fromkeys(OUTPUTS, binary_by_default), top_r)
     _by_name(request.outputs, "outputs", "outputs")
     requested = {output.name: output.parameters.binary_data for output in request.outputs}
-    return {
-        name: binary_by_default if is_binary is None else is_binary
-        for name, is_binary in requested.items()
-    }
+    return outputs_of(
+        {
+            name: binary_by_default if is_binary is None else is_binary
+            for name, is_binary in requested.items()
+        },
+        top_r,
+    )
 
 
 def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) -> None:
