@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -69,12 +68,12 @@ class InferQuery(Query):
         served: ServedVersion,
     ) -> Reply:
         """Return the answer: the requested outputs."""
-        parts = pack_predictions(served.labels, self.plan.outputs, predictions)
-        return _reply(self.plan, parts, epoch, served)
+        data, ends = pack_predictions(served.labels, self.plan.outputs, predictions)
+        return _reply(self.plan, data, ends, epoch, served)
 
     def compared(self) -> Query:
         """Return the request for the names of labels."""
-        outputs = outputs_of({"labels": False}, self.options.top_r)
+        outputs = outputs_of({"labels": False}, self.n_rows, self.options.top_r)
         return InferQuery(replace(self.plan, outputs=outputs), self.instances)
 
 
@@ -104,9 +103,7 @@ class TensorDialect(SearchDialect):
             if outputs is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                ends = [0, *outputs.ends]
-                parts = [outputs.data[first:last] for first, last in pairwise(ends)]
-                return _reply(plan, parts, epoch, served)
+                return _reply(plan, outputs.data, outputs.ends, epoch, served)
         if query is None:
             query = self.read(body, limits)
             timings.begin()
@@ -180,9 +177,11 @@ def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
     return n_json, read_plan(head, n_bytes - n_json, limits)
 
 
-def _reply(plan: InferPlan, parts: Sequence[bytes], epoch: int, served: ServedVersion) -> Reply:
-    """Return the answer with these outputs, each as binary data."""
-    json, binary = write_outputs(plan.outputs, plan.n_rows, parts)
+def _reply(
+    plan: InferPlan, data: bytes, ends: Sequence[int], epoch: int, served: ServedVersion
+) -> Reply:
+    """Return the answer with these outputs: all as binary data, and where each ends."""
+    json, binary = write_outputs(plan.outputs, data, ends)
     head = _head(served.name, served.version, epoch)
     tail = b"]}" if plan.identity is None else b'],"id":%b}' % dump(plan.identity)
     is_tuned = plan.options.threshold == TUNED

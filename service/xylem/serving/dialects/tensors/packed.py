@@ -49,8 +49,8 @@ _ODD_REQUEST = (
 )
 """What is raised for a request that is left to the models of requests."""
 
-_OUTLINE_ELEMENTS = 2
-"""The elements of each tensor in an outline: `indptr` has one row then."""
+_VALUES = ("indices", "values")
+"""Tensors that have as many elements as rows have features; all others tell the number of rows."""
 
 _outlines: dict[bytes, InferPlan] = {}
 
@@ -77,7 +77,7 @@ def read_packed(head: bytes, limits: Limits) -> tuple[InferPlan, bytes] | None:
     if plan.form is None:
         return None
     form = layout.placed_in(plan.form)
-    return replace(plan, n_rows=layout.n_rows, identity=identity, form=form), packed
+    return replace(plan, identity=identity, form=form), packed
 
 
 def _take_elements(tensor: _Tensor) -> list[str | int | float]:
@@ -85,7 +85,8 @@ def _take_elements(tensor: _Tensor) -> list[str | int | float]:
     elements = tensor.data
     if tensor.shape[0] != len(elements):
         raise ValueError
-    tensor.shape[0] = _OUTLINE_ELEMENTS
+    if tensor.name in _VALUES:
+        tensor.shape[0] = 0
     tensor.data = []
     return elements
 

@@ -122,7 +122,6 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
     parts = divide_binary(request.inputs, n_binary)
-    outputs = _outputs(request)
     if places.keys() not in (_TEXT, set(_CSR)):
         names = ", ".join(places)
         raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
@@ -143,7 +142,7 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         options=options,
         n_rows=n_rows,
         parts={name: parts[i] for name, i in places.items()},
-        outputs=outputs,
+        outputs=_outputs(request, n_rows),
         identity=request.id,
     )
 
@@ -222,12 +221,12 @@ def _by_name(
     return places
 
 
-def _outputs(request: InferRequest) -> InferOutputs:
+def _outputs(request: InferRequest, n_rows: int) -> InferOutputs:
     """Return the outputs to answer with."""
     binary_by_default = request.parameters.binary_data_output
     top_r = request.parameters.top_r
     if not request.outputs:
-        return outputs_of(dict.fromkeys(OUTPUTS, binary_by_default), top_r)
+        return outputs_of(dict.fromkeys(OUTPUTS, binary_by_default), n_rows, top_r)
     _by_name(request.outputs, "outputs", "outputs")
     requested = {output.name: output.parameters.binary_data for output in request.outputs}
     return outputs_of(
@@ -235,6 +234,7 @@ def _outputs(request: InferRequest) -> InferOutputs:
             name: binary_by_default if is_binary is None else is_binary
             for name, is_binary in requested.items()
         },
+        n_rows,
         top_r,
     )
 

@@ -1,7 +1,7 @@
 """Write the outputs of the Open Inference Protocol: JSON, and binary data behind it."""
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import accumulate
 
 import numpy as np
 import orjson
@@ -19,53 +19,56 @@ class InferOutputs(Struct, frozen=True):
 
     are_binary   for the name of each, whether it is sent as binary data
     n_places     the places for labels of a row
-    json         their JSON, separated by commas; %d stands for the number of rows and of bytes, %b
-                 for data
+    json         their JSON, separated by commas; %d stands for a number of bytes, %b for data
     """
 
     are_binary: dict[str, bool]
+    n_rows: int
     n_places: int
     json: bytes
 
 
-def outputs_of(are_binary: dict[str, bool], n_places: int) -> InferOutputs:
+def outputs_of(are_binary: dict[str, bool], n_rows: int, n_places: int) -> InferOutputs:
     """Return the outputs of these names, in their order."""
-    parts: list[bytes] = []
+    heads: list[bytes] = []
     for name, is_binary in are_binary.items():
-        shape = b"%d" if name in ("lengths", "exact") else b"%%d,%d" % n_places
+        shape = [n_rows] if name in ("lengths", "exact") else [n_rows, n_places]
+        head = dump({"name": name, "shape": shape, "datatype": OUTPUTS[name]})
         data = b'"parameters":{"binary_data_size":%d}' if is_binary else b'"data":%b'
-        names = name.encode(), OUTPUTS[name].encode()
-        parts.append(b'{"name":"%b","shape":[%b],"datatype":"%b",%b}' % (names[0], shape, names[1], data))
-    return InferOutputs(are_binary, n_places, b",".join(parts))
+        heads.append(b"%b,%b}" % (head[:-1], data))
+    return InferOutputs(are_binary, n_rows, n_places, b",".join(heads))
 
 
-def write_outputs(
-    outputs: InferOutputs, n_rows: int, parts: Sequence[bytes]
-) -> tuple[bytes, bytes]:
-    """Return the outputs for n_rows rows: their JSON, separated by commas, and their binary data.
+def write_outputs(outputs: InferOutputs, data: bytes, ends: Sequence[int]) -> tuple[bytes, bytes]:
+    """Return the JSON of outputs, separated by commas, and their binary data.
 
-    parts   each output as binary data
+    data    all outputs as binary data
+    ends    where each of them ends in it
     """
-    values: list[Any] = []
+    values: list[int | bytes] = []
     binaries: list[bytes] = []
-    for (name, is_binary), part in zip(outputs.are_binary.items(), parts, strict=True):
-        values.append(n_rows)
+    start = 0
+    for (name, is_binary), end in zip(outputs.are_binary.items(), ends, strict=True):
+        part = data[start:end]
+        start = end
         if is_binary:
             binaries.append(part)
             values.append(len(part))
         elif name == "labels":
-            values.append(orjson.dumps(binary_texts(part, n_rows * outputs.n_places, name)))
-        elif name == "scores":
-            values.append(orjson.dumps(np.frombuffer(part, np.float32), option=orjson.OPT_SERIALIZE_NUMPY))
+            texts = binary_texts(part, outputs.n_rows * outputs.n_places, name)
+            values.append(orjson.dumps(texts))
         else:
-            values.append(orjson.dumps(memoryview(part).cast(DTYPES[OUTPUTS[name]].char).tolist()))
+            array = np.frombuffer(part, DTYPES[OUTPUTS[name]])
+            # of float32, numbers of Python would have more digits; of few others, an array takes
+            # twice the time of a list
+            values.append(dump(array) if name == "scores" else orjson.dumps(array.tolist()))
     return outputs.json % tuple(values), b"".join(binaries)
 
 
 def pack_predictions(
     names: NameTable, outputs: InferOutputs, predictions: Predictions
-) -> list[bytes]:
-    """Return each output as binary data, in the format that kernels write too.
+) -> tuple[bytes, list[int]]:
+    """Return all outputs as binary data, as kernels write them, and where each of them ends.
 
     A row has n_places places; those without a label have an empty name, -1 and 0.
     """
@@ -85,7 +88,8 @@ def pack_predictions(
         packed["labels"] = b"".join(
             packed_text(_name_of(names, label)) for label in labels.ravel().tolist()
         )
-    return [packed[name] for name in outputs.are_binary]
+    parts = [packed[name] for name in outputs.are_binary]
+    return b"".join(parts), list(accumulate(map(len, parts)))
 
 
 def _name_of(names: NameTable, label: int) -> bytes:
