@@ -28,7 +28,8 @@ from xylem.engine.features.registry import load_featurizer
 from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies, data_of
 from xylem.engine.features.tensor_arrays import read_arrays
 from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
-from xylem.serving.dialects.tensors.reading import pack_rows, read_plan, read_rows
+from xylem.serving.dialects.tensors.packed import read_packed
+from xylem.serving.dialects.tensors.reading import read_plan
 from xylem.serving.feedback.events import read_sparse
 from xylem_store.names import build_names
 
@@ -108,12 +109,13 @@ def tensors_of(featurizer: Featurizer, forms: BodyForms) -> Read:
 
     def read(body: Body) -> None:
         data, start = body.data, body.n_json
-        binary = memoryview(data)[start:]
         try:
-            plan = read_plan(data[:start], len(binary), TENSORS)
-            if plan.form is None:
-                plan, data = pack_rows(plan, read_rows(plan, binary))
+            packed = read_packed(data[:start], TENSORS)
+            if packed is not None:
+                plan, data = packed
                 start = 0
+            else:
+                plan = read_plan(data[:start], len(data) - start, TENSORS)
         except BadInput:
             return
         if plan.form is None:

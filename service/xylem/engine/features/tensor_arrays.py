@@ -25,7 +25,6 @@ from xylem.engine.kernels.text.tensors import (
 from xylem.engine.kernels.text.texts import TEXTS, BodyTexts
 from xylem_store import I64, U8, Handle, kernel, struct_at
 
-
 _LAYOUT = Struct("7q")
 """The first places of a form, which are a TensorLayout. numpy takes twice the time for a tuple."""
 

@@ -92,7 +92,7 @@ class TensorDialect(SearchDialect):
     ) -> Reply | Longer:
         """Do as `Dialect.answer`: a kernel reads the tensors if it can, and packs the outputs."""
         timings.begin()
-        packed = _read_packed(body, limits)
+        packed = _read_packed(body, limits) if served.fast.reads_tensors else None
         query = self.read(body, limits) if packed is None else None
         timings.end(READ)
         if packed is not None:

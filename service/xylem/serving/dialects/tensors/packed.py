@@ -7,9 +7,7 @@ needs.
 """
 
 import struct
-from array import array
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder, Encoder

@@ -105,6 +105,7 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
 
 
 def remember(plans: dict[bytes, InferPlan], key: bytes, plan: InferPlan) -> None:
+    """Keep a plan by its JSON, unless that is long."""
     if len(key) <= PLAN_BYTES_MAX:
         if len(plans) >= PLANS_MAX:
             plans.clear()
@@ -112,6 +113,10 @@ def remember(plans: dict[bytes, InferPlan], key: bytes, plan: InferPlan) -> None
 
 
 def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
+    """Return the plan of a request without a form, from the value of its JSON.
+
+    Raises BadRequest, LimitExceeded or UnsupportedOption, naming the place.
+    """
     request = validated(value, InferRequest, limits)
     options = request.parameters
     for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):

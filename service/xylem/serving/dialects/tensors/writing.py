@@ -62,7 +62,8 @@ def write_outputs(outputs: InferOutputs, data: bytes, ends: Sequence[int]) -> tu
             # of float32, numbers of Python would have more digits; of few others, an array takes
             # twice the time of a list
             values.append(dump(array) if name == "scores" else orjson.dumps(array.tolist()))
-    return outputs.json % tuple(values), b"".join(binaries)
+    binary = data if len(binaries) == len(ends) else b"".join(binaries)
+    return outputs.json % tuple(values), binary
 
 
 def pack_predictions(
