@@ -48,7 +48,7 @@ class TensorLayout(NamedTuple):
     def placed_in(self, form: I64) -> I64:
         """Return a copy of a form with this layout."""
         form = form.copy()
-        _LAYOUT.pack_into(form, 0, *self)
+        _LAYOUT.pack_into(form.data, 0, *self)
         return form
 
 

@@ -8,6 +8,7 @@ needs.
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder, Encoder
@@ -78,7 +79,7 @@ def read_packed(head: bytes, limits: Limits) -> tuple[InferPlan, bytes] | None:
     return replace(plan, identity=identity, form=form), packed
 
 
-def _take_elements(tensor: _Tensor) -> list[str | int | float]:
+def _take_elements(tensor: _Tensor) -> Sequence[Any]:
     """Return the elements of a tensor, and leave out of it what outlines do not have."""
     elements = tensor.data
     if tensor.shape[0] != len(elements):
@@ -98,7 +99,7 @@ def _outline_plan(outline: bytes, limits: Limits) -> InferPlan:
     return plan
 
 
-def _pack(elements: Mapping[str, Sequence[str | int | float]]) -> tuple[TensorLayout, bytes]:
+def _pack(elements: Mapping[str, Sequence[Any]]) -> tuple[TensorLayout, bytes]:
     """Return the elements of tensors as binary data, and where the data of each begin.
 
     Raises struct.error for one that is no number of the type of its tensor.
