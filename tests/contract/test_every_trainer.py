@@ -209,7 +209,7 @@ def test_fewer_bits_cost_little(
     assert after > before - 10
 
 
-async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
+async def test_allowed_and_denied_labels_and_feedback_hold_for_it(
     tmp_path: Path, store: Store
 ) -> None:
     shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store

@@ -59,6 +59,13 @@ TABLE = {
     "xylem.api.schemas": "xylem: serving base.access admin; xylem_store",
     "xylem.api.descriptions": f"{_COMMON}; xylem: serving api.schemas",
     "xylem.serving": f"{_COMMON}; xylem: evaluation.ranking",
+    "xylem.serving.kernels": "xylem: engine datasets.kernels; xylem_store",
+    "xylem.serving.dialects.predict.kernels": (
+        "xylem: engine datasets.kernels serving.kernels; xylem_store"
+    ),
+    "xylem.serving.dialects.tensors.kernels": (
+        "xylem: engine serving.kernels serving.dialects.predict.kernels; xylem_store"
+    ),
     # a table that is predicted is read as lines of JSON
     "xylem.serving.batches.line_files": (
         "xylem: serving.batches.lines datasets.tables datasets.stream"
@@ -95,10 +102,13 @@ TABLE = {
         "xylem: thresholds.methods evaluation.ranking engine.kernels base.db; xylem_store"
     ),
     "xylem.thresholds.methods": "xylem: engine.kernels evaluation; xylem_store",
+    "xylem.thresholds.progressive": "xylem: thresholds engine evaluation; xylem_store",
+    "xylem.thresholds.tuning": "xylem: thresholds engine evaluation base.db; xylem_store",
     "xylem.evaluation": "xylem: engine; xylem_store",
     # features of texts are made by steps, block by block
     "xylem.engine.features": "xylem: engine.kernels base.executors; xylem_store",
     "xylem.datasets": "xylem: engine.kernels; xylem_store",
+    "xylem.datasets.kernels": "xylem_store",
     "xylem.engine.kernels.search": f"xylem: engine.kernels.text; {_KERNELS_USE}",
     "xylem.trainers.kernels": f"xylem: engine.kernels.search engine.kernels.text; {_KERNELS_USE}",
     "xylem.engine.kernels.text": _KERNELS_USE,
@@ -150,6 +160,10 @@ INNER_PARTS = {"numba.core", "numba.np", "numba.typed", "llvmlite"}
 
 THIRD_PARTY = {
     "xylem.engine.kernels": {"numpy", "numba", "llvmlite"},
+    "xylem.datasets.kernels": {"numpy", "numba"},
+    "xylem.serving.kernels": {"numpy", "numba"},
+    "xylem.serving.dialects.predict.kernels": {"numpy", "numba"},
+    "xylem.serving.dialects.tensors.kernels": {"numpy", "numba"},
     "xylem_store": {"numpy", "numba", "llvmlite"},
     "xylem.client": {"httpcore", "orjson", "pydantic"},
     "xylem.errors": {"orjson"},
@@ -410,7 +424,8 @@ def test_few_names_cross_borders() -> None:
         ("xylem.serving.dialects.search", "xylem.api.door.problems"),
         ("xylem.cli.predict", "xylem.api.routes.predict"),
         ("xylem.server.warm", "xylem.api.door.protocol"),
-        ("xylem.engine.kernels.text.digits", "xylem.engine.kernels.search.beam"),
+        ("xylem.engine.kernels.text.texts", "xylem.engine.kernels.search.beam"),
+        ("xylem.serving.kernels.sparse_json", "xylem.serving.dialects.predict.dialect"),
         ("xylem.workflows.train", "xylem.serving.dialects.search"),
         ("xylem.admin.jobs.training", "xylem.api.routes.predict"),
         ("xylem.serving.dialects.search", "xylem.admin.jobs.job"),

@@ -18,19 +18,24 @@ import numpy as np
 import pytest
 from tests.helpers.oip_requests import HEADER, TYPES, binary_body, csr, tensor
 from tests.unit.engine.features import test_text_bodies
-from tests.unit.serving import test_event_bodies
+from tests.unit.serving.feedback import test_event_bodies
 
 from xylem.base.errors import BadInput
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.registry import load_featurizer
-from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies, data_of
-from xylem.engine.features.tensor_arrays import read_arrays
-from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
+from xylem.serving.dialects.predict.kernels.request_bodies import (
+    BodyForms,
+    BodyQuery,
+    RequestBodies,
+    data_of,
+)
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
 from xylem.serving.dialects.tensors.packed import read_packed
 from xylem.serving.dialects.tensors.reading import read_plan
 from xylem.serving.feedback.events import read_sparse
+from xylem.serving.kernels.text_lines import read_sparse_lines, text_rows_of_lines
 from xylem_store.names import build_names
 
 SECONDS = float(os.environ.get("READER_SECONDS", "0.3"))

@@ -41,7 +41,7 @@ from xylem.cli.places import (
     refuse_beside_url,
     store_at,
 )
-from xylem.serving import STDIN, Source, blocks_of, idle, in_order, opened, source_of
+from xylem.serving import STDIN, Source, blocks_of, in_order, opened, source_of
 
 if TYPE_CHECKING:
     from xylem.base import Limits
@@ -345,7 +345,7 @@ def _by_threads(
     source: Source, answer: Callable[[LineBlock], Answered], threads: int, limits: Limits
 ) -> Iterator[Answered]:
     blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
-    return in_order(blocks, answer, threads, idle(source))
+    return in_order(blocks, answer, threads, source.waiting())
 
 
 _ERROR = b'"error":{'

@@ -5,7 +5,6 @@ from .batches.blocks import answers_of as answers_of
 from .batches.line_files import STDIN as STDIN
 from .batches.line_files import Source as Source
 from .batches.line_files import blocks_of as blocks_of
-from .batches.line_files import idle as idle
 from .batches.line_files import in_order as in_order
 from .batches.line_files import opened as opened
 from .batches.line_files import source_of as source_of

@@ -34,7 +34,6 @@ from xylem.vocabulary.combined import (
     check_members,
     combined_parts,
     name_parameters_for,
-    no_ranker,
 )
 from xylem.vocabulary.concepts import Concepts, read_concepts
 from xylem.vocabulary.featurizers import featurizer_of
@@ -62,7 +61,6 @@ from xylem_store import (
     check_model,
     json_array,
     member_prefix,
-    model_of,
     origin_arrays,
     parent_of,
 )
@@ -177,6 +175,27 @@ def combine_dataset(
             f"combine: expected at least {ROWS_MIN} labelled rows to fit a ranker to, found "
             f"{dataset.n_rows}"
         )
+    parts = unranked_parts(members, concepts, dataset, trained_on, request)
+    trial = parts.unranked(request.seed)
+    on_progress("features", 0, 1)
+    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
+    on_progress("features", 1, 1)
+    return _fit_combination(parts, trial, labelled, request, on_progress)
+
+
+def unranked_parts(
+    members: Sequence[Model],
+    concepts: Concepts | None,
+    dataset: Dataset,
+    trained_on: Dataset | None,
+    request: CombineRequest,
+) -> CombinedParts:
+    """Return the parts of a combination before a ranker is fitted, as `combine_dataset` takes them.
+
+    dataset  its texts tell how frequent words are
+
+    Raises BadInput.
+    """
     names = None
     if concepts is not None:
         if dataset.texts is None:
@@ -196,11 +215,7 @@ def combine_dataset(
                 "was trained on"
             )
             parts = replace(parts, warnings=[*parts.warnings, warning])
-    trial = model_of(parts.draft(no_ranker(parts), request.seed, {}))
-    on_progress("features", 0, 1)
-    labelled = labelled_dataset(renumbered(dataset, trial.labels), featurizer_of(trial))
-    on_progress("features", 1, 1)
-    return _fit_combination(parts, trial, labelled, request, on_progress)
+    return parts
 
 
 def _fit_combination(

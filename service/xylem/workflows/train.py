@@ -19,7 +19,7 @@ from xylem.base import Crew, Dataset, OnProgress, no_progress
 from xylem.datasets import check_readable
 from xylem.engine import ForestPredictor, libraries_of
 from xylem.evaluation import Labelled
-from xylem.thresholds import ThresholdDatabase
+from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
 from xylem.trainers import (
     LearnerState,
     Passes,
@@ -52,7 +52,7 @@ from xylem.workflows.prepared import (
     prepare_dataset,
     warnings_of,
 )
-from xylem.workflows.progressive import ProgressiveThresholds
+from xylem.workflows.progressive import thresholds_beside
 from xylem.workflows.request import Chosen
 from xylem.workflows.request import TrainRequest as TrainRequest
 from xylem.workflows.weights import round_weights
@@ -334,7 +334,7 @@ def read_valid(work: TrainingWork) -> TrainingWork:
 def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
     """Let OFO find thresholds on rows before they are learnt."""
     assert work.database is not None
-    beside = ProgressiveThresholds(work.source, work.request.threads, work.database)
+    beside = thresholds_beside(work.source, work.request.threads, work.database)
     return replace(work, beside=beside)
 
 

@@ -271,7 +271,7 @@ def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
     assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
 
 
-def test_instances_times_top_r_are_limited_only_where_labels_are_explained() -> None:
+def test_instances_times_top_r_are_limited_if_explained() -> None:
     limits = LIMITS.model_copy(update={"explained_labels_max": 10})
     parse_predict(body(instances=[TEXT] * 2, top_r=5, explain=True), limits)
     parse_predict(body(instances=[TEXT] * 11, top_r=1), limits)
@@ -356,7 +356,7 @@ def test_options_of_predict_in_a_query_string() -> None:
 
 
 @pytest.mark.parametrize("query", [b"top_r=3", b"language=fi&top%5Fr=3", b"threshold"])
-def test_an_option_of_the_body_is_refused_in_a_query_string_of_predict(query: bytes) -> None:
+def test_an_option_of_the_body_is_refused_in_a_query_string(query: bytes) -> None:
     with pytest.raises(BadRequest, match="other options in the body"):
         parse.parse_predict_and_query(body(), query, LIMITS)
 

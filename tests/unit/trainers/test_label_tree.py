@@ -161,9 +161,7 @@ def test_data_and_settings_that_cannot_be_used_are_refused() -> None:
         train("label-tree", parse_parameters("ovr", []), rows, labels)
 
 
-def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_smaller_ones() -> (
-    None
-):
+def test_rows_of_few_features_lose_more_small_weights() -> None:
     assert [prune_of("auto", n) for n in (0, 1, 40, 300)] == [0.1] * 4
     assert [prune_of("auto", n) for n in (1200, 30_000)] == pytest.approx([0.05, 0.01])
     for said in (0, 0.0, 0.1, 0.3, 100):
@@ -171,7 +169,7 @@ def test_rows_of_few_features_lose_weights_below_a_tenth_and_rows_of_many_keep_s
 
 
 @pytest.mark.parametrize("name", ["label-tree", "ovr"])
-def test_a_model_of_long_rows_is_that_of_the_bound_that_its_rows_have(name: str) -> None:
+def test_a_model_of_long_rows_has_the_bound_of_its_rows(name: str) -> None:
     rng = np.random.default_rng(7)
     data = data_of(np.abs(rng.standard_normal((60, 1200))) / 30, rng.random((60, 5)) < 0.3)
     auto, same, tenth = (

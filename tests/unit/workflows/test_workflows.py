@@ -132,7 +132,7 @@ def test_a_bad_parameter_is_refused_before_the_file_is_read(store: Any, tmp_path
     assert not store.root.exists()
 
 
-def test_an_estimate_takes_the_parameters_of_training_and_says_what_a_stream_takes(
+def test_an_estimate_takes_the_parameters_of_a_training(
     file: Path,
 ) -> Any:
     def estimated(*parameters: str, **options: Any) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def test_what_fewer_bits_cost_is_written_down(
 @pytest.mark.parametrize(
     ("trainer", "note"), [("fastxml", None), ("pfastrexml", measuring.RERANKED)]
 )
-def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(
+def test_a_reranking_version_has_no_f_measures_before_tuning(
     trainer: str, note: Any, file: Path, store: Any
 ) -> None:
     request = TrainRequest(trainer=trainer, data=file, valid=file, parameters=("trees=2",))
@@ -212,7 +212,7 @@ def test_the_command_says_why_there_are_no_f_measures(file: Path, command: Any) 
         assert "re-ranked scores" in command(*line)[1]
 
 
-def test_an_evaluation_is_one_in_parts_and_tells_more_than_the_manifest(
+def test_an_evaluation_is_the_same_in_parts(
     file: Path, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metrics = train_and_publish(
@@ -250,7 +250,7 @@ def test_both_ways_give_the_same() -> None:
     assert all(request.chosen() == chosen for request in requests)
 
 
-def test_faults_of_trainer_and_features_are_told_together_but_a_missing_library_first(
+def test_faults_of_trainer_and_features_are_reported_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     values = {"tree": 3, "leaf_size": 0, "features.ngram_max": 99, "cost": "2", "features.": 1}

@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from xylem.base import Limits, collect_seldom, n_processors, no_progress
-from xylem.datasets import read_dataset, renumbered
+from xylem.datasets import read_dataset
 from xylem.serving import (
     LabelInfos,
     LineBlock,
@@ -33,20 +32,11 @@ from xylem.serving import (
     store_of,
     to_options,
 )
-from xylem.thresholds import METHODS
+from xylem.thresholds import METHODS, TuneRequest
 from xylem.trainers import TRAINERS
-from xylem.vocabulary import (
-    NameParameters,
-    NamesToMatch,
-    combined_parts,
-    concepts_of,
-    count_words,
-    near_of,
-    no_ranker,
-)
+from xylem.vocabulary import CombineRequest, concepts_of, unranked_parts
 from xylem.workflows import (
     TrainRequest,
-    TuneRequest,
     estimate_size,
     evaluate_rows,
     read_labelled,
@@ -61,7 +51,6 @@ from xylem_store import (
     build_label_info,
     cache_dir,
     environments_by_level,
-    model_of,
 )
 
 _PROCESSES_MAX = 4
@@ -182,12 +171,8 @@ def _combined(member: Model, data: Path) -> Model:
     concepts = concepts_of(
         [Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)]
     )
-    parameters = NameParameters()
-    names = NamesToMatch(concepts, parameters, count_words(dataset.texts or [], parameters))
-    parts = combined_parts([member], names, candidates=10, beam_width=2)
-    labels = renumbered(dataset, parts.labels).labels
-    parts = replace(parts, near=near_of(member, dataset, labels, 0))
-    return model_of(parts.draft(no_ranker(parts), 0, {}))
+    parts = unranked_parts([member], concepts, dataset, dataset, CombineRequest((), data))
+    return parts.unranked(0)
 
 
 def _begin() -> None:

@@ -10,10 +10,11 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import QUEUE, READ, SEARCH, WRITE, BadInput, Limits, StageTimings
-from xylem.engine import Featurizer, PredictOptions, read_sparse_lines, text_rows_of_lines
+from xylem.engine import Featurizer, PredictOptions
 from xylem.serving.batches.lines import Answered, LineBlock, dump, value_of
 from xylem.serving.dialects.predict.schema import AnyLine, Options
 from xylem.serving.dialects.predict.writing import describe_labels, write_predictions
+from xylem.serving.kernels.text_lines import read_sparse_lines, text_rows_of_lines
 from xylem.serving.label_info import LabelInfoOptions, label_info_options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_line

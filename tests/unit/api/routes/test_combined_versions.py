@@ -15,7 +15,8 @@ from tests.helpers.measured import evaluate
 
 from xylem.base import no_progress
 from xylem.base.db.engine import Database
-from xylem.workflows.tuning import TuneRequest, keep, tune
+from xylem.thresholds.tuning import TuneRequest, keep
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 
 PATH = "/v1/models/both"
@@ -75,7 +76,7 @@ def test_lists_of_labels_and_thresholds_hold(store: Store, ask: Ask) -> None:
     assert "l1" not in predict(ask, path=f"{PATH}/aliases/public")
 
 
-def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(ask: Ask) -> None:
+def test_batches_tensors_scores_and_annif_have_the_same_answers(ask: Ask) -> None:
     every = predict(ask)
     line = json.dumps({"text": TEXT}) + "\n"
     batch = ask("/v1/models/both/batch?top_r=7", line, "application/x-ndjson")

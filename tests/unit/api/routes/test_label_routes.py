@@ -294,6 +294,6 @@ async def test_manifests_are_read_once(own_store: Store) -> None:
         assert await get(client, "/v1/models/raw") == shown
 
 
-def test_an_alias_that_no_look_has_settled_yet_is_as_the_store_has_it() -> None:
+def test_an_alias_before_its_first_look_is_as_in_the_store() -> None:
     info = ModelInfo("raw", (1, 2), {"latest": Alias(2), "new": Alias(1)})
     assert summarize(info, {("raw", "latest"): Alias(1)}).aliases == {"latest": 1, "new": 1}

@@ -17,10 +17,7 @@ from xylem.engine import (
     PredictOptions,
     RoutedExplanation,
     RoutedStep,
-    Spans,
     feature_names,
-    predictions_json,
-    spans_of,
 )
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.answers import (
@@ -30,6 +27,7 @@ from xylem.serving.dialects.predict.answers import (
     MembersExplanation,
     TreesExplanation,
 )
+from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json, spans_of
 from xylem.serving.label_info import LabelInfoOptions, members_of
 from xylem.serving.live.served import ServedVersion
 from xylem.vocabulary import NameMatcher

@@ -15,8 +15,8 @@ from msgspec.json import Decoder, Encoder
 from msgspec.structs import replace
 
 from xylem.base import BadInput, Limits
-from xylem.engine import TensorLayout
 from xylem.serving.dialects.tensors.elements import packed_text
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout
 from xylem.serving.dialects.tensors.reading import InferPlan, make_plan, planned, remember
 from xylem.serving.parse import LONG_BYTES, parse_json
 from xylem.serving.schemas.limits import utf8_length

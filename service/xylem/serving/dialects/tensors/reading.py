@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, UnsupportedOption
-from xylem.engine import TensorLayout, form_of
 from xylem.serving.dialects.search import body_query_of
 from xylem.serving.dialects.tensors.elements import (
     DTYPES,
@@ -20,6 +19,7 @@ from xylem.serving.dialects.tensors.elements import (
     numbers_of,
     texts_of,
 )
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout, form_of
 from xylem.serving.dialects.tensors.schema import (
     OUTPUTS,
     InferParameters,

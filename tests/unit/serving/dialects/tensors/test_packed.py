@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.helpers.datasets_helpers import assert_same_bits
-from tests.helpers.oip_requests import changed, csr, tensor
-from tests.unit.engine.features.bodies import (
+from tests.helpers.bodies import (
     FORMS,
     LIMITS,
     ROWS,
@@ -17,14 +15,16 @@ from tests.unit.engine.features.bodies import (
     instances,
     texts,
 )
+from tests.helpers.datasets_helpers import assert_same_bits
+from tests.helpers.oip_requests import changed, csr, tensor
 
 from xylem.base.errors import BadInput
 from xylem.base.rows import SparseRows
-from xylem.engine.features.request_bodies import BodyQuery, RequestBodies, data_of
-from xylem.engine.features.tensor_arrays import read_arrays
 from xylem.serving.dialects.dialect import Body
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyQuery, RequestBodies, data_of
 from xylem.serving.dialects.tensors import packed
 from xylem.serving.dialects.tensors.dialect import TENSORS, InferQuery
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
 from xylem.serving.dialects.tensors.packed import read_packed
 from xylem.serving.dialects.tensors.reading import PLAN_BYTES_MAX, PLANS_MAX, InferPlan
 

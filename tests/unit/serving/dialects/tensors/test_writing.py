@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xylem.engine.answering import Predictions
-from xylem.engine.features.request_bodies import BodyQuery
-from xylem.engine.features.tensor_arrays import TensorLayout, form_of
-from xylem.engine.kernels.text.tensors import END, pack_outputs
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyQuery
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout, form_of
+from xylem.serving.dialects.tensors.kernels.tensors import END, pack_outputs
 from xylem.serving.dialects.tensors.schema import OUTPUTS
 from xylem.serving.dialects.tensors.writing import (
     InferOutputs,
