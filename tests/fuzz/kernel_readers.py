@@ -4,6 +4,7 @@
 READER_SECONDS.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -114,19 +115,17 @@ def tensors_of(featurizer: Featurizer, forms: BodyForms) -> Read:
 
     def read(body: Body) -> None:
         data, start = body.data, body.n_json
-        try:
-            packed = read_packed(data[:start], TENSORS)
-            if packed is not None:
-                plan, data = packed
-                start = 0
-            else:
-                plan = read_plan(data[:start], len(data) - start, TENSORS)
-        except BadInput:
-            return
-        if plan.form is None:
+        form = None
+        packed = read_packed(data, TENSORS) if start == len(data) else None
+        if packed is not None:
+            data, form, start = packed.data, packed.form, packed.start
+        else:
+            with contextlib.suppress(BadInput):
+                form = read_plan(data[:start], len(data) - start, TENSORS).form
+        if form is None:
             return
         rows_out, texts_at = bodies.arrays[:3], bodies.texts_at
-        fields = read_arrays(data_of(data), start, bodies.constants, rows_out, plan.form, texts_at)
+        fields = read_arrays(data_of(data), start, bodies.constants, rows_out, form, texts_at)
         found = bodies.rows_read(BodyQuery(*fields))
         if found is not None:
             check_rows(found[0])

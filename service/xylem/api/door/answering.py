@@ -231,7 +231,11 @@ class WholeRequests:
         parts = reply.parts
         lines = _JSON_LINES
         if reply.n_json is not None or (reply.is_tuned and chosen.served.thresholds.is_stale):
-            lines = _lines_for(reply, chosen.served)
+            lines = (
+                _BINARY_LINES % reply.n_json
+                if reply.n_json is not None and not reply.is_tuned
+                else b"\r\n%b" % _lines_of(headers_for(reply, chosen.served))
+            )
         n_bytes = sum(map(len, parts))
         if head.gzip and n_bytes >= PACKED_FROM:
             parts = (packed(b"".join(parts)),)
@@ -319,13 +323,6 @@ def _refusal(
     )
     first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
     return first, ended, _lines_of(problem.raw_headers), bytes(problem.body)
-
-
-def _lines_for(reply: Reply, served: ServedVersion) -> bytes:
-    """Return the lines of `headers_for`, for an answer that has others than _JSON_LINES."""
-    if reply.n_json is not None and not reply.is_tuned:
-        return _BINARY_LINES % reply.n_json
-    return b"\r\n%b" % _lines_of(headers_for(reply, served))
 
 
 def _lines_of(headers: Sequence[Header]) -> bytes:

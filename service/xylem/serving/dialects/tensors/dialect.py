@@ -15,7 +15,7 @@ from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED
 from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
 from xylem.serving.dialects.tensors.elements import binary_texts
-from xylem.serving.dialects.tensors.packed import read_packed
+from xylem.serving.dialects.tensors.packed import PackedTensors, read_packed
 from xylem.serving.dialects.tensors.reading import (
     HEADER,
     InferPlan,
@@ -27,7 +27,7 @@ from xylem.serving.dialects.tensors.reading import (
 from xylem.serving.dialects.tensors.writing import outputs_of, pack_predictions, write_outputs
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
-from xylem_store import I64, name_of
+from xylem_store import name_of
 
 
 class InferQuery(Query):
@@ -96,10 +96,12 @@ class TensorDialect(SearchDialect):
         query = self.read(body, limits) if packed is None else None
         timings.end(READ)
         if packed is not None:
-            plan, form, data, start = packed
+            plan = packed.plan
             epoch = served.thresholds.epoch
             signed = served.ids.sign(epoch, SHORT_BEAMS)
-            outputs = served.fast.answer_tensors(data, start, form, plan.number, signed)
+            outputs = served.fast.answer_tensors(
+                packed.data, packed.start, packed.form, plan.number, signed
+            )
             if outputs is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
@@ -151,22 +153,14 @@ class TensorDialect(SearchDialect):
 TENSORS = TensorDialect()
 
 
-def _read_packed(body: Body, limits: Limits) -> tuple[InferPlan, I64, bytes, int] | None:
-    """Return the plan of a body, its form, and data whose tensors begin at the last number.
-
-    Returns None for a body that kernels do not answer.
-    """
+def _read_packed(body: Body, limits: Limits) -> PackedTensors | None:
+    """Return the request of a body; None if no kernel reads its tensors."""
     if body.header_or_query is None:
-        plan_and_data = read_packed(body.content, limits)
-        if plan_and_data is None:
-            return None
-        plan, data = plan_and_data
-        start = 0
-    else:
-        n_json, plan = _read_plan(body, limits)
-        data = body.message
-        start = body.start + n_json
-    return None if plan.form is None else (plan, plan.form, data, start)
+        return read_packed(body.content, limits)
+    n_json, plan = _read_plan(body, limits)
+    if plan.form is None:
+        return None
+    return PackedTensors(plan, plan.form, body.message, body.start + n_json)
 
 
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:

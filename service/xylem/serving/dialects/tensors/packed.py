@@ -20,6 +20,7 @@ from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout
 from xylem.serving.dialects.tensors.reading import InferPlan, make_plan, planned, remember
 from xylem.serving.parse import LONG_BYTES, parse_json
 from xylem.serving.schemas.limits import utf8_length
+from xylem_store import I64
 
 
 class _Tensor(Struct, forbid_unknown_fields=True):
@@ -40,22 +41,28 @@ class _Request(Struct, forbid_unknown_fields=True):
 _decode = Decoder(_Request).decode
 _encode = Encoder().encode
 
+# what is raised for a request that is left to the models of requests
 _ODD_REQUEST = (
     BadInput,
     MsgspecError,
     struct.error,
     *(ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError),
 )
-"""What is raised for a request that is left to the models of requests."""
-
-_VALUES = ("indices", "values")
-"""Tensors that have as many elements as rows have features; all others tell the number of rows."""
 
 _outlines: dict[bytes, InferPlan] = {}
 
 
-def read_packed(head: bytes, limits: Limits) -> tuple[InferPlan, bytes] | None:
-    """Return the plan of a request with all tensors in its JSON, and the tensors as binary data.
+class PackedTensors(Struct, frozen=True):
+    """A request whose tensors a kernel can read: its plan, and their form in data[start:]."""
+
+    plan: InferPlan
+    form: I64
+    data: bytes
+    start: int = 0
+
+
+def read_packed(head: bytes, limits: Limits) -> PackedTensors | None:
+    """Return a request with all tensors in its JSON, which are made binary data.
 
     Returns None for a request that `read_plan` and `read_rows` have to read: it is long or wrong,
     its elements are nested, or no kernel answers it.
@@ -75,8 +82,9 @@ def read_packed(head: bytes, limits: Limits) -> tuple[InferPlan, bytes] | None:
         return None
     if plan.form is None:
         return None
-    form = layout.placed_in(plan.form)
-    return replace(plan, identity=identity, form=form), packed
+    form = plan.form.copy()
+    form[: len(layout)] = layout
+    return PackedTensors(replace(plan, identity=identity), form, packed)
 
 
 def _take_elements(tensor: _Tensor) -> Sequence[Any]:
@@ -84,7 +92,7 @@ def _take_elements(tensor: _Tensor) -> Sequence[Any]:
     elements = tensor.data
     if tensor.shape[0] != len(elements):
         raise ValueError
-    if tensor.name in _VALUES:
+    if tensor.name in ("indices", "values"):  # the others have as many elements as there are rows
         tensor.shape[0] = 0
     tensor.data = []
     return elements
@@ -108,11 +116,12 @@ def _pack(elements: Mapping[str, Sequence[Any]]) -> tuple[TensorLayout, bytes]:
         texts = elements["text"]
         packed = b"".join([packed_text(text.encode()) for text in texts])
         return TensorLayout(len(texts), 0, len(packed), text=0), packed
-    indptr, indices, values = elements["indptr"], elements["indices"], elements["values"]
-    n_values = len(indices)
-    packed = struct.pack(f"<{len(indptr)}q{n_values}i{n_values}f", *indptr, *indices, *values)
+    indptr = elements["indptr"]
+    n = len(elements["indices"])
+    numbers = *indptr, *elements["indices"], *elements["values"]
+    packed = struct.pack(f"<{len(indptr)}q{n}i{n}f", *numbers)
     start = 8 * len(indptr)
     layout = TensorLayout(
-        len(indptr) - 1, n_values, len(packed), indptr=0, indices=start, values=start + 4 * n_values
+        len(indptr) - 1, n, len(packed), indptr=0, indices=start, values=start + 4 * n
     )
     return layout, packed

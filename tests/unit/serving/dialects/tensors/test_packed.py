@@ -38,14 +38,14 @@ BODIES = {
 
 def packed_rows(body: bytes, kind: str) -> tuple[InferPlan, SparseRows] | None:
     """The plan and the rows that msgspec and a kernel read; None: they leave the body to others."""
-    plan_and_data = read_packed(body, LIMITS)
-    if plan_and_data is None:
+    request = read_packed(body, LIMITS)
+    if request is None:
         return None
-    plan, data = plan_and_data
     bodies = BODIES[kind]
-    arguments = bodies.constants, bodies.arrays[:3], plan.form, bodies.texts_at
-    rows = bodies.rows_read(BodyQuery(*read_arrays(data_of(data), 0, *arguments)))
-    return None if rows is None else (plan, rows[0])
+    arguments = bodies.constants, bodies.arrays[:3], request.form, bodies.texts_at
+    fields = read_arrays(data_of(request.data), request.start, *arguments)
+    rows = bodies.rows_read(BodyQuery(*fields))
+    return None if rows is None else (request.plan, rows[0])
 
 
 def check(body: bytes, kind: str) -> bool:

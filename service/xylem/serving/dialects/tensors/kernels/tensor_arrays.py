@@ -1,7 +1,6 @@
 """Read tensors of a request, which are binary data, into rows of a model."""
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -25,9 +24,6 @@ from xylem.serving.dialects.tensors.kernels.tensors import (
 )
 from xylem_store import I64, U8, Handle, kernel, struct_at
 
-_LAYOUT = Struct("7q")
-"""The first places of a form, which are a TensorLayout. numpy takes twice the time for a tuple."""
-
 
 class TensorLayout(NamedTuple):
     """Where tensors lie in binary data.
@@ -45,12 +41,6 @@ class TensorLayout(NamedTuple):
     values: int = -1
     text: int = -1
 
-    def placed_in(self, form: I64) -> I64:
-        """Return a copy of a form with this layout."""
-        form = form.copy()
-        _LAYOUT.pack_into(form.data, 0, *self)
-        return form
-
 
 def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I64:
     """Return the form of a request (`dialects.tensors.kernels.tensors`), int64[FORM_SIZE].
@@ -58,7 +48,8 @@ def form_of(layout: TensorLayout, query: BodyQuery, outputs: Sequence[int]) -> I
     query     how to predict; its numbers of rows and values are ignored
     outputs   the outputs of the answer: 0 to 4 for labels, label_ids, scores, lengths, exact
     """
-    form = layout.placed_in(np.zeros(FORM_SIZE, np.int64))
+    form = np.zeros(FORM_SIZE, np.int64)
+    form[: len(layout)] = layout  # its fields stand in the order of the form's first places
     form[TOP_R] = query.top_r
     form[BEAM_WIDTH] = query.beam_width
     form[THRESHOLD] = query.threshold
