@@ -148,7 +148,7 @@ def test_deep_json_is_left_to_the_models_of_requests() -> None:
         TENSORS.read(Body(body), LIMITS)
 
 
-def test_outlines_are_kept_without_elements_and_ids_and_not_too_many() -> None:
+def test_outlines_are_kept_without_elements_and_ids() -> None:
     packed._outlines.clear()
     for n in range(1, 9):
         row = {"indices": [*range(n)], "values": [1.0] * n}
