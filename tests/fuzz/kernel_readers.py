@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.helpers.oip_requests import HEADER, TYPES, binary_body, csr, tensor
-from tests.unit.engine.features import test_text_bodies
+from tests.unit.serving.dialects.predict.kernels import test_text_bodies
 from tests.unit.serving.feedback import test_event_bodies
 
 from xylem.base.errors import BadInput
