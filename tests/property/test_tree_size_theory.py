@@ -134,7 +134,7 @@ def size_of_depth(x: np.ndarray, arity: int, depth: int) -> SizeEstimate:
     data, labels = one_a_label(x), np.arange(len(x), dtype=np.int32)
     levels = [np.linspace(0, len(x), arity**i + 1).astype(np.int64) for i in range(1, depth)]
     members = members_of(*rows_by_label(data.labels), labels)
-    return estimate_size(data.rows, [(join(labels, levels), members)], Tools())
+    return estimate_size(data, [(join(labels, levels), members)], Tools())
 
 
 @pytest.mark.parametrize(("arity", "n_labels"), [(2, 16), (2, 31 + 1), (3, 54), (4, 128)])

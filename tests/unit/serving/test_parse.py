@@ -301,7 +301,7 @@ def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:
     assert refused.value.path == "deadline_ms"
 
 
-@pytest.mark.parametrize("option", ["explain=true", "deadline_ms=5"])
+@pytest.mark.parametrize("option", ["statistics=true", "deadline_ms=5"])
 def test_what_a_batch_does_not_have(option: str) -> None:
     with pytest.raises(UnsupportedOption, match="only predict has") as caught:
         parse_options(option.encode(), LIMITS)

@@ -66,11 +66,17 @@ def test_estimate_by_hand() -> None:
     labels = LabelRows(np.array([0, 1, 2, 3, 4, 4]), np.arange(4, dtype=np.int32), 6)
     found = estimate_by("label-tree", (to_rows(x), labels), "leaf_size=1", "arity=2")
     # The root uses 5 features for 2 children; each of its children 3 features for 2 labels.
+    # Beside the weights are 7 nodes, 3 chunks of one group and one block each, 6 names, and ends.
+    beside = 7 * 20 + 3 * (36 + 8 + 16) + 4 * 6 + 108
     assert found == {
         "nonzeros_bound": 5 * 2 + 2 * 3 * 2,
         "bytes_bound": 12 * 22,
         "ratio_to_ovr": 12 * 22 / (8 * 5 * 4),
-        "stored_bytes": {"float32": 8 * 22, "bfloat16": 4 * 22, "int8": 2 * 22},
+        "stored_bytes": {
+            "float32": 8 * 22 + beside,
+            "bfloat16": 4 * 22 + beside,
+            "int8": 2 * 22 + beside + 7 * 4,
+        },
         "alpha_per_depth": [3 / 5],
     }
 

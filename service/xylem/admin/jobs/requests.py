@@ -250,7 +250,7 @@ class CombineJob(FittingJob, ConceptFields):
     members: Annotated[list[Name], Field(min_length=1, max_length=MEMBERS_MAX)]
     vocabulary: Name | None = None
     candidates: Annotated[int, Field(ge=1, le=CANDIDATES_MAX)] = 50
-    beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] = 3
+    beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] | None = None
     ranker: Literal["auto", "boosted", "linear"] = "auto"
     rerank: Name | None = None
 

@@ -46,6 +46,15 @@ def test_a_batch_divides_long_texts(place: Place) -> None:
     assert divided[0]["labels"] != whole[0]["labels"]
 
 
+def test_a_batch_explains_as_predict_does(place: Place) -> None:
+    batch_data(place, 60)
+    explained = place.predictions(place.batch(data="batch.jsonl", explain=True))
+    labels = [label for line in explained for label in line.get("labels", ())]
+    assert labels and all(label.pop("explanation")["trees"] for label in labels)
+    plain = place.predictions(place.batch(data="batch.jsonl"))
+    assert labels == [label for line in plain for label in line.get("labels", ())]
+
+
 def test_a_batch_that_died_goes_on_where_it_was(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,8 +175,8 @@ def test_faults_of_the_other_kinds(data: DataRoot) -> None:
         "start",
         "method",
     }
-    batch = {"model": "m", "data": "rows.txt", "version": True, "top_r": 1001, "explain": True}
-    assert faults("batch", batch, data).keys() == {"data", "version", "top_r", "explain"}
+    batch = {"model": "m", "data": "rows.txt", "version": True, "top_r": 1001, "statistics": True}
+    assert faults("batch", batch, data).keys() == {"data", "version", "top_r", "statistics"}
     assert faults("batch", {}, data).keys() == {"model", "data"}
     combine = {
         "model": "m",

@@ -51,8 +51,11 @@ _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 class BeamRequests:
     """Answers requests by the beam search of label trees. One call at a time.
 
-    times   int64[N_TIMES]: when the steps of the last answer ended (BEGAN to WRITTEN)
+    times           int64[N_TIMES]: when the steps of the last answer ended (BEGAN to WRITTEN)
+    reads_tensors   whether `answer_tensors` answers any request
     """
+
+    reads_tensors = True
 
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
         """Prepare to answer requests to a version; `predictor` is made of its model."""
