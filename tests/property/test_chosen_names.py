@@ -19,6 +19,7 @@ from xylem.trainers.lomtree.tables import TABLE, contents, insert, make_pool
 from xylem.trainers.plt.fobos import Shard, Topology, add_pairs
 from xylem.vocabulary.text_words import empty_slots, slot_of
 from xylem_store.errors import BadNames, Corrupt
+from xylem_store.hashes import new_seed
 from xylem_store.names import (
     PROBES_MAX,
     NameTable,
@@ -26,7 +27,6 @@ from xylem_store.names import (
     check_names,
     find_all,
     names_in,
-    new_seed,
 )
 
 N = 4_000

@@ -65,6 +65,7 @@ from .kernels.search.call import NO_THRESHOLD as NO_THRESHOLD
 from .kernels.search.call import NUMBER as NUMBER
 from .kernels.search.call import TUNED as TUNED
 from .kernels.search.call import Rows as Rows
+from .kernels.search.explain import depth_of as depth_of
 from .kernels.search.ready_beam import ReadyBeam as ReadyBeam
 from .kernels.search.ready_beam import search_ready as search_ready
 from .kernels.search.scorer import place as place
@@ -75,7 +76,6 @@ from .kernels.text.sort_and_sum import sort_labels as sort_labels
 from .kernels.text.texts import BodyTexts as BodyTexts
 from .kernels.text.texts import put_character as put_character
 from .kernels.text.texts import write_rows as write_rows
-from .label_weights import label_features as label_features
 from .options import ALL_ALLOWED as ALL_ALLOWED
 from .options import NodeThresholds as NodeThresholds
 from .options import NodeWeights as NodeWeights

@@ -8,19 +8,19 @@ from xylem.base import RowArrays
 from xylem.engine.answering import NO_COSTS
 from xylem.engine.buffers import FIRST, BufferPool, Need
 from xylem.engine.kernels.search.beam import beam_rows
-from xylem.engine.kernels.search.call import TUNED, set_rows
+from xylem.engine.kernels.search.call import set_rows
 from xylem.engine.kernels.search.ready_beam import SEARCHES, ReadyBeam
 from xylem_store import F32, I64, Uncopyable, address_of, handle_of
 
 _FIRST_NEED = Need(1, 256, 10, 10)
-_KIND = 4  # the place of the kind of threshold in `ReadyBeam.requested`
 
 
 class ReadyBeams(Uncopyable):
     """The beam searches of one predictor, one request after the other, for one thread.
 
-    beam    the search on the buffers of now; another one after each `grow`
-    handle  its handle
+    beam       the search on the buffers of now; another one after each `grow`
+    handle     its handle
+    requested  int64[5]: what the last request needed, as in a ReadyBeam
     """
 
     beam: ReadyBeam
@@ -39,7 +39,7 @@ class ReadyBeams(Uncopyable):
         self._beam_with = beam_with
         self._rows = rows
         self._number = number
-        self._requested = np.zeros(5, np.int64)
+        self.requested = np.zeros(5, np.int64)
 
     def prepare(self) -> None:
         """Make the first buffers."""
@@ -47,7 +47,7 @@ class ReadyBeams(Uncopyable):
 
     def grow(self) -> bool:
         """Make larger buffers for the last request; return whether they had been too small."""
-        n_rows, n_values, top_r, beam_width, _ = self._requested.tolist()
+        n_rows, n_values, top_r, beam_width, _ = self.requested.tolist()
         room = self._buffers.room
         need = Need(
             1,
@@ -66,21 +66,6 @@ class ReadyBeams(Uncopyable):
         """The most labels of a row that the buffers have room for."""
         return self._buffers.room.top_r
 
-    @property
-    def n_rows_requested(self) -> int:
-        """The rows of the last request."""
-        return self._requested.item(0)
-
-    @property
-    def n_labels_requested(self) -> int:
-        """The most labels of all rows of the last request."""
-        return self._requested.item(0) * self._requested.item(2)
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether the last request was for tuned thresholds."""
-        return self._requested.item(_KIND) == TUNED
-
     def _make(self, need: Need, n_places: int) -> None:
         """Make the buffers of the search, and n_places places for labels."""
         n_rows = len(self._rows[0]) - 1
@@ -92,7 +77,7 @@ class ReadyBeams(Uncopyable):
             call=buffers.call,
             search=buffers.search,
             answers=buffers.answers,
-            requested=self._requested,
+            requested=self.requested,
             room=np.array(buffers.room[1:], np.int64),
             number=self._number,
             no_costs=NO_COSTS,

@@ -72,6 +72,7 @@ from .label_info import label_description as label_description
 from .label_info import label_info_options as label_info_options
 from .label_info import labels_with_name_part as labels_with_name_part
 from .label_info import languages_of as languages_of
+from .label_weights import label_features as label_features
 from .learning import OnlineLearning as OnlineLearning
 from .live.denied import denied_by as denied_by
 from .live.denied import with_denied as with_denied

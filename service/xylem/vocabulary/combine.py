@@ -117,16 +117,7 @@ def combine_and_publish(
     if request.vocabulary is not None and store.label_info(model) is None:
         info = read_label_info(request.vocabulary, request.key_kind, request.language)
     members = [store.open(name, reference) for name, reference in request.members]
-    concepts = None
-    if request.vocabulary is not None:
-        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
-    check_members(members, request.language, concepts is not None)
-    dataset = read_dataset(
-        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
-    )
-    trained_on = (
-        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
-    )
+    concepts, dataset, trained_on = _read(members, request, on_progress)
     draft, report = combine_dataset(members, concepts, dataset, trained_on, request, on_progress)
     arrays = draft.extra
     files = {}
@@ -146,6 +137,35 @@ def combine_and_publish(
         "labels": manifest.n_labels,
         **report,
     }
+
+
+def unranked_version(members: Sequence[Model], request: CombineRequest) -> Model:
+    """Return the combination of opened versions, before a ranker is fitted: all candidates equal.
+
+    The members that the request names are ignored, because they are passed directly. Raises
+    BadInput.
+    """
+    return unranked_parts(members, *_read(members, request), request).unranked(request.seed)
+
+
+def _read(
+    members: Sequence[Model], request: CombineRequest, on_progress: OnProgress = no_progress
+) -> tuple[Concepts | None, Dataset, Dataset | None]:
+    """Return the concepts, the rows, and the first member's rows of a request.
+
+    Raises BadInput for these files, and for members that cannot be combined.
+    """
+    concepts = None
+    if request.vocabulary is not None:
+        concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
+    check_members(members, request.language, concepts is not None)
+    dataset = read_dataset(
+        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
+    )
+    trained_on = (
+        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
+    )
+    return concepts, dataset, trained_on
 
 
 def combine_dataset(

@@ -29,8 +29,8 @@ from .labelled import read_labelled as read_labelled
 from .request import TrainRequest as TrainRequest
 from .request import from_json as from_json
 from .stored_figures import Band as Band
-from .train import TrainReport as TrainReport
 from .train import train_and_publish as train_and_publish
 from .train import train_dataset as train_dataset
+from .training_work import TrainReport as TrainReport
 from .tuning import tune as tune
 from .weights import store_as as store_as

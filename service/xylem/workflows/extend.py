@@ -6,7 +6,8 @@ from xylem.base import OnProgress, no_progress
 from xylem.evaluation import learnt_labels
 from xylem.thresholds import ThresholdDatabase, carried
 from xylem.workflows.going_on import check_base
-from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.training_work import TrainReport
 from xylem_store import LABEL_COUNTS, Store, has_calibration, parse_named, read_origin, tree_digest
 
 

@@ -23,7 +23,8 @@ from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadParameter
 from xylem.base.executors.local import AHEAD
 from xylem.base.settings import Limits
-from xylem.extras.ray.crew import RayCrew, connect
+from xylem.extras.ray.cluster import connect
+from xylem.extras.ray.crew import RayCrew
 from xylem.serving.batches import parts
 from xylem.serving.batches.parts import AnswerParts, parts_of
 from xylem.workflows.train import TrainRequest, train_and_publish

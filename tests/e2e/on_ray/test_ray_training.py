@@ -26,7 +26,8 @@ from xylem.base.executors.local import AHEAD, Crew
 from xylem.base.executors.values import digest_of
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
-from xylem.extras.ray.crew import RayCrew, connect
+from xylem.extras.ray.cluster import connect
+from xylem.extras.ray.crew import RayCrew
 from xylem.trainers import Trained, fit, parse_parameters
 from xylem.trainers.registry import TRAINERS
 from xylem.trainers.source import MemorySource, Tools, TrainingSet

@@ -20,9 +20,9 @@ from xylem.engine.kernels.search.call import Search
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.scores import make_queue
 from xylem.engine.kernels.search.workspace import make_workspace
-from xylem.engine.label_weights import _strongest, leaf_weights, mean_weights
 from xylem.engine.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from xylem.engine.predictor import PredictOptions, Predictor
+from xylem.serving.label_weights import _strongest, leaf_weights, mean_weights
 from xylem_store.ensemble import LINK_CODES
 from xylem_store.version import model_of
 

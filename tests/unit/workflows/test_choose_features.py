@@ -14,7 +14,8 @@ from tests.helpers.datasets_helpers import refused, write_lines
 import xylem
 from xylem.base.errors import BadParameter
 from xylem.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
-from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.training_work import TrainReport
 from xylem_store.store import Store
 
 ENDINGS = ("", "s", "ed", "ing", "able", "less")

@@ -28,7 +28,8 @@ from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
 from xylem.workflows.going_on import join_rows
-from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.training_work import TrainReport
 from xylem_store.errors import Corrupt
 from xylem_store.manifest import STATE
 from xylem_store.names import all_names

@@ -42,6 +42,11 @@ class Featurizer:
         return self.parameters.kind
 
     @property
+    def takes_texts(self) -> bool:
+        """Return whether the kind takes texts."""
+        return type(self).transform_texts is not Featurizer.transform_texts
+
+    @property
     def norm_code(self) -> int:
         """Return the norm of rows as kernels take it."""
         return NORM_CODES[self.parameters.norm]

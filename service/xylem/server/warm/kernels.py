@@ -21,7 +21,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from xylem.base import Limits, collect_seldom, n_processors, no_progress
-from xylem.datasets import read_dataset
 from xylem.serving import (
     LabelInfos,
     LineBlock,
@@ -34,7 +33,7 @@ from xylem.serving import (
 )
 from xylem.thresholds import METHODS, TuneRequest
 from xylem.trainers import TRAINERS
-from xylem.vocabulary import CombineRequest, concepts_of, unranked_parts
+from xylem.vocabulary import CombineRequest, unranked_version
 from xylem.workflows import (
     TrainRequest,
     estimate_size,
@@ -167,12 +166,10 @@ def warm(job: WarmUpJob) -> None:
 
 def _combined(member: Model, data: Path) -> Model:
     """Return a combined version of one member, with names, near rows and an unfitted ranker."""
-    dataset = read_dataset(data)
-    concepts = concepts_of(
-        [Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)]
-    )
-    parts = unranked_parts([member], concepts, dataset, dataset, CombineRequest((), data))
-    return parts.unranked(0)
+    vocabulary = data.with_name("vocabulary.tsv")
+    vocabulary.write_text("".join(f"<label{i}>\tword{i}\n" for i in range(_N_LABELS)))
+    request = CombineRequest((), data, vocabulary, rerank=data)
+    return unranked_version([member], request)
 
 
 def _begin() -> None:

@@ -19,7 +19,7 @@ from tests.helpers.small_models import small_draft
 from xylem.api.routes.models import summarize
 from xylem.base.db.engine import Database, default_url
 from xylem.base.db.tables import CHECKPOINTS
-from xylem.engine.label_weights import label_features
+from xylem.serving.label_weights import label_features
 from xylem.thresholds.store import history
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.workflows.train import TrainRequest, train_and_publish

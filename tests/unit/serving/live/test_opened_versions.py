@@ -40,7 +40,9 @@ async def test_a_version_is_opened_once_for_many_requests(
         opened.clear()
         assert await asyncio.gather(*(live.find("raw", "2") for _ in range(20))) == ["raw@2"] * 20
         three.promote("raw", 2)
-        await until(lambda: live.aliases["raw", "latest"].version == 2 and not live._requested)
+        await until(
+            lambda: live.aliases["raw", "latest"].version == 2 and not live._requested.opened
+        )
         assert await live.find("raw", "latest") == "raw@2"
     assert opened == ["raw@2"]
 
@@ -84,7 +86,9 @@ async def test_deleted_versions_are_let_go(three: Store) -> None:
         assert await live.find("raw", "2") == "raw@2"
         three.delete("raw", 2)
         await until(
-            lambda: 2 not in live.models["raw"].versions and ("raw", 2) not in live._requested
+            lambda: (
+                2 not in live.models["raw"].versions and ("raw", 2) not in live._requested.opened
+            )
         )
         with pytest.raises(VersionNotFound):
             await live.find("raw", "2")

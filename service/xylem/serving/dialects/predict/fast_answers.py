@@ -56,7 +56,7 @@ class FastAnswer(Struct, frozen=True):
     is_tuned: bool
 
 
-class PackedOutputs(NamedTuple):
+class PackedOutputs(Struct, frozen=True):
     """Tensors of an answer, as binary data one behind the other.
 
     ends   where each of them ends

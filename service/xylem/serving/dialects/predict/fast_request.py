@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from xylem.engine import ALL_ALLOWED, Predictor
+from xylem.engine import ALL_ALLOWED, TUNED, Predictor
 from xylem.serving.dialects.predict.fast_answers import (
     FastAnswer,
     FastVersion,
@@ -42,6 +42,7 @@ from xylem_store import I64, U8, address_of, handle_of
 
 # stands for the handle of the buffers until the first request makes them
 _NO_BUFFERS = np.empty(0, np.int64)
+_KIND = 4  # the place of the kind of threshold in what a request needed
 _FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
 _BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
 _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
@@ -50,8 +51,11 @@ _NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 class BeamRequests:
     """Answers requests by the beam search of label trees. One call at a time.
 
-    times   int64[N_TIMES]: when the steps of the last answer ended (BEGAN to WRITTEN)
+    times           int64[N_TIMES]: when the steps of the last answer ended (BEGAN to WRITTEN)
+    reads_tensors   whether `answer_tensors` answers any request
     """
+
+    reads_tensors = True
 
     def __init__(self, version: FastVersion, predictor: Predictor) -> None:
         """Prepare to answer requests to a version; `predictor` is made of its model."""
@@ -59,6 +63,7 @@ class BeamRequests:
         self.times = np.zeros(N_TIMES, np.int64)
         self._bodies = RequestBodies(forms.bodies, featurizer)
         self._beams = predictor.ready_beams(self._bodies.arrays[:3], self._bodies.arrays[3], mask)
+        self._requested = self._beams.requested
         self._limits = handle_of(forms.limits)
         self._is_named = featurizer.kind == "named"
         self._names = model.labels
@@ -131,7 +136,7 @@ class BeamRequests:
         """Return the answer that the kernel has written as text; None if it has answered no row."""
         if n_rows == 0:
             return None
-        is_tuned = self._beams.is_tuned
+        is_tuned = self._requested.item(_KIND) == TUNED
         if n_rows == 1:
             return FastAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
         parts = cut_texts(self._text, self._call.text_ends[:n_rows])
@@ -153,11 +158,11 @@ class BeamRequests:
 
     def _grow(self) -> None:
         """Make larger buffers for the last request, or a larger text if only that was too small."""
-        beams = self._beams
         n_bytes = len(self._call.text)
-        if not beams.grow():
+        if not self._beams.grow():
             n_bytes *= 4
-        self._make(max(n_bytes, text_room(beams.n_rows_requested, beams.n_labels_requested)))
+        n_rows, _, top_r, _, _ = self._requested.tolist()
+        self._make(max(n_bytes, text_room(n_rows, n_rows * top_r)))
 
     def _make(self, n_bytes: int) -> None:
         """Make the arrays of a call, with n_bytes bytes for the text, on the buffers of now."""

@@ -47,6 +47,7 @@ class TwoSteps(ABC):
     """
 
     times: I64
+    reads_tensors = False
 
     def __init__(self, version: FastVersion) -> None:
         self._reader = RequestBodies(version.forms.bodies, version.featurizer)

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from xylem.base.errors import BadParameter, Unavailable
-from xylem.extras.ray import crew
+from xylem.extras.ray import cluster
 
 pytest.importorskip("ray")
 
 
 def refusal(address: str) -> str:
     """What is said at an address of no cluster."""
-    with pytest.raises((BadParameter, Unavailable)) as refused, crew.connect(address):
+    with pytest.raises((BadParameter, Unavailable)) as refused, cluster.connect(address):
         pass
     return str(refused.value)
 
@@ -30,7 +30,7 @@ def test_addresses_at_which_there_is_no_cluster(
     for address in (place, f"ray://{place}"):
         assert f"expected a cluster at {place}, found none: Connection refused" in refusal(address)
     current = tmp_path / "current"
-    monkeypatch.setattr(crew, "_CURRENT", current)
+    monkeypatch.setattr(cluster, "_CURRENT", current)
     assert "expected a cluster that runs on this machine, found none: ray start --head" in refusal(
         "auto"
     )

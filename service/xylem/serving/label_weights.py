@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.base import UnknownLabel, UnsupportedOption
-from xylem.engine.features.registry import feature_names
-from xylem.engine.features.tables import FeatureNames
-from xylem.engine.kernels.search.explain import depth_of
+from xylem.engine import FeatureNames, depth_of, feature_names
 from xylem_store import COMBINED, F32, I32, Model, TreeEnsemble, chunk_of, find_name
 
 
