@@ -73,6 +73,15 @@ def assert_refused(done: subprocess.CompletedProcess[str], *words: str, status: 
         assert word in done.stderr
 
 
+def test_arguments_that_are_not_utf8_are_refused_in_a_line() -> None:
+    """By each command: what they do with a name, such as to store it, takes UTF-8."""
+    commands = [["train", "ovr", "--data"], ["models", "list", "--store"], ["serve", "--store"], []]
+    for command in commands:
+        started = [sys.executable, "-m", "xylem", *command, b"caf\xe9.jsonl"]
+        done = subprocess.run(started, capture_output=True, text=True, check=False)
+        assert_refused(done, "expected arguments in UTF-8, found 'caf\\udce9.jsonl'")
+
+
 def rows(n: int, first: int = 0) -> list[dict[str, Any]]:
     """Rows whose words tell their labels."""
     found = []
