@@ -95,19 +95,11 @@ def main() -> None:
     sys.exit(status)
 
 
-def _is_utf8(argument: str) -> bool:
-    """Return whether an argument was UTF-8: Python marks other bytes by lone surrogates."""
-    try:
-        argument.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def run() -> int:
     """Run the command line; return its exit status. An error is one line on standard error."""
     for argument in sys.argv[1:]:
-        if not _is_utf8(argument):  # it could be neither stored nor shown
+        # Python marks bytes that are no UTF-8 by surrogates, which can be neither stored nor shown
+        if argument.encode(errors="ignore").decode() != argument:
             complain(f"expected arguments in UTF-8, found {argument!a}")
             return BAD_INPUT
     try:

@@ -119,12 +119,10 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer the errors of the framework: unknown routes and methods."""
     assert isinstance(error, HTTPException)
-    code = _HTTP_CODES.get(error.status_code, "http-error")
-    headers = dict(error.headers or {})
     tensorflow_path = _TENSORFLOW_PATH.fullmatch(request.scope["path"])
-    if tensorflow_path is not None:
-        code = "route-not-found"
-        headers = {}
+    status = 404 if tensorflow_path else error.status_code
+    code = _HTTP_CODES.get(status, "http-error")
+    headers = {} if tensorflow_path else dict(error.headers or {})
     request.scope["error_code"] = code
     if "Allow" in headers:  # it names the methods of one route, and each method has its own route
         fitting = [

@@ -63,6 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unwanted_bytes = 0  # bytes that came after the answer, or after a refusal
         self._head_bytes = 0  # the length of a head that is too long; else 0
         self._is_refused = False  # whether the rest of the connection is dropped
+        self._answered_body_bytes = 0  # bytes that came of bodies whose answers had begun
         self._close_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -191,6 +192,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
         if self.cycle.response_complete:
             self._count_unwanted(len(body))
+        elif self.cycle is self._current and self.cycle.response_started:
+            self._answered_body_bytes += len(body)
 
     def on_message_complete(self) -> None:
         """Stop the timer, and tell the app that the whole request has been received."""
@@ -204,9 +207,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Wait for the client to read `batch_bytes_min` bytes in `body_seconds_max` seconds.
 
-        A client that reads less is given up: its connection is aborted, not closed. A transport
-        that is closed first writes what it holds: a client that never reads would keep the bytes,
-        the descriptor and, at the end, the process.
+        The client of a stream may also send as many bytes of its body instead: many read nothing
+        before they have sent all. A client that does less is given up: its connection is aborted,
+        not closed. A transport that is closed first writes what it holds: a client that never reads
+        would keep the bytes, the descriptor and, at the end, the process.
         """
         super().pause_writing()
         if self._reader_timer is None:
@@ -235,7 +239,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _wait_for_reader(self) -> None:
         seconds = self.limits.body_seconds_max
         self._reader_timer = self.loop.call_later(
-            seconds, self._check_reader, unread_bytes(self.transport)
+            seconds, self._check_reader, unread_bytes(self.transport), self._answered_body_bytes
         )
 
     def _stop_waiting_for_reader(self) -> None:
@@ -244,14 +248,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reader_timer.cancel()
             self._reader_timer = None
 
-    def _check_reader(self, n_unread: int) -> None:
-        """Wait again if the client has read enough; else give it up.
+    def _check_reader(self, n_unread: int, n_received: int) -> None:
+        """Wait again if the client has read or sent enough; else give it up.
 
-        n_unread  the bytes that it had not read when the timer was started
+        n_unread    the bytes that it had not read when the timer was started
+        n_received  the bytes of bodies that it had sent by then
         """
         bytes_min = self.limits.batch_bytes_min
         n_read = n_unread - unread_bytes(self.transport)
-        if n_read >= bytes_min:
+        if max(n_read, self._answered_body_bytes - n_received) >= bytes_min:
             self._wait_for_reader()
             return
         within = f"within {self.limits.body_seconds_max:g} seconds"
