@@ -15,6 +15,7 @@ from xylem.engine.fast_answers import (
     FastForms,
     FastVersion,
     PackedOutputs,
+    Present,
     RowsRead,
     Signed,
 )
@@ -30,7 +31,7 @@ from xylem.engine.kernels.search.fast_request import (
     is_within_limits,
 )
 from xylem.engine.kernels.text.texts import TEXTS
-from xylem.engine.options import NodeThresholds, PredictOptions
+from xylem.engine.options import PredictOptions
 from xylem.engine.prediction_json import predictions_json, spans_of
 from xylem.engine.predictor import Predictor
 from xylem.engine.searcher import LabelSearcher, Searcher
@@ -132,7 +133,7 @@ class PredictorRequests(TwoSteps):
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer_rows`."""
         start_time = perf_counter_ns()
-        options = self._options(rows, signed[0].tuned)
+        options = self._options(rows, signed[0])
         if options is None:
             return None
         predictions = self._predictor.predict(rows.rows, options)
@@ -151,7 +152,7 @@ class PredictorRequests(TwoSteps):
         self._stages.count_times(self.times)
         return FastAnswer(rows.query.n_rows, b",".join(written), is_tuned)
 
-    def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
+    def _options(self, read: RowsRead, present: Present) -> PredictOptions | None:
         """Return the options that a query asks for.
 
         Return None if it is not within the limits, or asks for tuned thresholds and there are none.
@@ -161,10 +162,17 @@ class PredictorRequests(TwoSteps):
             n_rows, top_r, beam_width, self._n_children, self._version.forms.limits
         ):
             return None
-        if kind == TUNED and tuned is None:
+        if kind == TUNED and present.tuned is None:
             return None
-        threshold = tuned if kind == TUNED else read.number if kind == NUMBER else None
-        return PredictOptions(top_r, beam_width, bool(is_exact), threshold, self._version.mask)
+        threshold = present.tuned if kind == TUNED else read.number if kind == NUMBER else None
+        return PredictOptions(
+            top_r,
+            beam_width,
+            bool(is_exact),
+            threshold,
+            self._version.mask,
+            limit=present.limit if kind == TUNED else None,
+        )
 
 
 FastRequests: TypeAlias = BeamRequests | TwoSteps

@@ -4,7 +4,7 @@ import numpy as np
 
 from xylem.base import OnProgress, no_progress
 from xylem.evaluation import learnt_labels
-from xylem.thresholds import ThresholdDatabase, Tuned, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds import ThresholdDatabase, lower_bounds, no_counts, thresholds_of
 from xylem.workflows.going_on import check_base
 from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
 from xylem_store import LABEL_COUNTS, Store, has_calibration, parse_named, read_origin, tree_digest
@@ -68,6 +68,6 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     thresholds[unchanged] = tuned.thresholds[unchanged]
     for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
         new_counter[unchanged] = old_counter[unchanged]
-    carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
+    carried = tuned._replace(thresholds=thresholds, counters=counters)
     database.save(name, version, carried, model.manifest.digest)
     return True

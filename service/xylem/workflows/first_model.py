@@ -13,7 +13,7 @@ from xylem.engine import PREFIX, AutoParameters
 from xylem.evaluation import labelled_dataset
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import ROWS_MIN, divide
-from xylem.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
+from xylem.workflows.evaluate import F_MEASURES, TOP_R, evaluate_rows, valid_figures
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
 from xylem.workflows.tuning import keep, request_of, tune
 from xylem_store import Store, check_model, model_of, read_report
@@ -62,10 +62,13 @@ def make_first_model(
     report = read_report(model.arrays)
     if len(tuning_rows.labels.indices):
         outcomes = tune(
-            model, request_of(None, data, None, "zero", threads=threads), on_progress, tuning_rows
+            model,
+            request_of(None, data, None, "zero", threads=threads, objective="instance"),
+            on_progress,
+            tuning_rows,
         )
-    thresholds = outcomes[0].tuned.thresholds if outcomes else None
-    evaluation = evaluate_rows(model, test_rows, threads, on_progress, thresholds=thresholds)
+    tuned = outcomes[0].tuned if outcomes else None
+    evaluation = evaluate_rows(model, test_rows, threads, on_progress, tuned=tuned)
     with ready_database(store.root) as database:  # a missing database is found before publishing
         version = store.publish(name, draft).version
         if outcomes:
@@ -91,8 +94,9 @@ def make_first_model(
         "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
         **{
             key: evaluation.report[key]
-            for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")
+            for key in ("P@1", "P@5", "R@5", *F_MEASURES, "threshold", "us_per_row")
         },
+        "limit": None if tuned is None else tuned.aim.limit,
         "warnings": warnings,
     }
 

@@ -14,7 +14,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from tests.conftest import Run
 from tests.helpers.datasets_helpers import refused, write_lines
 from tests.helpers.jobs_helpers import write_data
-from tests.helpers.measured import evaluate
+from tests.helpers.measured import evaluate, tuned_to
 
 import xylem
 from xylem.base import no_progress
@@ -97,16 +97,16 @@ def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: P
     beyond = np.nextafter(scores.max(), np.float32(2))
     none, exact = (np.full(len(WORDS), value, np.float32) for value in (beyond, scores.min()))
     nothing, everything = (
-        evaluate(model, file, thresholds=none),
-        evaluate(model, file, thresholds=exact),
+        evaluate(model, file, tuned=tuned_to(none)),
+        evaluate(model, file, tuned=tuned_to(exact)),
     )
     assert nothing["threshold"] == everything["threshold"] == "tuned" and plain["threshold"] == 0.5
     assert (
         nothing["micro_f"] == 0.0 and everything["micro_f"] == 100.0
     )  # a score at its threshold counts
     for report in (nothing, everything):
-        changed = {key for key in report if report[key] != plain[key]}
-        assert changed <= {*F_MEASURES, "threshold", "us_per_row", "bands"}
+        changed = {key for key in report if report[key] != plain.get(key)}
+        assert changed <= {*F_MEASURES, "threshold", "us_per_row", "bands", "objective"}
 
 
 @pytest.mark.parametrize("empty", [None, "zero", "one"])
@@ -208,7 +208,7 @@ LEVEL = np.float32(0.4)
 
 def contender(home: Path, name: str, *, tuned: bool = True) -> Contender:
     model = Store(home / "store").open(name)
-    return Contender(model, np.full(model.labels.n_names, LEVEL) if tuned else None)
+    return Contender(model, tuned_to(np.full(model.labels.n_names, LEVEL)) if tuned else None)
 
 
 def test_labels_are_matched_by_name(home: Path) -> None:

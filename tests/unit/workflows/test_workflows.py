@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import answer
 from tests.contract.test_every_trainer import learnable, trained_on
 from tests.helpers.datasets_helpers import refused, write_lines
-from tests.helpers.measured import evaluate
+from tests.helpers.measured import evaluate, tuned_to
 from tests.helpers.small_models import small_draft
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
@@ -201,7 +201,7 @@ def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(
     assert {"P@1", "R@5"} <= kept
     assert evaluate(model, file).get("note") == note
     thresholds = np.full(model.manifest.n_labels, 0.01, np.float32)
-    assert "note" not in evaluate(model, file, thresholds=thresholds)
+    assert "note" not in evaluate(model, file, tuned=tuned_to(thresholds))
 
 
 def test_the_command_says_why_there_are_no_f_measures(file: Path, command: Any) -> None:

@@ -127,11 +127,13 @@ class FastPresent(NamedTuple):
     thresholds                      as `write_predictions` takes them
     log_threshold                   the tuned thresholds, as in a Search; [0] if requests for them
                                     are not answered
+    limit                           the most labels of a row at the tuned thresholds
     keyed, model, version, expiry   the fields of a Seal
     """
 
     thresholds: F32_1
     log_threshold: F32_1
+    limit: int
     keyed: U64_1
     model: int
     version: int
@@ -391,6 +393,8 @@ def answer_fast(
             return 0
     log_threshold = _log_threshold_for(threshold, present.log_threshold, call)
     top_r = min(top_r, model.n_labels)
+    if threshold == TUNED:
+        top_r = min(top_r, present.limit)
     n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, threshold != NO_THRESHOLD)
     if not _has_room(n_rows, n_values, top_r, n_kept, call):
         return GROW
