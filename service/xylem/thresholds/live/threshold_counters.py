@@ -245,7 +245,7 @@ class ThresholdCounters:
         training_counts = self._label_counts, self._n_rows
         thresholds, nodes = self._label_thresholds
         counters = self._hits, self._marks, thresholds, (a, b, power, scale), *training_counts
-        aim = self.aim.for_kernel(self._counters(), self.start, self.convention)
+        aim = self.aim.for_kernel((self._hits, self._marks), self.start, self.convention)
         search_threshold: float | NodeThresholds = nodes
         mask = None
         if self.aim.objective != "macro":
@@ -337,12 +337,13 @@ class ThresholdCounters:
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state."""
+        counters = Counters(self._hits.astype(np.int64), self._marks.astype(np.int64))
         return Tuned(
             method=self.method,
             convention=self.convention,
             start=self.start,
             thresholds=self.thresholds.copy(),
-            counters=self._counters(),
+            counters=counters,
             aim=self.aim._replace(sums=self.aim.sums.copy()),
         )
 
@@ -354,10 +355,6 @@ class ThresholdCounters:
         used = np.flatnonzero(self._marks)
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 
-    def _counters(self) -> Counters:
-        """Return a copy of the counters."""
-        return Counters(self._hits.astype(np.int64), self._marks.astype(np.int64))
-
     def _move_nodes(self, labels: I32) -> None:
         """Let nodes follow the thresholds of some labels."""
         thresholds, nodes = self._label_thresholds
@@ -367,7 +364,7 @@ class ThresholdCounters:
         """Put the common threshold and the limit in force that the counts give; none for macro."""
         if self.aim.objective == "macro":
             return
-        threshold, limit = self.aim.common_threshold(self._counters(), self.start)
+        threshold, limit = self.aim.common_threshold((self._hits, self._marks), self.start)
         self.aim = self.aim._replace(limit=limit)
         if self.thresholds is self._label_thresholds[0] or self.thresholds[0] != threshold:
             self.thresholds = np.full(len(self._hits), threshold)

@@ -15,9 +15,11 @@ and Finto AI") tries limits and thresholds on documents in this way. Here the su
 that feedback goes on with them. They are integers, so replicas that add them have the same bits.
 """
 
-from typing import Literal, NamedTuple, Self, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xylem.evaluation import EmptyConvention
 from xylem.thresholds.methods.ofo import LEAST, Counters, Start, threshold_at, thresholds_of
@@ -83,21 +85,33 @@ class Aim(NamedTuple):
         """Return the mean F of the rows at the best pair, 0 to 1; None before the first row."""
         return float(self.sums[1:].max() / self.sums[0]) / UNIT if self.sums[0] else None
 
-    def common_threshold(self, counters: Counters, start: Start) -> tuple[np.float32, int | None]:
-        """Return the common threshold, a score, and the limit, that the counts so far give."""
+    def common_threshold(
+        self, counters: Iterable[NDArray[Any]], start: Start
+    ) -> tuple[np.float32, int | None]:
+        """Return the common threshold, a score, and the limit, that the counts so far give.
+
+        counters  hits and marks of the labels, integers[K]
+        """
         if self.objective == "micro":
             pooled = Counters(*(counts.sum(keepdims=True) for counts in counters))
             return thresholds_of(pooled, start, np.full(1, _LEAST))[0], self.limit
         threshold, limit = divmod(int(np.argmax(self.sums[1:])), len(LIMITS))
         return start.score_of(_PROBABILITIES)[threshold], LIMITS[limit]
 
-    def for_kernel(self, counters: Counters, start: Start, empty: EmptyConvention) -> KernelAim:
-        """Return the aim as `decide` takes it; a kernel changes the pooled counts and the sums."""
+    def for_kernel(
+        self, counters: Iterable[NDArray[Any]], start: Start, empty: EmptyConvention
+    ) -> KernelAim:
+        """Return the aim as `decide` takes it; a kernel changes the pooled counts and the sums.
+
+        counters  as `common_threshold` takes them
+        """
+        # only micro uses them: for the others the sums would be a pass over all labels for nothing
+        pooled = [counts.sum() if self.objective == "micro" else 0 for counts in counters]
         return (
             OBJECTIVES.index(self.objective),
             (start.score_of(_PROBABILITIES), _LIMITS.copy()),
             UNIT if empty == "one" else 0,
-            np.array([counts.sum() for counts in counters], np.int64),
+            np.array(pooled, np.int64),
             self.sums,
         )
 
