@@ -13,9 +13,9 @@ from xylem.thresholds.methods.aims import LIMITS, PROBABILITIES, UNIT
 from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, thresholds_of
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds.tuning import learn
 from xylem.workflows.evaluate import evaluate_rows
 from xylem.workflows.labelled import read_labelled
-from xylem.workflows.tuning import learn
 from xylem_store.store import Store
 from xylem_store.version import Model
 

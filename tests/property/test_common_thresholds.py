@@ -35,7 +35,7 @@ from xylem.thresholds.methods.ofo import Start, lower_bounds
 from xylem.thresholds.store import codec
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.workflows.tuning import learn
+from xylem.thresholds.tuning import learn
 
 BOUNDS = lower_bounds(None, 0, N_LABELS)
 START = Start(2.0, 9.0, 0.7, 1.25)

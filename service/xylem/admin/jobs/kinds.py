@@ -46,9 +46,10 @@ from xylem.base import (
 )
 from xylem.engine import PARAMETERS
 from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
+from xylem.thresholds import request_of
 from xylem.trainers import TRAINERS, check_spreads, installed
 from xylem.trainers import trainer as find_trainer
-from xylem.workflows import TrainRequest, request_of
+from xylem.workflows import TrainRequest
 from xylem_store import InvalidName, check_alias, check_model, is_language, parse_named, parse_ref
 
 if TYPE_CHECKING:
