@@ -11,34 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import text
+from tests.helpers.common_thresholds import Slow, all_bits, begun, caught_up, ranked, some_events
 from tests.helpers.feedback_helpers import (
     N_LABELS,
-    Event,
     Replica,
     columns,
-    instance_event,
     predictor,
     put_candidate,
-    token_event,
 )
 
 from xylem.base import no_progress
-from xylem.base.db.tables import CHECKPOINTS, LOG
 from xylem.base.errors import DatabaseUnavailable
 from xylem.base.rows import SparseRows
-from xylem.engine.predictor import PredictOptions
 from xylem.thresholds.live.shadow import take_shadow
 from xylem.thresholds.live.threshold_counters import ThresholdCounters
-from xylem.thresholds.methods.aims import LIMITS, N_SUMS, PROBABILITIES, UNIT, Aim
-from xylem.thresholds.methods.ofo import Start, lower_bounds
-from xylem.thresholds.store import codec
-from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
 from xylem.thresholds.tuning import learn
-
-BOUNDS = lower_bounds(None, 0, N_LABELS)
-START = Start(2.0, 9.0, 0.7, 1.25)
 
 
 @pytest.fixture
@@ -46,93 +35,6 @@ def replica() -> Iterator[Callable[..., Replica]]:
     """What opens a replica over the database of a URL; in the end all are closed."""
     with contextlib.ExitStack() as opened:
         yield lambda *arguments: opened.enter_context(contextlib.closing(Replica(*arguments)))
-
-
-def begun(objective: Any, empty: Any = "zero", start: Start = START) -> Tuned:
-    return Tuned.begin(objective, empty, start, BOUNDS)
-
-
-def some_events(n: int, seed: int) -> list[Event]:
-    """Events; one in five has the labels predicted before, and some have no true label."""
-    rng = random.Random(seed)
-    events = []
-    for i in range(n):
-        true = rng.sample(range(N_LABELS), rng.choice([0, 1, 1, 2, 3, 5]))
-        predicted = rng.sample(range(N_LABELS), 3)
-        with_row = instance_event(f"e{seed}-{i}", true, 100 * seed + i)
-        events.append(token_event(f"e{seed}-{i}", true, predicted, 1) if i % 5 == 4 else with_row)
-    return events
-
-
-def ranked(event: Event) -> list[tuple[int, np.float32]]:
-    """Return all labels of an event's row with their scores, the best first."""
-    options = PredictOptions(top_r=N_LABELS, threshold=0.0)
-    found = predictor().predict(event.row, options)
-    return list(zip(found.labels.tolist(), found.scores, strict=True))
-
-
-class Slow:
-    """A common threshold as the sources say it, all of it computed anew for each event."""
-
-    def __init__(self, objective: str, empty: str = "zero") -> None:
-        self.objective = objective
-        self.empty = UNIT if empty == "one" else 0
-        self.hits, self.marks = [0] * N_LABELS, [0] * N_LABELS
-        self.n_rows, self.sums = 0, {}
-        for probability in PROBABILITIES:
-            for limit in LIMITS:
-                self.sums[probability, limit] = 0
-
-    def score_of(self, probability: float) -> np.float32:
-        return np.float32(probability ** (1 / START.power) / START.scale)
-
-    def rule(self) -> tuple[np.float32, int]:
-        """Return the threshold, a score, and the limit."""
-        if self.objective == "micro":
-            half_f = (START.a + sum(self.hits)) / (START.b + sum(self.marks))
-            return self.score_of(max(half_f, float(np.float32(0.01)))), LIMITS[-1]
-        best = max(self.sums.values())
-        probability, limit = next(pair for pair, f in self.sums.items() if f == best)
-        return self.score_of(probability), limit
-
-    def predict(self, event: Event, threshold: np.float32, limit: int) -> list[int]:
-        return [label for label, score in ranked(event)[:limit] if score >= threshold]
-
-    def count(self, event: Event, denied: set[int] = frozenset()) -> None:
-        true = {*event.labels.tolist()} - denied
-        if event.row is None:
-            predicted = {*event.predicted.tolist()} - denied
-        else:
-            predicted = {*self.predict(event, *self.rule())}
-            self.n_rows += 1
-            for probability, limit in self.sums:
-                labels = {*self.predict(event, self.score_of(probability), limit)}
-                n_marks = len(labels) + len(true)
-                f = 2 * len(labels & true) * UNIT // n_marks if n_marks else self.empty
-                self.sums[probability, limit] += f
-        for label in true | predicted:
-            self.hits[label] += label in true & predicted
-            self.marks[label] += (label in true) + (label in predicted)
-
-    def halve(self) -> None:
-        self.hits, self.marks = ([n // 2 for n in counts] for counts in (self.hits, self.marks))
-        self.sums = {pair: f // 2 for pair, f in self.sums.items()}
-        self.n_rows //= 2
-
-    def check(self, tuned: Tuned) -> None:
-        threshold, limit = self.rule()
-        assert tuned.counters.hits.tolist() == self.hits
-        assert tuned.counters.marks.tolist() == self.marks
-        assert tuned.aim.sums.tolist() == [self.n_rows, *self.sums.values()]
-        np.testing.assert_allclose(tuned.thresholds, threshold, rtol=2e-7)
-        assert len({*tuned.thresholds.tolist()}) == 1
-        assert tuned.aim.limit == limit
-
-
-def all_bits(replica: Replica) -> tuple[Any, ...]:
-    aim = replica.live.snapshot().aim
-    assert replica.live.limit == aim.limit
-    return *replica.bits(), aim.objective, aim.limit, aim.sums.tobytes()
 
 
 @pytest.mark.parametrize("objective", ["micro", "instance"])
@@ -157,11 +59,6 @@ def test_replicas_learn_as_the_sources_say(
     assert len(rules) > 3
     assert sum(slow.hits) > (0 if halve_events else 20)
     assert len({all_bits(one) for one in (*replicas, caught_up(replica(database_url)))}) == 1
-
-
-def caught_up(one: Replica) -> Replica:
-    one.catch_up()
-    return one
 
 
 @pytest.mark.parametrize("objective", ["micro", "instance"])
@@ -278,94 +175,3 @@ def test_a_common_threshold_is_restored_with_its_sums(tmp_path: Any, replica: An
     database.restore("m", 1, before[3])
     after = all_bits(caught_up(one))
     assert (after[:3], after[4:]) == (before[:3], before[4:])
-
-
-def test_an_older_release_serves_beside(tmp_path: Any, replica: Any) -> None:
-    """It logs labels' thresholds and no sums, and checkpoints without an objective."""
-    url = f"sqlite:///{tmp_path}/xylem.db"
-    one = replica(url)
-    ThresholdDatabase(one.database).save("m", 1, begun("instance"))
-    events = some_events(12, 1)
-    one.send(*events[:6])
-    one.send(*events[6:9])
-    sums = one.live.snapshot().aim.sums.tolist()
-    older = one.live.snapshot()._replace(aim=Aim.begin("macro"))
-    head = codec.encode_state(older).split(b"\n", 2)[1]
-    plain = codec.json.loads(head)
-    for name in ("objective", "limit", "sums"):
-        del plain[name]
-    state = codec.encode_state(older).replace(head, codec.json.dumps(plain).encode())
-    assert codec.decode_state(state).aim.objective == "macro"
-    with one.database.write() as connection:
-        connection.execute(
-            CHECKPOINTS.insert(),
-            {
-                "version_id": 1,
-                "epoch": one.live.epoch,
-                "kind": "kept",
-                "created_at": 0.0,
-                "state": state,
-                "objective": None,
-            },
-        )
-    one.send(*events[9:])
-    with one.database.write() as connection:
-        connection.execute(update(LOG).where(LOG.c.epoch == one.live.epoch).values(sums=None))
-    found = caught_up(replica(url)).live.snapshot()
-    assert found.aim.objective == "instance"
-    assert found.aim.sums.tolist() == sums
-    assert found.counters.marks.tolist() == one.live.snapshot().counters.marks.tolist()
-    ThresholdDatabase(one.database).save("m", 1, older)  # for macro-F again, by the older release
-    with one.database.write() as connection:
-        connection.execute(
-            update(CHECKPOINTS)
-            .where(CHECKPOINTS.c.epoch == one.live.epoch + 1)
-            .values(objective=None, state=state)
-        )
-    found = caught_up(replica(url)).live.snapshot()
-    assert found.aim.objective == "macro"
-    assert found.thresholds.tobytes() == older.thresholds.tobytes()
-
-
-def test_columns_are_added_to_an_older_database(tmp_path: Any, replica: Any) -> None:
-    url = f"sqlite:///{tmp_path}/xylem.db"
-    one = replica(url)
-    ThresholdDatabase(one.database).save("m", 1, begun("macro"))
-    one.send(*some_events(5, 1))
-    before = one.bits()
-    with one.database.write() as connection:
-        connection.execute(text("ALTER TABLE threshold_log DROP COLUMN sums"))
-        connection.execute(text("ALTER TABLE threshold_checkpoints DROP COLUMN objective"))
-    other = caught_up(replica(url))
-    assert other.bits() == before
-    assert other.live.snapshot().aim.objective == "macro"
-    other.send(*some_events(5, 2))
-    assert caught_up(replica(url)).bits() == other.bits()
-
-
-def test_aims_and_sums_come_back_as_they_were() -> None:
-    sums = np.arange(N_SUMS, dtype=np.int64)
-    for objective, limit in (("macro", None), ("micro", 50), ("instance", 1)):
-        aim = Aim(objective, limit, sums * (objective != "macro"))
-        found = codec.decode_state(codec.encode_state(begun(objective)._replace(aim=aim))).aim
-        assert (found[:2], found.sums.tolist()) == (aim[:2], aim.sums.tolist())
-    for damaged in (
-        Aim("other", 1, sums),
-        Aim("micro", None, sums),
-        Aim("instance", 0, sums),
-        Aim("macro", 4, sums),
-        Aim("instance", 4, sums[1:]),
-    ):
-        with pytest.raises(DatabaseUnavailable):
-            codec.decode_state(codec.encode_state(begun("macro")._replace(aim=damaged)))
-    nothing = codec.NO_SUMS
-    assert codec.encode_sums(nothing, nothing) is None
-    data = codec.encode_sums(sums, 2 * sums)
-    assert [each.tolist() for each in codec.decode_sums(data)] == [
-        sums.tolist(),
-        (2 * sums).tolist(),
-    ]
-    assert [each.any() for each in codec.decode_sums(None)] == [False, False]
-    for damaged in (b"", data[:-1], codec.zlib.compress(b"\0" * 16)):
-        with pytest.raises(DatabaseUnavailable):
-            codec.decode_sums(damaged)

@@ -32,6 +32,7 @@ from xylem.evaluation import (
 from xylem.thresholds.live.events import instances_of
 from xylem.thresholds.live.shadow import put_shadow
 from xylem.thresholds.live.threshold_counters import ThresholdCounters
+from xylem.thresholds.methods.aims import check_objective
 from xylem.thresholds.methods.estimates import (
     ESTIMATES_MAX,
     EstimateKeeper,
@@ -174,30 +175,12 @@ class TuneRequest:
             )
         if self.start is not None:
             check_start(self.start)
-        self._check_objective()
-
-    def _check_objective(self) -> None:
-        """Raise BadParameter for an unknown objective, and for options that it does not have."""
-        objective = self.objective
-        if objective not in ("macro", "micro", "instance"):
-            raise BadParameter(f"objective: expected macro, micro or instance, found {objective!r}")
-        if objective == "macro":
-            return
-        for method in self.methods:
-            if method != METHOD:
-                raise BadParameter(
-                    "method: expected ofo, as the other methods tune for macro-F only, found "
-                    f"{method!r} with the objective {objective!r}"
-                )
-        if self.kappa != KAPPA:
-            raise BadParameter(
-                f"kappa: expected it with the objective 'macro' only, found it with {objective!r}"
-            )
-        if self.start is not None and objective == "instance":
-            raise BadParameter(
-                "start: expected it with the objectives 'macro' and 'micro', found it with "
-                "'instance'"
-            )
+        check_objective(
+            self.objective,
+            self.methods,
+            has_kappa=self.kappa != KAPPA,
+            has_start=self.start is not None,
+        )
 
 
 OnKeep = Callable[[Connection, dict[str, Any]], None]

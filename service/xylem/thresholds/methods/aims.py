@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xylem.base import BadParameter
 from xylem.evaluation import EmptyConvention
 from xylem.thresholds.methods.ofo import LEAST, Counters, Start, threshold_at, thresholds_of
 from xylem_store import F32, I32, I64, U8, inlined
@@ -29,6 +30,35 @@ Objective = Literal["macro", "micro", "instance"]
 """The F-measure that thresholds are for: the mean over labels, of all decisions, over rows."""
 
 OBJECTIVES: tuple[Objective, ...] = ("macro", "micro", "instance")
+
+
+def check_objective(
+    objective: str, methods: Iterable[str], *, has_kappa: bool, has_start: bool
+) -> None:
+    """Raise BadParameter for an unknown objective, and for options that it does not have.
+
+    methods    the requested methods
+    has_kappa  whether kappa is requested; has_start: start values
+    """
+    if objective not in OBJECTIVES:
+        raise BadParameter(f"objective: expected macro, micro or instance, found {objective!r}")
+    if objective == "macro":
+        return
+    for method in methods:
+        if method != "ofo":
+            raise BadParameter(
+                "method: expected ofo, as the other methods tune for macro-F only, found "
+                f"{method!r} with the objective {objective!r}"
+            )
+    if has_kappa:
+        raise BadParameter(
+            f"kappa: expected it with the objective 'macro' only, found it with {objective!r}"
+        )
+    if has_start and objective == "instance":
+        raise BadParameter(
+            "start: expected it with the objectives 'macro' and 'micro', found it with 'instance'"
+        )
+
 
 PROBABILITIES = tuple(1.0 / c for c in (2, 2.5, 3, 3.5, 4, 5, 6, 7, 10, 20, 50, 100))
 """The thresholds of the grid, descending.
