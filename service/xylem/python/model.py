@@ -220,7 +220,7 @@ class Model(PredictingModel):
             raise BadParameter("name: expected the name of the model to publish, found none")
         home = store_of(Path(store))
         home.prepare()
-        self._thresholds()
+        self._tuned_state()
         name = name or self._opened.manifest.model
         if self._tuned is None:
             return self._publish(home, name).version
