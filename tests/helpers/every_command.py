@@ -189,7 +189,7 @@ def ask(name: str, rows: Rows, store: Path) -> None:
     of_store = "--store", store
     data = "--data", rows.file, *of_store
     options = [[], ["--exact"], ["--threshold", "0.3"], ["--explain"]]
-    options += [["--chunk-characters", "40"]] if rows.file.name == "texts.jsonl" else []
+    options += [["--chunk-characters", "500"]] if rows.file.name == "texts.jsonl" else []
     for chosen in options:
         xylem("predict", name, "--data", rows.instances, *chosen, *of_store)
     xylem("evaluate", name, *data)
