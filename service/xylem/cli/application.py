@@ -48,6 +48,7 @@ def application() -> typer.Typer:
     from xylem.cli.serve import serve, worker
     from xylem.cli.thresholds import thresholds
     from xylem.cli.train import estimate, train
+    from xylem.cli.inspect_data import inspect
     from xylem.cli.trying import try_file
     from xylem.cli.tune import tune
 
@@ -56,6 +57,7 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     app.command("try")(try_file)
+    app.command("inspect")(inspect)
     make = (train, tune, evaluate, compare, predict, score, calibrate, combine.combine, extend)
     for command in (*make, thresholds, estimate, import_vectorizer, serve, worker):
         app.command()(command)

@@ -2,7 +2,7 @@
 
 from .annif import CorpusDirectory as CorpusDirectory
 from .annif import is_fasttext as is_fasttext
-from .column_guess import guess_columns as guess_columns
+from .column_guess import options_of as options_of
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import first_labels as first_labels
@@ -13,6 +13,7 @@ from .files import kind_of as kind_of
 from .files import open_data as open_data
 from .files import source_of as source_of
 from .json_lines import RowCollector as RowCollector
+from .label_names import label_name as label_name
 from .npz_pair import partner as partner
 from .reader import STDIN as STDIN
 from .reader import blocks_of_texts as blocks_of_texts
@@ -23,8 +24,11 @@ from .reader import read_texts as read_texts
 from .sparse_text import read_label_names as read_label_names
 from .stream import DataFile as DataFile
 from .stream import open_unpacked as open_unpacked
+from .survey import Survey as Survey
+from .survey import collect_reports as collect_reports
+from .survey import refuse as refuse
 from .subjects import SubjectList as SubjectList
 from .subjects import read_subjects as read_subjects
 from .subjects import tidy as tidy
 from .tables import TableLines as TableLines
-from .tables import check_installed as check_installed
+from .parquet import check_installed as check_installed

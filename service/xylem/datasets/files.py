@@ -90,11 +90,21 @@ class DataFiles(DataFile):
                 yield block
 
 
-def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
+def open_data(
+    path: Path, on_progress: Progress | None = None, encoding: str = ""
+) -> DataFile:
     """Open a file, a directory of documents, or several files that are read as one.
+
+    encoding  of the text; "": UTF-8
 
     Raises BadData.
     """
+    file = _opened(path, on_progress)
+    file.encoding = encoding
+    return file
+
+
+def _opened(path: Path, on_progress: Progress | None) -> DataFile:
     if is_directory(path) and not isinstance(path, RemotePath) and _has_documents(path):
         return CorpusDirectory(path, on_progress)
     files = find_files(path)

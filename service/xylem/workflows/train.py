@@ -429,6 +429,9 @@ def describe(work: TrainingWork) -> TrainingWork:
         report["warnings"] = work.warnings
     if work.source.choice is not None:
         report["features"] = work.source.choice.as_json(times=False)
+    if data := work.source.report:
+        report["data"] = data.as_json()
+        report["findings"] = data.findings_as_json()
     work.on_progress("report", 1, 1)
     return replace(work, report=report)
 
@@ -451,6 +454,8 @@ def record(work: TrainingWork) -> TrainingWork:
     origin = work.origin
     if libraries := libraries_of(work.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
+    if "data" in report:
+        origin = {**origin, "data": report["data"]}
     arrays = {
         REPORT: json_array(REPORT, report),
         **origin_arrays(origin, work.request.made_for),

@@ -152,7 +152,7 @@ def publish(
         "metrics": dict(manifest.metrics),
         **{
             name: report[name]
-            for name in ("warnings", "features", "rerank", "combined")
+            for name in ("data", "findings", "warnings", "features", "rerank", "combined")
             if name in report
         },
     }
