@@ -10,9 +10,6 @@ from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
 from .access.ring import Principal as Principal
 from .bars import progress_bar as progress_bar
-from .data_report import DataReport as DataReport
-from .data_report import Finding as Finding
-from .data_report import FrequentLabel as FrequentLabel
 from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS
 from .columns import DEFAULT_LABELS as DEFAULT_LABELS
@@ -24,6 +21,9 @@ from .columns import TextColumn as TextColumn
 from .columns import columns_of as columns_of
 from .columns import is_table as is_table
 from .columns import refuse_without_table as refuse_without_table
+from .data_report import DataReport as DataReport
+from .data_report import Finding as Finding
+from .data_report import FrequentLabel as FrequentLabel
 from .db.clock import AgeClock as AgeClock
 from .db.clock import now as now
 from .db.engine import Compiled as Compiled

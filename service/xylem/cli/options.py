@@ -244,10 +244,14 @@ class Table(NamedTuple):
         ),
     ] = None
     label_column: Annotated[
-        str | None, Option(metavar="NAME", help="A table's column with labels; default `labels`, or one like it.")
+        str | None,
+        Option(
+            metavar="NAME", help="A table's column with labels; default `labels`, or one like it."
+        ),
     ] = None
     label_separator: Annotated[
-        str | None, Option(metavar="TEXT", help="What separates the labels in a cell; guessed, else `;`.")
+        str | None,
+        Option(metavar="TEXT", help="What separates the labels in a cell; guessed, else `;`."),
     ] = None
     delimiter: Annotated[
         str | None,

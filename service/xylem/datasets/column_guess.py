@@ -86,9 +86,7 @@ class _Values(NamedTuple):
     n_labels: int
 
 
-def understood(
-    file: DataFile, columns: TableColumns, *, with_labels: bool = True
-) -> TableColumns:
+def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> TableColumns:
     """Return how a table is read: the columns that are named, and others guessed.
 
     with_labels  False: the rows are predicted, and there may be no labels
@@ -124,21 +122,28 @@ def understood(
     return columns
 
 
-def options_of(columns: TableColumns) -> list[str]:
-    """Return the options of a command for a table that is read so; none for a corpus."""
+def options_of(file: DataFile, columns: TableColumns) -> list[str]:
+    """Return the options of a command that reads a file so; without those that say what is usual.
+
+    columns  as they are understood, with nothing left to guess
+    """
     options: list[str] = []
-    if not columns.texts:
-        return options
-    for column in columns.texts:
-        weight = f"={column.weight}" if column.weight > 1 else ""
-        options += ["--text-column", f"{column.name}{weight}"]
+    for text in columns.texts if columns.texts != (TextColumn(DEFAULT_TEXT),) else ():
+        weight = f"={text.weight}" if text.weight > 1 else ""
+        options += ["--text-column", f"{text.name}{weight}"]
     for pattern in columns.label_columns:
         options += ["--label-columns", pattern]
-    if not columns.label_columns:
-        options += ["--label-column", columns.labels, "--label-separator", columns.separator]
-    if columns.delimiter:
-        delimiter = "tab" if columns.delimiter == "\t" else columns.delimiter
-        options += ["--delimiter", delimiter]
+    delimiter = "tab" if columns.delimiter == "\t" else columns.delimiter
+    for option, value, usual in (
+        ("--label-column", columns.labels, DEFAULT_LABELS),
+        ("--label-separator", columns.separator, DEFAULT_SEPARATOR),
+        ("--delimiter", delimiter, "tab" if file.kind == ".tsv" else DELIMITERS[".csv"]),
+        ("--encoding", columns.encoding, ""),
+        ("--join-rows", columns.join, ""),
+        ("--quote", "" if columns.has_quotes else "none", ""),
+    ):
+        if value not in ("", usual):
+            options += [option, value]
     return options
 
 

@@ -63,9 +63,7 @@ class DataStream:
         if columns.join:
             raise BadParameter("join rows: expected rows in memory, found a stream")
         self._suffix = (
-            ".jsonl"
-            if self.is_read_once
-            else format_of(open_data(path, None, columns.encoding))
+            ".jsonl" if self.is_read_once else format_of(open_data(path, None, columns.encoding))
         )
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")

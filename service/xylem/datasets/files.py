@@ -90,9 +90,7 @@ class DataFiles(DataFile):
                 yield block
 
 
-def open_data(
-    path: Path, on_progress: Progress | None = None, encoding: str = ""
-) -> DataFile:
+def open_data(path: Path, on_progress: Progress | None = None, encoding: str = "") -> DataFile:
     """Open a file, a directory of documents, or several files that are read as one.
 
     encoding  of the text; "": UTF-8

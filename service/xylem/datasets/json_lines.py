@@ -80,9 +80,7 @@ class RowCollector:
     survey          what was counted of the rows that were taken
     """
 
-    def __init__(
-        self, file: DataFile, ids: dict[str, int] | None = None, join: str = ""
-    ) -> None:
+    def __init__(self, file: DataFile, ids: dict[str, int] | None = None, join: str = "") -> None:
         """Begin without rows.
 
         ids   provisional ids of labels that were read before, which grow
@@ -126,7 +124,9 @@ class RowCollector:
                 raise self.file.fault(
                     number, f"expected a string as `text`, found {what_is(row['text'])}"
                 )
-            key = (row.get(self._join) or "") if self._join else None
+            key = None
+            if self._join:
+                key = "" if row.get(self._join) is None else row[self._join]
             self.add_text(number, row["text"], row["labels"], key)
         else:
             self.add_named(number, row["features"], row["labels"])
@@ -281,12 +281,17 @@ class RowCollector:
         self.survey.add(rows, texts, places, counts)
         return rows
 
-    def _dataset(
-        self, labels: LabelRows, unknown: I32, source: str = "", **others: Any
-    ) -> Dataset:
+    def _dataset(self, labels: LabelRows, unknown: I32, source: str = "", **others: Any) -> Dataset:
         texts, named_features = (
             (self.texts, None) if self.kind == "text" else (None, self.named_features)
         )
         return Dataset(
-            source, "", labels.n_rows, labels, unknown, texts=texts, named_rows=named_features, **others
+            source,
+            "",
+            labels.n_rows,
+            labels,
+            unknown,
+            texts=texts,
+            named_rows=named_features,
+            **others,
         )

@@ -48,9 +48,7 @@ UNKNOWN_SHARE = 0.5
 """The share of labels from which it is a finding that a model does not know them."""
 
 
-def unknown_findings(
-    unknown: Sequence[str], model: NameTable, n_labels: int
-) -> Iterator[Finding]:
+def unknown_findings(unknown: Sequence[str], model: NameTable, n_labels: int) -> Iterator[Finding]:
     """Yield the finding that a model does not know the labels of a file, or writes them otherwise.
 
     Few new labels are usual.
@@ -61,9 +59,12 @@ def unknown_findings(
     by_folded = dict(zip(folded_names(stored), stored, strict=True))
     folded = zip(folded_names(unknown), unknown, strict=True)
     pair = next(
-        ((name, by_folded[form]) for form, name in folded if form in by_folded and "://" not in form),
+        (
+            (name, by_folded[form])
+            for form, name in folded
+            if form in by_folded and "://" not in form
+        ),
         None,
     )
     if pair or len(unknown) > UNKNOWN_SHARE * n_labels:
         yield unknown_labels(len(unknown), n_labels, pair)
-

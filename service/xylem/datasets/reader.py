@@ -154,6 +154,7 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
 
     Raises BadData.
     """
+    file.options = options_of(file, columns)
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
     if file.kind == ".txt":
@@ -162,7 +163,7 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
         first = next(open_data(file.path, None, columns.encoding).files())
         first.findings = file.findings
         columns = understood(first, columns)
-        file.options = options_of(columns)
+        file.options = options_of(file, columns)
         rows = (row for table in file.files() for row in table_rows(table, columns))
         return text_blocks(collector, rows)
     return json_blocks(collector)

@@ -138,11 +138,15 @@ class Survey:
         names   of the labels by their ids; None: they have no names
         """
         counts = np.arange(len(self.sizes))
-        half = np.searchsorted(np.cumsum(self.sizes), [(self.n_rows + 1) // 2, self.n_rows // 2 + 1])
+        half = np.searchsorted(
+            np.cumsum(self.sizes), [(self.n_rows + 1) // 2, self.n_rows // 2 + 1]
+        )
         frequent = np.argsort(-self.label_rows, kind="stable")[:EXAMPLES].tolist()
         findings = [*self.file.findings]
         if names is not None:
-            findings += [finding for check in CHECKS for finding in check(self, names)]
+            for check in CHECKS:
+                if not any(finding.severity == "refused" for finding in findings):
+                    findings += check(self, names)
         elif self.file.kind == ".svm" and list(self.label_rows[:2] > 0) == [False, True]:
             findings.append(ids_from_one())
         report = DataReport(
@@ -154,7 +158,11 @@ class Survey:
             median=float(counts[half].mean()),
             most=int(np.flatnonzero(self.sizes).max(initial=0)),
             examples=tuple(
-                FrequentLabel(names[i] if names else str(i), int(self.label_rows[i]), int(self.first_places[i]))
+                FrequentLabel(
+                    names[i] if names else str(i),
+                    int(self.label_rows[i]),
+                    int(self.first_places[i]),
+                )
                 for i in frequent
                 if self.label_rows[i]
             ),

@@ -49,6 +49,7 @@ def table_rows(
         text_names = [column.name for column in columns.texts]
         label_names = _label_names(table, columns) if with_labels else []
         names = [*text_names, *label_names, *([columns.join] if columns.join else [])]
+        _check_columns(file, table.line, table.columns, names)
         table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
         rows = table.rows(names)
         places = slice(len(text_names), len(text_names) + len(label_names))
@@ -109,7 +110,7 @@ class DelimitedTable:
         that has a cell with rows in it.
         """
         header = self.columns
-        places = _column_indices(self._file, self.line, header, names)
+        places = [header.index(name) for name in names]
         n_findings = len(self._file.findings)
         line_before, cells_before = self.line, header
         for line, cells in self._rows:
@@ -147,13 +148,10 @@ def _label_names(table: "ParquetTable | DelimitedTable", columns: TableColumns) 
     ] or [columns.labels or columns.label_columns[0]]
 
 
-def _column_indices(
+def _check_columns(
     file: DataFile, line: int | None, header: Sequence[str], column_names: Sequence[str]
-) -> list[int]:
-    """Return the index of each column in the header.
-
-    Raises BadData, which lists the header's columns, for a name that is not in it exactly once.
-    """
+) -> None:
+    """Raise BadData, which lists the header's columns, for a name that is not in it just once."""
     for name in column_names:
         if header.count(name) != 1:
             listing = ", ".join(repr(column[:40]) for column in header[:_COLUMNS_QUOTED_MAX])
@@ -165,7 +163,6 @@ def _column_indices(
             raise file.fault(
                 line, f"expected one column {name[:80]!r}, found columns {listing}{suffix}"
             )
-    return [header.index(name) for name in column_names]
 
 
 def _flagged(file: DataFile, line: int, names: Sequence[str], cells: Sequence[Any]) -> list[str]:

@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import Command
 
 from xylem.base.errors import BadData
-from xylem.datasets import tables
+from xylem.datasets import parquet
 from xylem.datasets.reader import read_dataset
 from xylem.datasets.sparse_text import read_label_names
 from xylem.datasets.stream import DataFile

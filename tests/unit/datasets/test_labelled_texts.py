@@ -95,7 +95,10 @@ def test_bad_lines_after_a_text(tmp_path: Path) -> None:
         ('{"text": "a", "labels": ["' + "x" * 4097 + '"]}', "label: expected at most 4096 bytes"),
         ('{"text": "a", "labels": ["\\ud800"]}', "expected a JSON object, found "),
         ('{"text": "a\x01", "labels": []}', "expected a JSON object, found "),
-        ('{"text": "\ud800", "labels": []}', "expected a JSON object, found "),
+        (
+            '{"text": "\ud800", "labels": []}',
+            "expected UTF-8, found byte 0xed, byte 11 of the line",
+        ),
         (
             '{"features": {"x": 1}, "labels": []}',
             "expected `text` as in the lines before, found `features`",

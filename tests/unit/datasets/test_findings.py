@@ -1,0 +1,478 @@
+"""What is understood of files that are well-formed and mean something else: by every format and
+door, with the examples of public reports first.
+"""
+
+import csv
+import io
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.helpers.datasets_helpers import labels_of, refused, write_lines
+
+import xylem
+from xylem.admin.jobs.sources import split_lines
+from xylem.base import no_progress
+from xylem.base.columns import TableColumns, columns_of
+from xylem.base.errors import BadData, BadInput, BadParameter
+from xylem.base.rows import Dataset
+from xylem.datasets import DataStream, collect_reports, read_dataset
+from xylem.datasets.column_guess import options_of, understood
+from xylem.datasets.files import open_data
+from xylem.datasets.findings import folded_names, mark_between
+from xylem.datasets.label_names import label_name
+from xylem.datasets.stream import LINE_BYTES_MAX
+from xylem.python.from_memory import dataset_from_memory
+from xylem_store.names import build_names
+
+LABELS = ("winter", "fruit", "food", "music", "sport", "art", "war", "sea")
+Row = tuple[str, list[str]]
+PAGE = Path(__file__).parents[3] / "docs" / "findings.md"
+MODULE = Path(read_dataset.__code__.co_filename).with_name("findings.py")
+
+
+def rows_of(n: int = 240, seed: int = 1) -> list[Row]:
+    rng = random.Random(seed)
+    chosen = [rng.sample(LABELS, rng.choice((1, 2, 2, 3))) for _ in range(n)]
+    return [(f"a text about {' and '.join(ls)}, number {i}", ls) for i, ls in enumerate(chosen)]
+
+
+ROWS = rows_of()
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], mark: str = ",") -> str:
+    file = io.StringIO()
+    csv.writer(file, delimiter=mark, lineterminator="\n").writerows([head, *rows])
+    return file.getvalue()
+
+
+def names_of(dataset: Dataset) -> list[list[str]]:
+    return [[dataset.names[i] for i in ids] for ids in labels_of(dataset)]
+
+
+def as_read(dataset: Dataset) -> list[tuple[str, list[str]]]:
+    assert dataset.texts is not None
+    return list(zip(dataset.texts, names_of(dataset), strict=True))
+
+
+RIGHT = [(text, sorted(labels)) for text, labels in ROWS]
+
+
+def findings_of(dataset: Dataset) -> list[str]:
+    assert dataset.report is not None
+    return [finding.code for finding in dataset.report.findings]
+
+
+# Each door takes texts and, for each, what stands where labels do: a cell or a list.
+
+
+def by_jsonl(folder: Path, rows: list[tuple[str, Any]], columns: TableColumns) -> Dataset:
+    lines = [{"text": text, "labels": v if isinstance(v, list) else [v]} for text, v in rows]
+    return read_dataset(write_lines(folder / "a.jsonl", lines), columns=columns)
+
+
+def by_csv(folder: Path, rows: list[tuple[str, Any]], columns: TableColumns) -> Dataset:
+    cells = [(text, ";".join(map(str, v)) if isinstance(v, list) else v) for text, v in rows]
+    (folder / "a.csv").write_text(table(("text", "labels"), cells))
+    return read_dataset(folder / "a.csv", columns=columns)
+
+
+def by_tsv(folder: Path, rows: list[tuple[str, Any]], columns: TableColumns) -> Dataset:
+    cells = [(text, ";".join(map(str, v)) if isinstance(v, list) else v) for text, v in rows]
+    (folder / "a.tsv").write_text(table(("text", "labels"), cells, "\t"))
+    return read_dataset(folder / "a.tsv", columns=columns)
+
+
+def by_parquet(folder: Path, rows: list[tuple[str, Any]], columns: TableColumns) -> Dataset:
+    data = {"text": [text for text, _ in rows], "labels": [v for _, v in rows]}
+    pq.write_table(pa.table(data), folder / "a.parquet")
+    return read_dataset(folder / "a.parquet", columns=columns)
+
+
+def by_python(_: Path, rows: list[tuple[str, Any]], columns: TableColumns) -> Dataset:
+    return dataset_from_memory(
+        [text for text, _ in rows], [v if isinstance(v, list) else [v] for _, v in rows]
+    )
+
+
+def by_job(folder: Path, rows: list[tuple[str, Any]], columns: TableColumns) -> Dataset:
+    """What a job with a split reads: the rows that it holds out are joined to the others."""
+    cells = [(text, ";".join(map(str, v)) if isinstance(v, list) else v) for text, v in rows]
+    (folder / "a.csv").write_text(table(("text", "labels"), cells))
+    parts = split_lines(folder / "a.csv", folder / "work", 0.5, 1, no_progress, columns)
+    (folder / "b.jsonl").write_bytes(b"".join(part.read_bytes() for part in parts))
+    return read_dataset(folder / "b.jsonl", columns=columns)
+
+
+def by_stream(folder: Path, rows: list[tuple[str, Any]], columns: TableColumns) -> Dataset:
+    lines = [{"text": text, "labels": v if isinstance(v, list) else [v]} for text, v in rows]
+    stream = DataStream(write_lines(folder / "s.jsonl", lines), columns=columns)
+    for _ in stream.parts():
+        pass
+    whole = by_jsonl(folder, rows, columns)
+    assert stream.report is not None and whole.report is not None
+    assert stream.report == whole.report._replace(source="s.jsonl")
+    return whole
+
+
+DOORS = (by_jsonl, by_csv, by_tsv, by_parquet, by_python, by_job, by_stream)
+Door = Callable[[Path, list[tuple[str, Any]], TableColumns], Dataset]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_plain_rows_are_read_alike_and_have_no_findings(door: Door, tmp_path: Path) -> None:
+    dataset = door(tmp_path, ROWS, TableColumns())
+    assert sorted(as_read(dataset)) == sorted(RIGHT)
+    report = dataset.report
+    assert report is not None and report.findings == ()
+    assert (report.rows, report.labels, report.median, report.most) == (240, 8, 2, 3)
+    counts = {name: sum(name in labels for _, labels in ROWS) for name in LABELS}
+    example = report.examples[0]
+    assert len(report.examples) == 3 and example.rows == max(counts.values())
+    assert counts[example.label] == example.rows
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [
+        ("labels-as-text", str),
+        ("labels-as-text", json.dumps),
+        ("labels-as-text", lambda labels: str(tuple(labels) if labels[1:] else (*labels, "x"))),
+        ("labels-as-text", lambda labels: "{" + ",".join(labels) + ",}"),
+        ("labels-as-text", lambda labels: str(set(labels))),
+        ("labels-joined", "/".join),
+        ("labels-joined", "><".join),
+        ("labels-joined", lambda labels: "".join(f"<{name}>" for name in labels)),
+        ("null-labels", lambda labels: "nan" if "war" in labels else labels),
+        ("null-labels", lambda labels: "NULL" if "war" in labels else labels),
+        ("fasttext-prefix", lambda labels: [f"__label__{name}" for name in labels]),
+        ("fasttext-prefix", lambda labels: [f"{name}," for name in labels]),
+        ("similar-labels", lambda labels: [n.title() if "war" in labels else n for n in labels]),
+        (
+            "similar-labels",
+            lambda labels: [n.replace("r", "\u200br") if "war" in labels else n for n in labels],
+        ),
+        ("labels-zero-one", lambda labels: str(int("war" in labels))),
+        ("labels-zero-one", lambda labels: str("war" in labels)),
+    ],
+)
+def test_each_kind_of_fault_is_found_by_every_door(
+    door: Door, code: str, change: Callable[[list[str]], Any], tmp_path: Path
+) -> None:
+    rows = [(text, change(labels)) for text, labels in ROWS]
+    if door is by_parquet and len({type(labels) for _, labels in rows}) > 1:
+        rows = [(text, v if isinstance(v, list) else [v]) for text, v in rows]
+    with collect_reports() as reports:
+        try:
+            door(tmp_path, rows, TableColumns())
+        except BadData as error:
+            assert f"({code})" in str(error)
+    codes = [finding.code for finding in reports[0].findings]
+    assert code in codes
+    finding = reports[0].findings[codes.index(code)]
+    assert "expected" in finding.message and "found" in finding.message and finding.mend
+    if door is not by_python:
+        with pytest.raises(BadData, match=r"\([a-z-]+\)$"):
+            door(tmp_path, rows, TableColumns(strict=True))
+
+
+@pytest.mark.parametrize("mark", ["|", ",", " ", ", ", ";", "#"])
+@pytest.mark.parametrize("door", [by_csv, by_tsv, by_parquet, by_job])
+def test_the_separator_is_guessed_by_every_door(door: Door, mark: str, tmp_path: Path) -> None:
+    rows = [(text, mark.join(labels)) for text, labels in ROWS]
+    assert sorted(as_read(door(tmp_path, rows, TableColumns()))) == sorted(RIGHT)
+    joined = by_jsonl(tmp_path, rows, TableColumns())
+    assert findings_of(joined) == ["labels-joined"]
+
+
+def test_names_that_share_a_mark_are_no_joined_labels() -> None:
+    topics = [f"{a} {b}" for a in ("green", "blue", "old") for b in ("tea", "house", "song")]
+    tree = [f"books/{kind}/{number}" for kind in ("art", "war") for number in range(40)]
+    cities = ["Washington, DC", "Paris, TX", "Paris", "London", "Rome, GA", "Bern"]
+    for names in (topics, tree, cities, ["a|b"], [], ["C#", "F#", "J#", "C"]):
+        assert mark_between(names) in (None, "#"), names
+    assert mark_between(cities) is None
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_one_rule_for_the_ends_of_labels(door: Door, tmp_path: Path) -> None:
+    ends = (" ", "\u00a0", "\u200b", "\ufeff ", "\u00ad", "\u2003", "")
+    rows = [
+        (text, [f"{ends[i % 7]}{name}{ends[(i + k) % 7]}" for k, name in enumerate(labels)])
+        for i, (text, labels) in enumerate(ROWS)
+    ]
+    dataset = door(tmp_path, rows, TableColumns())
+    assert sorted(as_read(dataset)) == sorted(RIGHT) and findings_of(dataset) == []
+    accented = [
+        (text, ["cafe\u0301" if i % 2 else "caf\u00e9"]) for i, (text, _) in enumerate(ROWS)
+    ]
+    assert {name for _, labels in as_read(door(tmp_path, accented, TableColumns())) for name in labels} == {"caf\u00e9"}  # fmt: skip
+
+
+def test_null_labels_are_none_and_whole_numbers_are_labels(tmp_path: Path) -> None:
+    rows: list[tuple[str, Any]] = [("a", [6, None, 0]), ("b", None), ("c", []), ("d", [6, 7])]
+    wanted = [["0", "6"], [], [], ["6", "7"]]
+    lines = [{"text": text, "labels": labels} for text, labels in rows]
+    assert names_of(read_dataset(write_lines(tmp_path / "a.jsonl", lines))) == wanted
+    assert names_of(by_parquet(tmp_path, rows, TableColumns())) == wanted
+    texts, labels = zip(*rows, strict=True)
+    assert names_of(dataset_from_memory(list(texts), list(labels))) == wanted
+    missing = [[6, float("nan"), 0], float("nan"), [], [6, 7]]
+    assert names_of(dataset_from_memory(list(texts), missing)) == wanted
+    for wrong in (True, 1.5, [1]):
+        with pytest.raises(BadData, match="expected"):
+            dataset_from_memory(["a"], [[wrong]])
+        with pytest.raises(BadData, match="expected strings or whole numbers"):
+            read_dataset(write_lines(tmp_path / "b.jsonl", [{"text": "", "labels": [1, wrong]}]))
+
+
+def test_labels_of_an_older_version_are_compared_in_the_same_form(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "a.jsonl", [{"text": t, "labels": ls} for t, ls in ROWS])
+    older = build_names([f" {name}" for name in sorted(LABELS)])
+    dataset = read_dataset(file, labels=older)
+    assert dataset.unknown_labels.sum() == 0 and findings_of(dataset) == []
+    assert [[sorted(LABELS)[i] for i in ids] for ids in labels_of(dataset)] == [
+        ls for _, ls in RIGHT
+    ]
+    other = read_dataset(file, labels=build_names([name.upper() for name in LABELS]))
+    assert findings_of(other) == ["unknown-labels"] and other.report is not None
+    assert "where the model has" in other.report.findings[0].message
+    numbers = [{"text": t, "labels": ["3.0"]} for t, _ in ROWS]
+    floats = read_dataset(
+        write_lines(tmp_path / "b.jsonl", numbers), labels=build_names(["3", "4"])
+    )
+    assert "'3.0' where the model has '3'" in str(floats.report)
+    few = read_dataset(file, labels=build_names([name for name in LABELS if name != "sea"]))
+    assert findings_of(few) == [], "a new label is no finding"
+
+
+FLAGS = [(i, text, *(int(name in labels) for name in LABELS)) for i, (text, labels) in enumerate(ROWS)]  # fmt: skip
+
+
+def test_columns_of_zero_and_one(tmp_path: Path) -> None:
+    head = ("id", "comment_text", *LABELS)
+    path = tmp_path / "a.csv"
+    for flags in (("0", "1"), ("-1", "1"), ("false", "true"), ("", "1.0")):
+        rows = [(i, text, *(flags[cell] for cell in cells)) for i, text, *cells in FLAGS]
+        path.write_text(table(head, rows))
+        assert as_read(read_dataset(path)) == RIGHT
+    columns = columns_of(None, None, None, label_columns=["w*", "s[pe]*"])
+    some = [[name for name in ls if name[0] == "w" or name[:2] in ("sp", "se")] for _, ls in RIGHT]
+    assert names_of(read_dataset(path, columns=columns)) == some
+    frame = {name: [bool(row[2 + k]) for row in FLAGS] for k, name in enumerate(LABELS)}
+    pq.write_table(pa.table({"text": [t for t, _ in ROWS], **frame}), tmp_path / "a.parquet")
+    assert as_read(read_dataset(tmp_path / "a.parquet")) == RIGHT
+    path.write_text(table(head, [*FLAGS * 3, (1, "text", "2", *"0000000")]))
+    with pytest.raises(BadData, match=r"a\.csv:722: expected 0 or 1 .* found '2'"):
+        read_dataset(path)
+    one = columns_of(None, "war", None)
+    path.write_text(table(head, FLAGS))
+    assert findings_of(read_dataset(path, columns=one)) == ["labels-zero-one"]
+
+
+def test_lists_of_zero_and_one(tmp_path: Path) -> None:
+    texts = [text for text, _ in ROWS]
+    lists = [list(cells) for _, _, *cells in FLAGS]
+    signs = [[2 * cell - 1 for cell in cells] for cells in lists]
+    objects = np.array(lists, object)
+    for labels in (lists, signs, np.array(signs), objects, [np.array(row) for row in lists]):
+        dataset = dataset_from_memory(texts, labels)
+        assert [[LABELS[int(name)] for name in row] for row in names_of(dataset)] == [
+            sorted(ls, key=LABELS.index) for _, ls in ROWS
+        ]
+    ids = [[1, 0], [1], [0]]
+    assert names_of(dataset_from_memory(["a", "b", "c"], ids)) == [["0", "1"], ["1"], ["0"]]
+    with pytest.raises(BadData, match=r"found int 3: write \[\[3\], \[1\]\]"):
+        dataset_from_memory(["a", "b"], [3, 1])
+    lines = [{"text": text, "labels": row} for text, row in zip(texts, lists, strict=True)]
+    with pytest.raises(BadData, match=r"in lists of 8 in every row.*\(labels-zero-one\)"):
+        read_dataset(write_lines(tmp_path / "a.jsonl", lines))
+
+
+def test_columns_that_no_name_tells_are_guessed_by_their_cells(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    dates = [f"2020-{i % 12 + 1:02}-{i % 28 + 1:02}" for i in range(240)]
+    cells = [(i, f"t {i}", t, ", ".join(ls), dates[i]) for i, (t, ls) in enumerate(ROWS)]
+    path.write_text(table(("ID", "Titel", "Kysymys", "Asiasanat", "Päiväys"), cells, ";"))
+    assert as_read(read_dataset(path)) == RIGHT
+    for head, mark in (("headline,tags", ","), ("Question,Keywords", "|"), ("a,b", ";")):
+        path.write_text(table(head.split(","), [(t, mark.join(ls)) for t, ls in ROWS]))
+        dataset = read_dataset(path)
+        assert as_read(dataset) == RIGHT and findings_of(dataset) == []
+    mails = [
+        (f"my printer {i} does not print", t, "high" if i % 3 else "low", ls[0])
+        for i, (t, ls) in enumerate(ROWS)
+    ]
+    path.write_text(table(("subject", "description", "priority", "queue"), mails))
+    dataset = read_dataset(path)
+    assert dataset.report is not None and dataset.report.labels == 8
+    assert findings_of(dataset) == ["ambiguous-labels"]
+    path.write_text(table(("headline", "tag_1", "tag_2", "tag_3"), [(t, *(ls + ["", ""])[:3]) for t, ls in ROWS]))  # fmt: skip
+    assert as_read(read_dataset(path)) == RIGHT
+    options = dataset.report.options
+    assert options[-2:] == ("--label-column", "queue")
+
+
+def test_what_was_guessed_is_what_the_options_say(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        table(
+            ("n", "Text", "Farben"), [(i, t, "|".join(ls)) for i, (t, ls) in enumerate(ROWS)], ";"
+        )
+    )
+    file = open_data(tmp_path / "a.csv")
+    columns = understood(file, TableColumns())
+    options = options_of(file, columns)
+    assert options == ["--text-column", "Text", "--label-column", "Farben", "--label-separator", "|", "--delimiter", ";"]  # fmt: skip
+    said = columns_of(["Text"], "Farben", "|", ";")
+    assert said == columns and understood(file, said) == said
+
+
+def test_what_is_wrong_with_lines_of_tables(tmp_path: Path) -> None:
+    cells = [(t, ";".join(ls)) for t, ls in ROWS]
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\r\n" + table(("text", "labels"), cells, ";"))
+    assert as_read(read_dataset(path)) == RIGHT
+    path.write_text(table(cells[0], cells[1:]))
+    with pytest.raises(BadData, match=r"\(no-header\)"):
+        read_dataset(path)
+    path.write_text(table(("text", "labels"), [*cells[:100], ("text", "labels"), *cells[100:]]))
+    with pytest.raises(BadData, match=r"row 102.*\(header-again\)"):
+        read_dataset(path)
+    for labels_first in (False, True):
+        lines = [f"{ls}\t{t}" if labels_first else f"{t}\t{ls}" for t, ls in cells]
+        lines[18] = ('war\t"' if labels_first else '"') + lines[18]
+        lines[118] += ';12"' if not labels_first else ' of 12"'
+        head = "labels\ttext" if labels_first else "text\tlabels"
+        (tmp_path / "a.tsv").write_text("\n".join([head, *lines]) + "\n")
+        with pytest.raises(BadData, match="--quote none"):
+            read_dataset(tmp_path / "a.tsv")
+    plain = [f"{ls}\t{t}" for t, ls in cells]
+    plain[18] = plain[18].replace("\t", '\t"')
+    plain[118] += ' of 12"'
+    (tmp_path / "a.tsv").write_text("\n".join(["labels\ttext", *plain]) + "\n")
+    with pytest.raises(BadData, match=r"found 101 lines in one cell of row 20.*\(swallowed-rows\)"):
+        read_dataset(tmp_path / "a.tsv")
+    dataset = read_dataset(tmp_path / "a.tsv", columns=columns_of(None, None, None, quote="none"))
+    assert dataset.n_rows == 240 and names_of(dataset) == [labels for _, labels in RIGHT]
+    poem = "\n".join(f"line {i}, of a poem" for i in range(2))
+    path.write_text(table(("text", "labels"), [*cells, (poem, "art")]))
+    assert findings_of(read_dataset(path)) == []
+
+
+def test_encodings_by_name(tmp_path: Path) -> None:
+    rows = [(f"é {text}", labels) for text, labels in ROWS]
+    wanted = [(text, sorted(labels)) for text, labels in rows]
+    lines = "".join(
+        json.dumps({"text": t, "labels": ls}, ensure_ascii=False) + "\n" for t, ls in rows
+    )
+    cells = table(("text", "labels"), [(t, ";".join(ls)) for t, ls in rows])
+    fasttext = "".join(" ".join([*(f"__label__{n}" for n in ls), t]) + "\n" for t, ls in rows)
+    for name, content in (("a.jsonl", lines), ("a.csv", cells), ("a.txt", fasttext)):
+        for encoding in ("windows-1252", "utf-16", "latin-1"):
+            (tmp_path / name).write_bytes(content.encode(encoding))
+            columns = columns_of(None, None, None, encoding=encoding)
+            assert as_read(read_dataset(tmp_path / name, columns=columns)) == wanted
+            with pytest.raises(BadData, match=r"a\.\w+:\d+: expected"):
+                read_dataset(tmp_path / name)
+    (tmp_path / "a.jsonl").write_bytes(lines.encode("windows-1252"))
+    with pytest.raises(BadData, match=r":1: expected UTF-8, found byte 0xe9, .*--encoding"):
+        read_dataset(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_bytes(lines.encode() + b"\xff\n")
+    ascii_only = columns_of(None, None, None, encoding="ascii")
+    with pytest.raises(BadData, match="expected ascii, found"):
+        read_dataset(tmp_path / "a.jsonl", columns=ascii_only)
+    for wrong in ("rot13", "zlib", "none such", ""):
+        with pytest.raises(BadParameter, match="encoding: expected the name of an encoding"):
+            columns_of(None, None, None, encoding=wrong)
+
+
+def test_rows_of_one_text_are_joined(tmp_path: Path) -> None:
+    long = [(i, t, name) for i, (t, ls) in enumerate(ROWS) for name in ls]
+    random.Random(2).shuffle(long)
+    order = list(dict.fromkeys(i for i, _, _ in long))
+    wanted = [RIGHT[i] for i in order]
+    columns = columns_of(None, None, None, join_rows="id")
+    (tmp_path / "a.csv").write_text(table(("id", "text", "labels"), long))
+    lines = [{"id": i, "text": t, "labels": [name]} for i, t, name in long]
+    write_lines(tmp_path / "a.jsonl", lines)
+    pq.write_table(pa.Table.from_pylist([{**line, "labels": line["labels"][0]} for line in lines]), tmp_path / "a.parquet")  # fmt: skip
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        assert findings_of(read_dataset(tmp_path / name)) == ["long-format"]
+        dataset = read_dataset(tmp_path / name, columns=columns)
+        assert as_read(dataset) == wanted and findings_of(dataset) == []
+    write_lines(tmp_path / "b.jsonl", [*lines, {"text": "x", "labels": []}])
+    with pytest.raises(BadData, match=rf"b\.jsonl:{len(lines) + 1}: expected a text or a whole"):
+        read_dataset(tmp_path / "b.jsonl", columns=columns)
+    with pytest.raises(BadParameter, match="expected rows in memory"):
+        DataStream(tmp_path / "a.jsonl", columns=columns)
+
+
+def test_fasttext_has_blanks_of_ascii_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("__label__no\u00a0break one\u3000two\u00a0three\n__label__b x\n")
+    dataset = read_dataset(path)
+    assert dataset.texts == ["one\u3000two\u00a0three", "x"]
+    assert names_of(dataset) == [["no\u00a0break"], ["b"]]
+    for mark in (", ", ","):
+        lines = [mark.join(f"__label__{n}" for n in ls) + f" {t}" for t, ls in ROWS]
+        path.write_text("\n".join(lines))
+        with pytest.raises(BadData, match=r"\(fasttext-prefix\)"):
+            read_dataset(path)
+
+
+def test_labels_that_no_two_rows_share(tmp_path: Path) -> None:
+    lines = [{"text": t, "labels": [f"id {i}"]} for i, (t, _) in enumerate(ROWS)]
+    assert findings_of(read_dataset(write_lines(tmp_path / "a.jsonl", lines))) == ["single-labels"]
+
+
+def test_ids_that_begin_at_one(tmp_path: Path) -> None:
+    for first, codes in ((0, []), (1, ["ids-from-one"])):
+        (tmp_path / "a.svm").write_text("".join(f"{i % 5 + first} 3:1\n" for i in range(40)))
+        assert findings_of(read_dataset(tmp_path / "a.svm")) == codes
+        stream = DataStream(tmp_path / "a.svm")
+        assert [part.n_rows for part in stream.parts()] == [40] and stream.report is not None
+        assert [finding.code for finding in stream.report.findings] == codes
+
+
+def test_counts_of_rows_without_text_or_labels(tmp_path: Path) -> None:
+    lines = [{"text": t, "labels": ["b", "a", "b"]} for t in ("", " \n", "x", "y")]
+    lines += [{"text": "Привет", "labels": []}] * 3
+    report = read_dataset(write_lines(tmp_path / "a.jsonl", lines)).report
+    assert report is not None
+    assert (report.rows, report.without_text, report.without_labels) == (7, 2, 3)
+    assert (report.labels, report.median, report.most) == (2, 2, 2)
+    assert report.scripts == {"cyrillic": 0.6, "latin": 0.4}
+    assert report.lines()[0] == (
+        "a.jsonl: 7 rows, 2 without text, 3 without labels, 2 labels, 2 a row (the most: 2), "
+        "60 % cyrillic, 40 % latin"
+    )
+    assert report.lines()[1] == "  most frequent: 'b' (4, row 1), 'a' (4, row 1)"
+
+
+def test_names_are_folded() -> None:
+    names = ["Ｆｒｕｉｔ", "fruit", "Fru it", "f\u200bruit", "3", "3.0", "3.5"]
+    assert folded_names(names) == ["fruit"] * 4 + ["3", "3", "3.5"]
+    assert [label_name(name) for name in ("\u200b \u00a0a\u00ad ", "\ufeff", "", " b c ")] == ["a", "", "", "b c"]  # fmt: skip
+
+
+def test_a_model_in_python_reports_what_it_was_made_of() -> None:
+    texts, labels = zip(*ROWS, strict=True)
+    model = xylem.train(list(texts), list(labels), progress=False)
+    assert model.report["data"]["rows"] == 240 and model.report["data"]["labels"] == 8
+    assert model.report["findings"] == []
+    with pytest.raises(BadInput, match=r"\(labels-as-text\)"):
+        xylem.train(list(texts), [[str(row)] for row in labels], progress=False)
+
+
+def test_every_finding_has_a_line_on_its_page() -> None:
+    codes = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)",\n', MODULE.read_text()))
+    listed = re.findall(r"^\| `([a-z-]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert len(codes) > 10 and sorted(codes) == sorted(listed)
