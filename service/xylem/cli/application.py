@@ -44,11 +44,11 @@ def application() -> typer.Typer:
     )
     from xylem.cli.derive import calibrate, extend, import_vectorizer
     from xylem.cli.evaluate import compare, evaluate
+    from xylem.cli.inspect_data import inspect
     from xylem.cli.predict import predict, score
     from xylem.cli.serve import serve, worker
     from xylem.cli.thresholds import thresholds
     from xylem.cli.train import estimate, train
-    from xylem.cli.inspect_data import inspect
     from xylem.cli.trying import try_file
     from xylem.cli.tune import tune
 

@@ -20,7 +20,6 @@ from xylem.cli.options import (
     grouped,
 )
 
-
 ROWS_SHOWN = 5
 
 

@@ -15,6 +15,7 @@ from .files import source_of as source_of
 from .json_lines import RowCollector as RowCollector
 from .label_names import label_name as label_name
 from .npz_pair import partner as partner
+from .parquet import check_installed as check_installed
 from .reader import STDIN as STDIN
 from .reader import blocks_of_texts as blocks_of_texts
 from .reader import check_readable as check_readable
@@ -24,11 +25,10 @@ from .reader import read_texts as read_texts
 from .sparse_text import read_label_names as read_label_names
 from .stream import DataFile as DataFile
 from .stream import open_unpacked as open_unpacked
-from .survey import Survey as Survey
-from .survey import collect_reports as collect_reports
-from .survey import refuse as refuse
 from .subjects import SubjectList as SubjectList
 from .subjects import read_subjects as read_subjects
 from .subjects import tidy as tidy
+from .survey import Survey as Survey
+from .survey import collect_reports as collect_reports
+from .survey import refuse as refuse
 from .tables import TableLines as TableLines
-from .parquet import check_installed as check_installed

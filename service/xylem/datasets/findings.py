@@ -14,8 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from xylem.base import Finding
 
 if TYPE_CHECKING:
@@ -109,6 +107,9 @@ def mark_between(names: Iterable[str]) -> str | None:
 
 def fasttext_prefix(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
     """Find labels that were written for fastText, and divided in another way."""
+    joined = "\n".join([*names, ""])
+    if "__label__" not in joined and ",\n" not in joined:
+        return
     ids = [i for i, name in enumerate(names) if "__label__" in name]
     commas = [i for i, name in enumerate(names) if name.endswith(",")]
     if ids or (len(commas) >= MOST * len(names) and len(names) >= FEW):
@@ -196,8 +197,10 @@ def folded_names(names: Sequence[str]) -> list[str]:
     if not joined.isascii():
         joined = unicodedata.normalize("NFKC", joined)
         joined = re.sub(f"[{''.join(INVISIBLE)}]", "", joined)
-    joined = re.sub(r"[^\S\n]+", "", joined.casefold())
-    return re.sub(r"(?m)^(\d+)\.0$", r"\1", joined).split("\n")
+    joined = joined.casefold().replace(" ", "")
+    if ".0\n" in f"{joined}\n":
+        joined = re.sub(r"(?m)^(\d+)\.0$", r"\1", joined)
+    return joined.split("\n")
 
 
 INVISIBLE = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u200e", "\u200f")

@@ -96,6 +96,7 @@ class RowCollector:
         self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
         self._ids_of_spellings = dict[str, int]()
+        self._find = self._ids_of_spellings.__getitem__
         self.labels, self.counts = array("i"), array("i")
         self.places = array("i")
 
@@ -156,6 +157,8 @@ class RowCollector:
             joined_row = self._rows_of_keys.setdefault(key, len(self._rows_of_keys))
             self._joined_rows.append(joined_row)
         self.texts.append(text)
+        if not text or text.isspace():
+            self.survey.n_blank += 1
         self._add_labels(number, labels)
 
     def add_named(self, number: int, features: object, labels: object) -> None:
@@ -190,15 +193,21 @@ class RowCollector:
                 expected = "expected an array as `labels`"
                 raise self.file.fault(number, f"{expected}, found {what_is(labels)}")
             labels = []
+        n_before = len(self.labels)
         try:
             # all labels at once: this takes half the time of a loop
-            ids = [*map(self._ids_of_spellings.__getitem__, labels)]
+            self.labels.extend(map(self._find, labels))
         except (KeyError, TypeError):
-            ids = [i for label in labels if (i := self._id_of(number, label)) >= 0]
+            del self.labels[n_before:]
+            for label in labels:
+                i = self._ids_of_spellings.get(label) if isinstance(label, str) else None
+                if i is None:
+                    i = self._id_of(number, label)
+                if i >= 0:
+                    self.labels.append(i)
         if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
-        self.labels.extend(ids)
-        self.counts.append(len(ids))
+        self.counts.append(len(self.labels) - n_before)
         self.places.append(number)
 
     def _id_of(self, number: int, label: object) -> int:

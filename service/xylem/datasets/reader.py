@@ -24,10 +24,10 @@ from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, ren
 from xylem.datasets.files import JSON_LINES, open_data, source_of
 from xylem.datasets.json_lines import RowCollector, json_blocks, text_blocks
 from xylem.datasets.npz_pair import partner, read_npz
+from xylem.datasets.parquet import check_installed
 from xylem.datasets.sparse_text import read_label_names, read_rows
 from xylem.datasets.stream import DataFile, Progress
 from xylem.datasets.survey import Survey, refuse
-from xylem.datasets.parquet import check_installed
 from xylem.datasets.tables import table_rows
 from xylem_store import NameTable, find_all
 

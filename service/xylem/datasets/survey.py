@@ -49,7 +49,9 @@ def collect_reports() -> Iterator[list[DataReport]]:
 class Survey:
     """What was counted of the rows so far; ids of labels are those that the reader gives.
 
-    n_rows, n_without_text  as in `DataReport`
+    n_rows        how many
+    n_blank       how many of them have an empty or a blank text; whoever adds rows counts them
+    has_texts     whether rows are texts
     sizes         int64[n], how many rows have i labels
     label_rows    int64[n], how many rows have label i
     first_places  int64[n], the number of the first row of label i, as `Finding.row`; -1: none
@@ -59,7 +61,8 @@ class Survey:
     def __init__(self, file: DataFile) -> None:
         self.file = file
         self.n_rows = 0
-        self.n_without_text: int | None = None
+        self.n_blank = 0
+        self.has_texts = False
         self.sizes: I64 = np.zeros(1, np.int64)
         self.label_rows: I64 = np.zeros(0, np.int64)
         self.first_places: I64 = np.zeros(0, np.int64)
@@ -102,8 +105,7 @@ class Survey:
             self._add_texts(texts, labels, counts)
 
     def _add_texts(self, texts: Sequence[str], labels: LabelRows, counts: I64) -> None:
-        n_blank = texts.count("") + sum(map(str.isspace, texts))
-        self.n_without_text = (self.n_without_text or 0) + n_blank
+        self.has_texts = True
         for text in texts[:: max(1, len(texts) // SCRIPT_ROWS)]:
             letter = next((character for character in text if character.isalpha()), "")
             self._scripts[unicodedata.name(letter, "").partition(" ")[0] if letter else ""] += 1
@@ -152,7 +154,7 @@ class Survey:
         report = DataReport(
             source=source,
             rows=self.n_rows,
-            without_text=self.n_without_text,
+            without_text=self.n_blank if self.has_texts else None,
             without_labels=int(self.sizes[0]),
             labels=int(np.count_nonzero(self.label_rows)),
             median=float(counts[half].mean()),

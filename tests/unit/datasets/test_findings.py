@@ -7,7 +7,7 @@ import io
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.helpers.datasets_helpers import labels_of, refused, write_lines
+from tests.helpers.datasets_helpers import labels_of, write_lines
 
 import xylem
 from xylem.admin.jobs.sources import split_lines
@@ -28,7 +28,6 @@ from xylem.datasets.column_guess import options_of, understood
 from xylem.datasets.files import open_data
 from xylem.datasets.findings import folded_names, mark_between
 from xylem.datasets.label_names import label_name
-from xylem.datasets.stream import LINE_BYTES_MAX
 from xylem.python.from_memory import dataset_from_memory
 from xylem_store.names import build_names
 
