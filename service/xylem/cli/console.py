@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
-from xylem.base import n_processors
+from xylem.base import BadData, n_processors
 
 if TYPE_CHECKING:  # rich is imported only where a person is shown something
     from rich.console import Console
@@ -197,8 +197,11 @@ def progress(json: bool) -> Iterator[OnProgress]:
 
                 with progress_bar(True) as show:
                     yield show
-        finally:
-            _show_reports(reports, json)
+        except BadData:
+            # what was understood of a file explains why it is refused for a finding
+            _show_reports([report for report in reports if report.findings], json)
+            raise
+        _show_reports(reports, json)
 
 
 def _show_reports(reports: list[DataReport], json: bool) -> None:

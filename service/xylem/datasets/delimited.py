@@ -7,6 +7,7 @@ import csv
 import re
 from collections.abc import Iterator
 from itertools import chain
+from typing import Literal
 
 from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
@@ -45,8 +46,8 @@ def delimited_rows(
     # smaller than a long document: it is raised here, and `_Lines` bounds the rows instead.
     csv.field_size_limit(max(csv.field_size_limit(), ROW_BYTES_MAX))
     lines = _Lines(file)
-    quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
     delimiter = lines.take_delimiter() or delimiter
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     while True:
         first = lines.start_row()

@@ -166,7 +166,7 @@ class DataFile:
         self.path = path
         self.kind = Path(plain_name(path)).suffix
         self.line = 1
-        self.encoding = previous.encoding if previous else ""
+        self.encoding: str = previous.encoding if previous else ""
         self.findings: list[Finding] = previous.findings if previous else []
         self.options: list[str] = []
         self._on_progress = on_progress

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from xylem.base import BadData, BadParameter, Dataset, LabelRows, SparseRows, offsets
+from xylem.base import BadData, BadParameter, DataReport, Dataset, LabelRows, SparseRows, offsets
 from xylem.datasets import (
     N_IDS_MAX,
     DataFile,
@@ -119,8 +119,9 @@ def dataset_from_memory(
         checked_labels = row_labels = _indicator_labels(labels, checked.n_rows)
         names = [str(i) for i in range(row_labels.n_labels)] if model is None else None
         survey = Survey(_FromMemory())
-        survey.add(row_labels, checked.rows if checked.kind == "text" else None)
-        report = survey.report(SOURCE, None)
+        places = np.arange(checked.n_rows, dtype=np.int32)
+        survey.add(row_labels, checked.rows if checked.kind == "text" else None, places)
+        report: DataReport | None = survey.report(SOURCE, None)
         if model is not None:
             row_labels, unknown, unknown_names = first_labels(row_labels, model.n_names)
     else:

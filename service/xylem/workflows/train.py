@@ -454,7 +454,7 @@ def record(work: TrainingWork) -> TrainingWork:
     origin = work.origin
     if libraries := libraries_of(work.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
-    if "data" in report:
+    if origin and "data" in report:  # rows in memory have no origin
         origin = {**origin, "data": report["data"]}
     arrays = {
         REPORT: json_array(REPORT, report),

@@ -106,7 +106,7 @@ def test_parquet_is_guessed_and_lists_as_text_are_told(tmp_path: Path) -> None:
     (tmp_path / "c.tsv").write_text("a text\t<http://x/1>\n")
     assert guessed(tmp_path / "c.tsv") == DEFAULT_COLUMNS
     with pytest.raises(BadData, match=r"missing.csv: expected a readable file"):
-        guessed(tmp_path / "missing.csv")
+        read_dataset(tmp_path / "missing.csv")
     for wrong in ("", '"', ";;"):
         with pytest.raises(BadParameter, match="delimiter: expected a character"):
             guessed(path, delimiter=wrong)
@@ -182,7 +182,7 @@ def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
         (
             "ids.jsonl",
             as_lines(NO_TWO),
-            "several rows share, found none of 4 rows held out .* other 32 rows",
+            "expected labels that rows share, found 40 of 40 labels in one row alone",
         ),
         (
             "column.csv",
@@ -190,7 +190,7 @@ def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
             "expected one column 'labels', found columns 'text'",
         ),
         ("binary.csv", bytes(range(256)) * 20, "expected text, found NUL"),
-        ("binary.jsonl", bytes(range(256)) * 20, "expected a JSON object, found"),
+        ("binary.jsonl", bytes(range(256)) * 20, "expected text, found NUL"),
         ("binary.bin", bytes(range(256)) * 20, "expected a name that ends in .txt"),
         ("one.csv", b"text,labels\n" + b"a book,red\n" * 30, "to tell apart, found only 'red'"),
     ],
@@ -231,7 +231,9 @@ def test_a_doubt_stops_it_unless_it_is_told_to_go_on(tmp_path: Path, cli: Cli) -
     assert done.returncode == 2 and "(null-labels); --yes trains nevertheless" in done.stderr
     assert "The first rows as they were read" in done.stdout and rows[4][0] in done.stdout
     assert not (cli.store / "models").exists()
-    facts = cli.answers("try", path, "--no-serve", "--model", "b", "--yes")
+    done = cli("try", path, "--no-serve", "--model", "b", "--yes", "--json")
+    assert done.returncode == 0 and "(null-labels)" in done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
     assert facts["model"] == "b" and facts["findings"][0]["code"] == "null-labels"
     assert facts["data"]["labels"] == len(COLOURS) + 1
 
