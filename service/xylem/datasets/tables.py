@@ -166,7 +166,7 @@ def _check_columns(
 
 
 def _flagged(file: DataFile, line: int, names: Sequence[str], cells: Sequence[Any]) -> list[str]:
-    """Return the names of the columns that have a 1. Raises BadData for other cells than 0 and 1."""
+    """Return the names of the columns with a 1. Raises BadData for other cells than 0 and 1."""
     flags = flags_of(cells)
     if flags is None:
         cell = next(cell for cell in cells if flags_of([cell]) is None)

@@ -314,7 +314,7 @@ def test_columns_that_no_name_tells_are_guessed_by_their_cells(tmp_path: Path) -
     dataset = read_dataset(path)
     assert dataset.report is not None and dataset.report.labels == 8
     assert findings_of(dataset) == ["ambiguous-labels"]
-    path.write_text(table(("headline", "tag_1", "tag_2", "tag_3"), [(t, *(ls + ["", ""])[:3]) for t, ls in ROWS]))  # fmt: skip
+    path.write_text(table(("headline", "tag_1", "tag_2", "tag_3"), [(t, *[*ls, "", ""][:3]) for t, ls in ROWS]))  # fmt: skip
     assert as_read(read_dataset(path)) == RIGHT
     options = dataset.report.options
     assert options[-2:] == ("--label-column", "queue")
