@@ -22,7 +22,8 @@ from xylem.base import no_progress
 from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.executors.local import Crew
 from xylem.cli.answer_files import step_of
-from xylem.extras.ray.crew import RayCrew, connect
+from xylem.extras.ray.cluster import connect
+from xylem.extras.ray.crew import RayCrew
 from xylem.serving.batches.parts import answer_files
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store

@@ -23,9 +23,10 @@ from xylem.engine.predictor import PredictOptions, Predictor
 from xylem.engine.searcher import Searcher
 from xylem.evaluation import EmptyConvention, FMeasures, Labelled, PredictedRows, Truth, f_measures
 from xylem.thresholds.store.codec import METHODS
+from xylem.thresholds.tuning import TuneRequest
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import TuneRequest, tune
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 from xylem_store.version import Model
 

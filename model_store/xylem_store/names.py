@@ -4,7 +4,6 @@ A million names are never a list of strings: they are bytes, offsets, and a hash
 id of a name is its position in the input.
 """
 
-import secrets
 from array import array
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -17,22 +16,8 @@ from xylem_store.arrays import file_name, offset_fault, take
 from xylem_store.compiled.decorators import inlined, kernel
 from xylem_store.compiled.handles import I32, I64, U8, Bools, read_only
 from xylem_store.errors import BadNames, Corrupt
-
-_32 = np.uint64(32)
-
-
-@inlined
-def slot_start(hash_32: np.uint64, n_slots: int) -> np.int64:
-    """Return the slot, in [0, n_slots), at which probing begins for a hash of [0, 2^32)."""
-    return np.int64((hash_32 * np.uint64(n_slots)) >> _32)
-
-
-@inlined
-def slot_next(slot: np.int64, n_slots: int) -> np.int64:
-    """Return the slot to probe after `slot`; after the last one, the first."""
-    following = slot + np.int64(1)
-    return following if following < n_slots else np.int64(0)
-
+from xylem_store.hashes import hash_bytes, slot_next, slot_start
+from xylem_store.utf8 import NO_CODE, code_of
 
 NAME_BYTES_MAX = 4096
 """The longest name, in bytes of UTF-8."""
@@ -49,21 +34,8 @@ nobody chose never reach the bound: of tables of 2^31 names, the largest, fewer 
 million has a run of so many slots without an empty one.
 """
 
+_32 = np.uint64(32)
 _NO_OFFSETS = read_only(np.empty(0, np.int64))
-_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
-_FNV_PRIME = np.uint64(0x100000001B3)
-_MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
-_MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
-_33 = np.uint64(33)
-_PRIME = np.uint64((1 << 31) - 1)
-
-NO_CODE = -2
-"""Returned instead of a code point for bytes that are no character."""
-
-HIGH_SURROGATE = 0xD800
-AFTER_SURROGATES = 0xE000
-PLANE_1 = 0x10000
-_CODES = 0x110000
 
 _FAULTS = {
     1: "expected a name of at least one byte, found an empty name",
@@ -96,72 +68,6 @@ class NameTable(NamedTuple):
     def n_names(self) -> int:
         """Return the number of names."""
         return len(self.offsets) - 1
-
-
-@inlined
-def hash_start() -> np.uint64:
-    """Return the state of `hash_bytes` before the first byte."""
-    return _FNV_OFFSET
-
-
-@inlined
-def hash_byte(h: np.uint64, byte: np.uint8) -> np.uint64:
-    """Return the state after one more byte: FNV-1a."""
-    return (h ^ np.uint64(byte)) * _FNV_PRIME
-
-
-@inlined
-def hash_end(h: np.uint64) -> np.uint64:
-    """Return the hash of the bytes so far; more may follow. The finaliser of MurmurHash3."""
-    h = (h ^ (h >> _33)) * _MIX_1
-    h = (h ^ (h >> _33)) * _MIX_2
-    return h ^ (h >> _33)
-
-
-@inlined
-def hash_bytes(utf8: U8, start: int, end: int) -> np.uint64:
-    """Return the 64-bit hash of utf8[start:end]: FNV-1a, then the finaliser of MurmurHash3.
-
-    It is the same on every machine and in every version: stored tables and hashed features rely on
-    it.
-    """
-    h = hash_start()
-    for i in range(start, end):
-        h = hash_byte(h, utf8[i])
-    return hash_end(h)
-
-
-def new_seed() -> int:
-    """Return an odd number below 2^30 that nobody can predict.
-
-    It is for a hash table that is not stored: whoever chooses its keys does not know the seed. Such
-    a table gives ids by first appearance, or is read in the order of its keys, so no result depends
-    on its seed.
-
-    The highest bits of a key times a seed, modulo 2^w, spread keys of w bits: two of them share one
-    of n slots with a probability of about 2 / n (Dietzfelbinger et al. 1997, "A reliable randomized
-    algorithm for the closest-pair problem"). The alternative of combining seed and key by xor,
-    before multiplying by a public factor, lost: with one seed in five, chosen keys stayed together.
-    """
-    return 2 * secrets.randbits(29) + 1
-
-
-@inlined
-def seeded_hash(utf8: U8, start: int, end: int, seed: int) -> np.uint64:
-    """Return a 64-bit hash of utf8[start:end].
-
-    Source: Carter and Wegman 1979, "Universal classes of hash functions". The bytes are the
-    coefficients of a polynomial modulo the prime 2^31 - 1, whose argument is the seed; then the
-    finaliser of MurmurHash3. Two names of n bytes, chosen without the seed, have one hash with a
-    probability of n / 2^29 at most. FNV-1a from a secret state would not do: whether two names of
-    one length collide depends on the lowest 8 bits of that state alone.
-    """
-    h = np.uint64(1)
-    x = np.uint64(seed)
-    for i in range(start, end):
-        h = h * x + np.uint64(utf8[i])
-        h = (h & _PRIME) + (h >> np.uint64(31))  # at most 2^32, for x is below 2^30
-    return hash_end(h)
 
 
 @inlined
@@ -233,40 +139,6 @@ def _find(offsets: I64, utf8: U8, slots: I32, query: U8, query_offsets: I64, ids
             while end < len(query) and query[end] != 0:
                 end += 1
         ids_out[q] = id_of(offsets, utf8, slots, query, start, end)
-
-
-@inlined
-def size_of(code: int) -> int:
-    """Return the number of bytes of a code point in UTF-8."""
-    return 1 if code < 0x80 else (2 if code < 0x800 else (3 if code < PLANE_1 else 4))
-
-
-@inlined
-def code_of(data: U8, i: int) -> tuple[int, int]:
-    """Return (the index after it, the code point) of the UTF-8 sequence at data[i].
-
-    Return (i, NO_CODE) if it is not well formed: longer than necessary, a surrogate, or beyond the
-    last character.
-    """
-    byte = int(np.int64(data[i]))
-    if byte < 0x80:
-        return i + 1, byte
-    size = (
-        2
-        if 0xC2 <= byte < 0xE0
-        else (3 if 0xE0 <= byte < 0xF0 else (4 if 0xF0 <= byte < 0xF5 else 0))
-    )
-    if size == 0 or i + size > len(data):
-        return i, NO_CODE
-    code = byte & (0x7F >> size)
-    for k in range(1, size):
-        continuation = int(np.int64(data[i + k]))
-        if continuation & 0xC0 != 0x80:
-            return i, NO_CODE
-        code = code << 6 | continuation & 0x3F
-    if size_of(code) != size or HIGH_SURROGATE <= code < AFTER_SURROGATES or code >= _CODES:
-        return i, NO_CODE
-    return i + size, code
 
 
 @inlined

@@ -59,7 +59,7 @@ def test_the_password_is_in_a_file_that_git_ignores() -> None:
     assert not subprocess.check_output(["git", "ls-files", "deploy/postgres.env"], cwd=ROOT)
 
 
-def test_replicas_only_read_predict_without_the_database_and_open_what_they_say() -> None:
+def test_replicas_that_only_read_predict_without_the_database() -> None:
     assert SERVICES["xylem-2"] == REPLICA
     assert REPLICA["depends_on"] == ["postgres"], "it waits for no health"
     assert [(each["target"], each["read_only"]) for each in REPLICA["volumes"]] == [
@@ -152,7 +152,7 @@ def test_every_alert_says_what_to_do() -> None:
     assert incomplete == []
 
 
-def test_probes_ask_routes_that_there_are_and_ports_are_the_image_s() -> None:
+def test_probes_request_existing_routes_on_the_images_ports() -> None:
     app = create_app(read_settings())
     routes = {getattr(route, "path", "") for route in app.routes} | set(app.openapi()["paths"])
     port = re.findall(r"XYLEM_PORT=(\d+)", DOCKERFILE)[0]

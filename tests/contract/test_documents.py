@@ -86,7 +86,7 @@ PARAMETERS_OF = {**{name: spec.parameters for name, spec in TRAINERS.items()}, *
 
 
 @pytest.mark.parametrize("name", PARAMETERS_OF)
-def test_every_parameter_of_trainers_and_features_is_documented_with_its_default(name: str) -> None:
+def test_every_parameter_is_documented_with_its_default(name: str) -> None:
     page = (DOCS / "parameters.md").read_text()
     assert f"`{name}`" in page
     missing = [row for row in rows_of(PARAMETERS_OF[name]) if row not in page]
@@ -147,7 +147,7 @@ def test_every_figure_is_documented(tmp_path: Path) -> None:
     }
 
 
-def test_the_page_has_the_five_papers_and_says_where_each_line_lives() -> None:
+def test_the_page_has_the_five_papers_with_a_place_for_each_line() -> None:
     page = (DOCS / "papers.md").read_text()
     assert page.count("\n## ") == 5
     paths = re.findall(r"`([\w./]+/[\w./]+\.(?:py|md))`", page)
@@ -206,7 +206,7 @@ ERRORS = [
 FAULTS_OF_THE_INPUT = (BadInput, NotFound, Conflict, InvalidName, BadNames, BadSplit)
 
 
-def test_every_error_has_a_status_codes_are_unique_and_faults_of_the_input_are_4xx() -> None:
+def test_every_error_has_a_status_and_a_code_of_its_own() -> None:
     codes = [
         cls.__dict__["code"] for cls in ERRORS if "code" in cls.__dict__
     ]  # others have their base's
@@ -220,14 +220,14 @@ def test_every_error_has_a_status_codes_are_unique_and_faults_of_the_input_are_4
     assert wrong == []
 
 
-def test_the_openapi_document_is_valid_and_its_references_lead_somewhere() -> None:
+def test_the_openapi_document_is_valid_and_references_resolve() -> None:
     document = openapi()
     validate(document)
     names = re.findall(r"'#/components/schemas/(\w+)'", str(document))
     assert set() < set(names) <= document["components"]["schemas"].keys()
 
 
-def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:
+def test_the_openapi_document_has_every_route_of_the_contract() -> None:
     model, ways = "/v1/models/{model}", ("", "/versions/{version}", "/aliases/{alias}")
     expected = {
         f"{model}{way}/{what}"
@@ -271,7 +271,7 @@ def faults_of_operation(path: str, method: str, operation: dict[str, Any]) -> It
         yield f"parameters of the path {sorted(declared)}"
 
 
-def test_every_operation_says_what_it_takes_and_answers_and_how_it_refuses() -> None:
+def test_every_operation_documents_input_answers_and_refusals() -> None:
     faults = [
         f"{method} {path}: {fault}"
         for path, item in openapi()["paths"].items()
@@ -333,7 +333,7 @@ def test_defaults_are_told_and_make_no_field_look_required() -> None:
     assert not faults, "\n".join(faults)
 
 
-def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_others() -> None:
+def test_a_batch_takes_the_documented_options_and_no_others() -> None:
     given = {
         "top_r": "3",
         "threshold": "0.5",

@@ -26,9 +26,12 @@ from xylem.engine.predictor import PredictOptions
 from xylem.trainers import Trained, parse_parameters, train
 from xylem.trainers.held_blocks import STAGE as BLOCKS
 from xylem.trainers.registry import TRAINERS
+from xylem.trainers.size import EMBEDDING_BYTES
 from xylem.trainers.windows import STAGE
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem_store.build import store_weights
+from xylem_store.extras import EMBEDDING
 from xylem_store.origin import ORIGIN, REPORT, read_report
 from xylem_store.store import Store
 from xylem_store.version import draft_of
@@ -209,7 +212,7 @@ def test_fewer_bits_cost_little(
     assert after > before - 10
 
 
-async def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(
+async def test_allowed_and_denied_labels_and_feedback_hold_for_it(
     tmp_path: Path, store: Store
 ) -> None:
     shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
@@ -380,9 +383,48 @@ def test_its_estimate_is_a_bound(name: str) -> None:
         "alpha_per_depth",
     }
     assert found["nonzeros_bound"] >= trained.n_nonzeros
-    if name == "huffman-tree":  # all but the 16 weights after the last row
-        embedded = sum(trained.extra[f"embedding/{part}"].nbytes for part in "ur")
-        assert found["stored_bytes"]["float32"] == trained.ensemble.dense[:-16].nbytes + embedded
+
+
+def wide(n_rows: int, n_features: int = 3000, n_labels: int = 70) -> tuple[Any, Any]:
+    """Return sparse rows of many features, and their labels: most chunks have sparse rows."""
+    draw = np.random.default_rng(5)
+    label = draw.integers(0, n_labels, n_rows)
+    x = (draw.random((n_rows, n_features)) < 0.004).astype(np.float32)
+    x[np.arange(n_rows), label * 7] = 3
+    return x, np.eye(n_labels, dtype=np.bool_)[label]
+
+
+SHAPES = (
+    *((name, ()) for name in TRAINERS),
+    *(("huffman-tree", (f"tree={tree}",)) for tree in ("random", "kmeans", "clustered", "flat")),
+    *(("huffman-tree", (f"arity={arity}",)) for arity in (3, 17)),
+    *(("learned-tree", (f"arity={arity}",)) for arity in (2, 3, 5, 17)),
+    ("learned-tree", ("arity=9", "start=kmeans", "slack=0")),
+    *((name, ("rerank=yes", "trees=2")) for name in ("ldsm", "pfastrexml")),
+    *(("plt", ("tree=huffman", f"arity={arity}")) for arity in (2, 9)),
+)
+
+
+@pytest.mark.parametrize(("name", "items"), SHAPES)
+@pytest.mark.parametrize("rows", [learnable, wide])
+def test_what_is_stored_is_at_most_what_was_estimated(
+    name: str, items: tuple[str, ...], rows: Any
+) -> None:
+    """Trees with all that belongs to them, embeddings and mean rows, in each type of weights."""
+    data = data_of(*rows(300))
+    chosen = (*items_of(name, **dict(item.split("=") for item in items)),)
+    stored_bytes = estimate_by(name, data, *chosen, seed=1)["stored_bytes"]
+    trained = trained_by(name, data, *chosen, seed=1)
+    embedded = sum(array.size for key, array in trained.extra.items() if key.startswith(EMBEDDING))
+    others = sum(
+        array.nbytes for key, array in trained.extra.items() if not key.startswith(EMBEDDING)
+    )
+    for weights, n_bytes in EMBEDDING_BYTES.items():
+        ensemble = store_weights(trained.ensemble, weights)
+        stored = sum(array.nbytes for array in ensemble) + embedded * n_bytes + others
+        assert stored <= stored_bytes[weights], (weights, stored, stored_bytes)
+        if name == "huffman-tree" and items == ():  # its shape is known: nothing is added
+            assert stored > stored_bytes[weights] - 100
 
 
 @every_trainer

@@ -47,14 +47,14 @@ def test_the_base_is_pinned_by_tag_and_digest() -> None:
     ] * 3
 
 
-def test_kernels_of_the_image_and_of_the_wheel_are_for_the_same_versions() -> None:
+def test_kernels_of_image_and_wheel_are_for_the_same_versions() -> None:
     assert "XYLEM_KERNEL_CPU=portable " in STAGES[-1]
     image, wheel = pins("requirements-image.txt"), pins("requirements.txt")
     names = ("numba", "llvmlite", "numpy")
     assert {name: image[name] for name in names} == {name: wheel[name] for name in names}
 
 
-def test_the_health_check_follows_the_port_and_the_port_is_the_default() -> None:
+def test_the_health_check_follows_the_port_which_is_the_default() -> None:
     check = re.findall(r'^\s+CMD (\["python", "-c", .*\])$', DOCKERFILE, re.MULTILINE)
     code = json.loads(check[0])[2]
     assert '{environ["XYLEM_PORT"]}/readyz' in code

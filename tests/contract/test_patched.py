@@ -32,7 +32,7 @@ def parameters_of(kind: type, name: str) -> list[str]:
     return list(inspect.signature(getattr(kind, name)).parameters)
 
 
-def test_each_overridden_method_of_the_protocol_exists_and_is_called_alike() -> None:
+def test_each_overridden_method_of_the_protocol_exists() -> None:
     ours = {name for name, value in vars(BoundedProtocol).items() if inspect.isfunction(value)}
     overridden = ours & set(dir(PROTOCOL))
     needed = {
@@ -50,7 +50,7 @@ def test_each_overridden_method_of_the_protocol_exists_and_is_called_alike() -> 
     assert not changed, "\n".join(changed)
 
 
-def test_nothing_of_the_protocol_is_meant_to_override_what_is_gone() -> None:
+def test_no_method_of_the_protocol_overrides_one_that_is_gone() -> None:
     """A name that a new uvicorn no longer has would be a method that nobody calls."""
     called = re.findall(r"super\(\)\.(\w+)", inspect.getsource(BoundedProtocol))
     assert set() < set(called) <= set(dir(PROTOCOL))
@@ -62,7 +62,7 @@ def test_each_field_of_an_answer_that_is_used_exists() -> None:
 
 
 @pytest.mark.parametrize("name", ["startup", "shutdown", "handle_exit", "on_tick"])
-def test_each_method_of_the_server_that_is_overridden_or_relied_on_exists(name: str) -> None:
+def test_each_method_of_the_server_that_we_rely_on_exists(name: str) -> None:
     assert parameters_of(_Server, name) == parameters_of(uvicorn.Server, name)
 
 
@@ -90,7 +90,7 @@ async def test_a_raw_route_calls_its_checks_and_its_endpoint_itself() -> None:
         assert (await client.get("/one/said")).status_code == 405
 
 
-def test_routes_that_are_put_among_the_applications_own_say_which_they_are() -> None:
+def test_routes_among_the_applications_own_are_marked() -> None:
     """The head of a request is looked up by what a route's `matches` adds to the scope."""
     route = APIRoute("/{name}/said", lambda: None, methods=["POST"])
     scope = {"type": "http", "method": "POST", "path": "/one/said", "headers": [], "root_path": ""}

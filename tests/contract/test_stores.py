@@ -73,7 +73,7 @@ def integers(draft: Draft) -> Iterator[str]:
             yield name
 
 
-def test_every_array_of_integers_that_a_kernel_takes_is_in_the_table() -> None:
+def test_every_array_of_integers_of_a_kernel_is_in_the_table() -> None:
     structs = {"tail": Rerank, "ranker": Ranker, "near": NearRows, "names": NameTrie}
     given = {
         f"{group}/{field}"

@@ -61,7 +61,7 @@ def test_readers_of_requests_stay_within_their_arrays() -> None:
 
 
 @pytest.mark.soak
-def test_readers_of_requests_stay_within_their_arrays_for_an_hour(seed: int) -> None:
+def test_readers_of_requests_stay_within_their_arrays_for_long(seed: int) -> None:
     check(READERS, SEED=str(seed), READER_SECONDS=str(READER_SECONDS))
 
 

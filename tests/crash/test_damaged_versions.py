@@ -93,7 +93,7 @@ def test_a_version_under_another_number_or_name_is_refused(store: Store) -> None
         store.open("other", 2)
 
 
-def test_files_damaged_after_they_were_verified_are_verified_again(store: Store) -> None:
+def test_files_damaged_after_a_check_are_checked_again(store: Store) -> None:
     file = store.root / "models/m/versions/1/arrays/ensemble.dense.npy"
     damaged = bytearray(file.read_bytes())
     damaged[-1] ^= 1

@@ -231,7 +231,7 @@ def test_power_lost_while_a_canary_is_promoted(tmp_path: Path, templates: dict[i
         tell_the_same(store, "m")
 
 
-def test_a_first_version_is_never_seen_without_what_latest_denies(
+def test_a_first_version_is_never_seen_without_denied_labels(
     tmp_path: Path, templates: dict[int, Path], tar: bytes
 ) -> None:
     digest = manifest_digest(Store(templates[2]).manifest("m", 1))

@@ -222,7 +222,7 @@ def test_without_a_replica_the_answer_is_a_problem_too(cluster: Cluster) -> None
 
 
 @of_nginx
-def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(cluster: Cluster) -> None:
+def test_uploads_and_streams_of_events_pass_by_their_own_port(cluster: Cluster) -> None:
     """It is TCP, and reaches every route: so a key is asked for
     there, and nginx holds nothing back.
     """

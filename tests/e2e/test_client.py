@@ -167,7 +167,7 @@ def test_predict_with_a_url_prints_what_predict_does(
     )
     key.write_text("the-key\n")
     monkeypatch.setenv("XYLEM_LINE_BYTES_MAX", "2000")
-    options = ("text", "--data", data, "--top-r", "2", "--beam-width", "4")
+    options = ("text", "--data", data, "--top-r", "2", "--beam-width", "4", "--explain")
     local = run_here("predict", *options, store=server.store)
     remote = run_here(
         "predict", *options, "--url", server.url, "--key-file", key, store=tmp_path / "none"
@@ -179,11 +179,12 @@ def test_predict_with_a_url_prints_what_predict_does(
         return re.sub(r'"prediction_id":"[^"]*"', "", lines)
 
     assert without_ids(remote.stdout) == without_ids(local.stdout)
+    assert remote.stdout.count('"explanation"') == 2 * remote.stdout.count('"labels"') > 0
     assert remote.stdout.count('"error"') == 4 and "limit-exceeded" in remote.stdout
     monkeypatch.setenv("XYLEM_KEY", "another key")
     for more, said in (
         (("text", "--store", server.store), "--store cannot be used with --url"),
-        (("text", "--explain"), "--explain cannot be used with --url"),
+        (("text", "--threads", 2), "--threads cannot be used with --url"),
         (("none", "--key-file", key), "404 model-not-found"),
         (("text@9", "--key-file", key), "404 version-not-found"),
         (("text", "--threshold", "x", "--key-file", key), "422 bad-request"),

@@ -68,7 +68,7 @@ def test_a_request_has_one_host(server: ServerProcess) -> None:
         assert problem["detail"] == f"expected one Host header, found {found}"
 
 
-def test_no_host_is_refused_although_others_like_it_were_answered(server: ServerProcess) -> None:
+def test_no_host_is_refused_after_others_were_answered(server: ServerProcess) -> None:
     for host, status in (((b"host: x",), 200), ((), 400)):
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             for _ in range(3):
@@ -168,7 +168,7 @@ def test_a_client_that_closes_its_half_is_answered(server: ServerProcess) -> Non
     assert answer_to_half(server.port, two).count(b"HTTP/1.1 200 ") == 2
 
 
-def test_a_batch_whose_client_closes_its_half_is_answered_to_its_end(server: ServerProcess) -> None:
+def test_a_batch_of_a_half_closed_connection_is_answered(server: ServerProcess) -> None:
     lines = (json.dumps(RAW).encode() + b"\n") * 5000
     sent = request(b"host: x", CLOSE, path=BATCH, body=lines).replace(b"/json", b"/x-ndjson")
     assert answer_to_half(server.port, sent).count(b'"labels"') == 5000
@@ -263,7 +263,7 @@ def test_a_client_that_reads_slowly_gets_all_of_its_answers(shared_store: Path) 
         assert aborted(server) == 0
 
 
-def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_open(
+def test_a_new_worker_takes_no_connection_before_models_are_open(
     shared_store: Path,
 ) -> None:
     """R18 within a replica: what fails is at most what the killed worker was answering."""

@@ -4,32 +4,26 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.helpers.browser import CHROMIUM, Browser
+from tests.helpers.browser import CHROMIUM
+from tests.helpers.combined_models import NAMES, publish_combined
+from tests.helpers.console import WORDS, Console, rows
+from tests.helpers.console_accessibility import (
+    AXE,
+    FILLED,
+    no_rule_of_accessibility_is_broken,
+    pages_are_accessible,
+)
+from tests.helpers.console_labels import (
+    hostile_texts_and_labels_are_shown_as_they_are,
+    labels_are_called_by_their_names,
+    labels_are_searched_and_explained,
+)
 from tests.helpers.servers import KEY, ServerProcess, wait_for
 
 from xylem_store.label_info import Subject, build_label_info
-from xylem_store.store import Store
 
-WORDS = ("red", "green", "blue", "black", "white", "brown")
-HOSTILE = (
-    *("<script>window.stolen = 1</script>", '<img src=x onerror="stolen=1">'),
-    *("\u202egnp.exe\u202c", "x" * 4000),
-)
-AXE = (
-    Path(__file__).resolve().parents[1] / "typescript" / "node_modules" / "axe-core" / "axe.min.js"
-)
-FILLED = {
-    "predict": "$('#predictions li')",
-    "versions": "['#label-differences td', '#history td'].every(e => $(e))",
-    "labels": "$('#page-labels tbody tr')",
-    "train": "$('#page-train table')",
-    "keys": "$$('#page-keys table').length === 2",
-    "health": "$('#figures svg')",
-}
-"""When a page shows all that it has to show."""
 REFUSALS = (
     "(Unauthorized)",
     "(Not Found)",
@@ -45,56 +39,6 @@ SLOW_TO_OPEN = (
     "opened(self, key))[1];"
 )
 """A server that opens one model as slowly as where its kernels have to be compiled."""
-
-
-def rows(names: tuple[str, ...], n: int = 240) -> bytes:
-    """Lines of a data set in which a word means a label."""
-    k = len(names)
-    lines = (
-        {"text": f"a {WORDS[i % k]} thing {i % 7}", "labels": [names[i % k]]} for i in range(n)
-    )
-    return "".join(json.dumps(line) + "\n" for line in lines).encode()
-
-
-class Console(Browser):
-    """The console of a server, in a browser."""
-
-    def __init__(self, directory: Path, server: ServerProcess) -> None:
-        super().__init__(directory / "profile")
-        self.directory, self.server = directory, server
-        self.look()
-        self.open(f"{server.url}/")
-
-    def ask(self, path: str) -> Any:
-        return self.server.ask("GET", f"/v1/models/colours{path}")[1]
-
-    def newest_job(self) -> Any:
-        return self.server.admin("GET", "/jobs")[1]["jobs"][0]
-
-    def go(self, page: str) -> None:
-        self.run(f"location.hash = '#/{page}'")
-        self.wait(f"!$('#page-{page}').hidden && $('#page-{page} h1')")
-
-    def is_first(self, label: str) -> None:
-        """Wait until a label is the first of those that are predicted."""
-        self.wait(f"$('#predictions .name').textContent === {json.dumps(label)}")
-
-    def ask_text(self, text: str) -> list[str]:
-        """Type a text; the labels that the page shows for it."""
-        self.fill("#text", "")
-        self.count("#predictions > *", 0)
-        self.fill("#text", text)
-        self.wait("$$('#predictions > *').length && !$('#why').hidden")
-        return self.run("$$('#predictions .name').map(e => e.textContent)")  # type: ignore[no-any-return]
-
-    def train(self, model: str, file: str, data: bytes, ends_with: str = "#verdict") -> None:
-        """Train a model from a file of this machine, and wait for what is shown in the end."""
-        (self.directory / file).write_bytes(data)
-        self.fill("#train-model", model)
-        self.fill("#train-data", "")
-        self.choose_files("#train-data-file", self.directory / file)
-        self.click("#train-submit")
-        self.wait(f"$('{ends_with}')")
 
 
 @pytest.fixture
@@ -179,7 +123,7 @@ def a_text_is_predicted_and_explained(page: Console) -> None:
     page.wait("Number($('#predictions .score').textContent) <= 1")
 
 
-def each_key_stroke_is_answered_and_a_request_is_copied_without_the_key(page: Console) -> None:
+def each_key_stroke_is_answered_and_a_request_copied(page: Console) -> None:
     page.fill("#text", "")
     page.run("$('#text').focus()")
     for letter in "a blue thing":
@@ -200,9 +144,10 @@ def a_correction_moves_thresholds(page: Console) -> None:
     before = page.ask("/versions/2/thresholds")
     page.click("#predictions li:first-child input")
     page.fill("#add-label", "wh")
-    page.wait("$('#add-label-names option')?.value === 'white'")
+    page.wait("$('#add-label-names [role=option]')?.textContent === 'white'")
     page.fill("#add-label", "white")
     page.click("#add-label-button")
+    page.wait("$('#add-label').value === ''")
     page.click("#send-correction")
     page.wait("$('#moved table tbody tr')")
     after = page.ask("/versions/2/thresholds")
@@ -211,8 +156,17 @@ def a_correction_moves_thresholds(page: Console) -> None:
     gained = {label["label"]: marks[label["label"]] - label["marks"] for label in before["labels"]}
     assert gained == {**dict.fromkeys(WORDS, 0), "blue": 1, "white": 1}
     page.fill("#add-label", "no such label")
-    page.click("#send-correction")
-    page.shows("#moved", "Not counted")
+    page.click("#add-label-button")
+    page.shows("#add-label-fault", "No label is called “no such label”")
+    page.click("#send-correction")  # nothing is sent, and what was typed stays
+    page.fill("#add-label", "bl")
+    page.wait("$$('#add-label-names [role=option]').length === 2")
+    page.click("#add-label-button")
+    page.shows("#add-label-fault", "choose one of the list")
+    page.fill("#add-label", "")
+    page.wait("$('#add-label-fault').textContent === '' && $('#add-label-names').hidden")
+    assert page.run("$('#add-label-chosen').children.length") == 0
+    assert page.ask("/versions/2/thresholds")["n_events"] == after["n_events"]
 
 
 def a_version_is_promoted_and_rolled_back_with_a_reason(page: Console) -> None:
@@ -256,79 +210,6 @@ def two_versions_are_compared(page: Console) -> None:
     page.count("#label-differences tbody tr", 2)
     page.fill("#compare-old", "2")
     page.shows("#comparison", "two different versions")
-
-
-def labels_are_searched_and_explained(page: Console) -> None:
-    page.go("labels")
-    page.count("#page-labels tbody tr", 6)
-    page.fill("#version", "version:2")
-    page.wait("$('#page-labels .tiles')")
-    page.fill("#page-labels input[type=search]", "BL")
-    page.count("#page-labels tbody tr", 2)
-    page.fill("#page-labels select", "by name")
-    page.wait("$('#page-labels tbody .name').textContent === 'black'")
-    page.fill("#page-labels input[type=search]", "blue")
-    page.wait("$('#page-labels tbody .name').textContent === 'blue'")
-    page.click("#page-labels tbody .label-name")
-    page.wait("$('dialog .bar-adds') && $('dialog svg.chart path')")
-    assert page.run("$('dialog td').textContent") == "blue"  # the word speaks for it
-    labels = page.ask("/versions/2/labels")["labels"]
-    label = [found["label"] for found in labels].index("blue")
-    points = page.ask(f"/versions/2/threshold-history?id={label}")["points"]
-    assert [point["kind"] for point in points] == ["tuned", "feedback"]
-    assert page.run("$$('dialog svg.chart circle').length") == len(points)
-    page.click("dialog .close")
-    page.fill("#page-labels input[type=search]", "")
-    page.count("#page-labels tbody tr", 6)
-    few = page.ask("/versions/2/labels?marks_below=10")["labels"]
-    page.click("#page-labels input[type=checkbox]")
-    page.count("#page-labels tbody tr", len(few))
-    assert page.run("$$('#page-labels .badge').length") == len(few)
-
-
-def labels_are_called_by_their_names(page: Console) -> None:
-    """Names are found, shown and denied; what is sent are labels, which stand where
-    the pointer is.
-    """
-    subjects = []
-    for i, word in enumerate(WORDS[:5]):
-        names = {"fi": f"v\u00e4ri {word}", "en": f"the colour {word}"}
-        subjects.append(Subject(word, None, names, other_names=[("en", False, f"hue {i}")]))
-    Store(page.server.store).put_label_info("colours", build_label_info(subjects))
-    wait_for(lambda: bool(page.ask("/labels?limit=1")["languages"]))
-    page.go("predict")
-    page.fill("#model", "colours")
-    page.wait("!$('#language-field').hidden")
-    page.fill("#language", "fi")
-    page.fill("#text", "a black thing")
-    page.is_first("v\u00e4ri black")
-    assert page.run("$('#predictions .label-name').title").startswith("black: ")
-    page.click("#predictions li:first-child .label-name")
-    page.wait("$('#why-heading').textContent === 'Why v\u00e4ri black'")
-    assert page.run("$('#why-text code').textContent") == "black"
-    page.fill("#language", "en")
-    page.is_first("the colour black")
-    page.fill("#deny", "hue 3")  # another name of black
-    page.wait("$('#deny-names option')?.value === 'the colour black'")
-    page.fill("#deny", "The colour BLACK")
-    page.click("#deny-button")
-    page.wait("$('#deny-chosen .name')?.textContent === 'the colour black'")
-    page.count("#predictions > *", 5)
-    page.fill("#top", "2")
-    page.count("#predictions > *", 2)
-    page.fill("#add-label", "colour blue")
-    page.wait("$('#add-label-names option')?.value === 'the colour blue'")
-    page.fill("#add-label", "the colour blue")
-    page.click("#add-label-button")
-    page.wait("$('#add-label').value === ''")
-    page.press("JSON")
-    body = json.loads(page.text("dialog pre"))
-    assert (body["deny_labels"], body["language"]) == (["black"], "en")
-    page.click("dialog .close")
-    page.click("#deny-chosen button")
-    page.fill("#top", "10")
-    page.fill("#language", "")
-    page.is_first("black")
 
 
 def a_key_is_made_and_revoked(page: Console) -> None:
@@ -393,48 +274,6 @@ def fields_become_instances_and_figures_are_read(page: Console) -> None:
     ]
 
 
-def hostile_texts_and_labels_are_shown_as_they_are(page: Console) -> None:
-    page.go("train")
-    page.train("hostile", "hostile.jsonl", rows(HOSTILE))
-    page.press("Try it")
-    page.shows("#verdict [role=status]", "opens version 1")
-    page.wait("$('#model').value === 'hostile' && location.hash === '#/predict'")
-    text = "a red thing <script>stolen = 1</script> \u202e\u0007\ud83d\ude00 " + "y" * 10_000
-    assert set(page.ask_text(text)) == set(HOSTILE)
-    assert page.run("$('#why .marked').textContent.includes('<script>stolen')")
-    for width in (1200, 390, 320):
-        page.look(width)
-        assert page.run("document.documentElement.scrollWidth") <= width
-    page.look()
-    page.go("labels")
-    page.count("#page-labels tbody tr", 4)
-    assert page.run("typeof window.stolen") == "undefined"
-    assert page.run("$$('main script, main img').length") == 0
-
-
-def pages_are_accessible(page: Console, name: str, dark: bool) -> None:
-    page.look(dark=dark)
-    if name == "versions":  # of a model that has two
-        page.fill("#model", "colours")
-    page.go(name)
-    page.wait(FILLED[name])
-    no_rule_of_accessibility_is_broken(page)
-    if name == "labels":
-        page.click("#page-labels tbody .label-name")
-        page.wait("$('dialog .bar-adds') && $('dialog svg.chart')")
-        no_rule_of_accessibility_is_broken(page)
-        page.click("dialog .close")
-    page.look()
-    page.fill("#model", "hostile")
-
-
-def no_rule_of_accessibility_is_broken(page: Console) -> None:
-    if not page.run("Boolean(window.axe)"):
-        page.run(AXE.read_text() + "; 0")
-    found = page.run("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))")
-    assert found == [], json.dumps(found, indent=1)
-
-
 def a_model_that_goes_while_it_is_shown_is_told(page: Console) -> None:
     page.go("predict")
     page.wait("$('#predictions').children.length")
@@ -469,7 +308,7 @@ def test_a_visit(page: Console) -> None:
     a_training_that_fails_says_why_and_is_retried(page)
     a_version_is_trained_from_an_uploaded_file_and_promoted(page)
     a_text_is_predicted_and_explained(page)
-    each_key_stroke_is_answered_and_a_request_is_copied_without_the_key(page)
+    each_key_stroke_is_answered_and_a_request_copied(page)
     a_correction_moves_thresholds(page)
     a_version_is_promoted_and_rolled_back_with_a_reason(page)
     two_versions_are_compared(page)
@@ -490,3 +329,58 @@ def test_a_visit(page: Console) -> None:
             "all but accessibility was tested: axe-core is missing (make test-system has it, "
             "by npm)"
         )
+
+
+def press_key(page: Console, selector: str, key: str) -> None:
+    page.run(
+        f"$('{selector}').dispatchEvent(new KeyboardEvent('keydown', "
+        f"{{key: '{key}', bubbles: true, cancelable: true}}))"
+    )
+
+
+def test_a_combined_version_says_why_and_takes_labels_by_any_name(page: Console) -> None:
+    """The browser is English; the concept that no training row has is named in Finnish alone."""
+    store = publish_combined(page.directory)
+    subjects = [Subject(f"l{i}", None, {"en": name}) for i, name in enumerate(NAMES[:6])]
+    others = [("fi", False, "kaivoskuilu")]
+    subjects.append(Subject("l6", None, {"fi": "suolakaivos"}, other_names=others))
+    store.put_label_info("both", build_label_info(subjects))
+    labels = "/v1/models/both/labels?limit=1"
+    wait_for(lambda: "fi" in str(page.server.ask("GET", labels)[1].get("languages")))
+    page.open(f"{page.server.url}/#/predict")
+    page.wait("$('#version').value")
+    page.fill("#model", "both")
+    page.wait("$('#language').value === 'en' && !$('#language-field').hidden")
+    found = page.ask_text("An old SALT mine above a river boat")
+    assert found[0] == "river boat" and "suolakaivos" in found
+    page.shows("#why-text", "Proposed it at place 1")
+    for member in ("words@1", "chars@1"):
+        page.shows("#why-text", member)
+    page.wait("$('#why .adds-4')")
+    page.click("#predictions li[data-label=l6] .label-name")
+    page.wait("$('#why-heading').textContent === 'Why suolakaivos'")
+    assert page.run("$$('#why mark.named').slice(1).map(e => e.textContent)") == ["SALT", "mine"]
+    assert "salt mine" in page.text("#why-text table") and "preferred" in page.text("#why-text")
+    page.shows("#why-text", "Does not have this label.")
+    if AXE.exists():
+        no_rule_of_accessibility_is_broken(page)
+    page.fill("#top", "1")
+    page.count("#predictions > *", 1)
+    page.fill("#add-label", "kaivosk")  # another name, in a language that the page does not show
+    page.wait("$('#add-label-names [role=option]')?.checkVisibility()")
+    assert page.run("$$('#add-label-names [role=option]').map(e => e.textContent)") == [
+        "suolakaivos"
+    ]
+    press_key(page, "#add-label", "ArrowDown")
+    assert page.run("$('#add-label').getAttribute('aria-activedescendant')") == "add-label-name-0"
+    if AXE.exists():
+        no_rule_of_accessibility_is_broken(page)
+    press_key(page, "#add-label", "Enter")
+    page.wait("$('#add-label-chosen .chip')?.title === 'l6'")
+    assert page.run("$('#add-label-names').hidden")
+    page.click("#send-correction")
+    page.shows("#moved", "Thank you")
+    thresholds = page.server.ask("GET", "/v1/models/both/thresholds")[1]["labels"]
+    marks = {label["label"]: label["marks"] for label in thresholds}
+    assert marks["l6"] == 1
+    assert page.console == []

@@ -59,7 +59,7 @@ def pid(home: Path, name: str) -> int:
     return int((home / f"{name}.pid").read_text())
 
 
-def test_a_rolling_restart_by_the_command_it_prints_fails_no_request(started: Started) -> None:
+def test_the_printed_rolling_restart_fails_no_request(started: Started) -> None:
     port, home, _, said = started
     before = [pid(home, f"replica-{n}") for n in (1, 2)]
     command = re.findall(r"^Restart both: +python3 (.*)$", said, re.MULTILINE)[0]
@@ -116,7 +116,7 @@ def test_a_replica_not_ready_stops_the_round(
     [[], ["http://a:1"], ["a:1", "--restart", "x"], ["http://a:1", "--restart", "{nobody}"],
      ["http://a:b", "--restart", "{port}"]],
 )  # fmt: skip
-def test_wrong_arguments_are_refused_before_anything_is_restarted(arguments: list[str]) -> None:
+def test_wrong_arguments_are_refused_before_any_restart(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         main(arguments)
     assert refused.value.code == 2

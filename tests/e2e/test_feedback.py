@@ -157,7 +157,7 @@ def test_a_server_takes_an_id_of_the_command(
     assert (done.returncode, json.loads(done.stdout)["applied"]) == (0, 2)
 
 
-def test_predictions_do_not_wait_for_a_database_and_say_what_their_ids_are_worth(
+def test_predictions_do_not_wait_for_a_database(
     own_store: Store, send: Send, predict: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert predict().returncode == 0

@@ -317,7 +317,7 @@ def test_readers_that_go_leave_room_for_others(
     predicts(server)
 
 
-def test_streams_of_events_that_are_left_open_are_bounded_and_end(server: ServerProcess) -> None:
+def test_streams_of_events_that_stay_open_are_bounded_and_end(server: ServerProcess) -> None:
     body = {"model": "m", "trainer": "label-tree", "data": "train.jsonl"}
     job = server.admin("POST", "/training-jobs", body)[1]["id"]
     path = f"/v1/admin/jobs/{job}/events"
@@ -355,7 +355,7 @@ def close_all(streams: list[tuple[HTTPConnection, HTTPResponse]]) -> None:
         answer.close()
 
 
-def test_a_version_whose_files_were_swapped_is_not_promoted_again(
+def test_a_version_with_swapped_files_is_not_promoted_again(
     server: ServerProcess, home: Path
 ) -> None:
     """It was verified before; one that is damaged or another one's is

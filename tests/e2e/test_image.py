@@ -122,7 +122,7 @@ def test_it_holds_nothing_to_install_with_and_no_tests(container: str, volumes: 
     assert {"numba", "psycopg", "s3fs"} <= listed and "hatchling" not in listed
 
 
-def test_it_trains_evaluates_tunes_and_predicts_without_compiling(
+def test_it_trains_evaluates_tunes_predicts_without_compiling(
     container: str, volumes: Path
 ) -> None:
     assert run(container, volumes, "id", "-u").strip() == str(USER)
@@ -150,7 +150,7 @@ def test_it_trains_evaluates_tunes_and_predicts_without_compiling(
 
 
 @pytest.mark.parametrize("level", ["generic", "portable"])
-def test_it_serves_on_the_port_it_is_told_and_ends_when_it_is_told(
+def test_it_serves_on_its_configured_port_and_ends_on_a_signal(
     container: str, volumes: Path, tmp_path: Path, level: str, image: str
 ) -> None:
     with reserved_ports(1) as (port,):

@@ -93,7 +93,7 @@ def test_the_job_of_a_killed_worker_goes_on(
     desk.database.close()
 
 
-def test_jobs_are_given_back_fail_with_the_reason_are_tried_again_and_cancelled(
+def test_jobs_are_released_fail_are_retried_and_cancelled(
     desk: Desk, run_here: Run, start_worker: Start
 ) -> None:
     store = desk.settings.store
@@ -139,9 +139,7 @@ def test_jobs_are_given_back_fail_with_the_reason_are_tried_again_and_cancelled(
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(
-    desk: Desk, workers: int
-) -> None:
+def test_a_server_runs_jobs_and_starts_their_worker_again(desk: Desk, workers: int) -> None:
     settings: dict[str, Any] = {
         "data_dir": desk.settings.data_dir,
         "job_lease_seconds": 1,

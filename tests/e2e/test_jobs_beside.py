@@ -106,7 +106,7 @@ def write_bombs(data: Path) -> list[str]:
     return ["bomb.svm.gz", "bomb.X.npz"]
 
 
-def test_a_small_file_that_unpacks_to_gigabytes_takes_none_of_the_servers_memory(
+def test_a_file_that_unpacks_to_gigabytes_takes_no_server_memory(
     tmp_path: Path,
 ) -> None:
     settings = settings_for(tmp_path)

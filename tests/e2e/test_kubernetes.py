@@ -145,7 +145,7 @@ def without_image(document: Document) -> Document:
     return document
 
 
-def test_the_chart_with_its_default_values_is_the_plain_manifests(tmp_path: Path) -> None:
+def test_the_chart_with_default_values_is_the_plain_manifests(tmp_path: Path) -> None:
     """So whoever changes one is told to change the other. The namespace is not the chart's."""
     manifests = of_files(*(file for file in PLAIN if file.stem != "namespace"))
     for each in manifests:
@@ -313,7 +313,7 @@ def test_the_schema_has_every_value_and_no_other() -> None:
             assert known["properties"].keys() - optional == value.keys(), name
 
 
-def test_kustomize_builds_the_plain_manifests_with_an_image_of_this_release() -> None:
+def test_kustomize_builds_the_manifests_with_an_image_of_ours() -> None:
     found = by_name(kustomized(KUBERNETES))
     manifests = of_files(*(file for file in PLAIN if file.stem not in ("train", "monitor")))
     assert found.keys() == by_name(manifests).keys()

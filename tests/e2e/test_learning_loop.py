@@ -100,7 +100,7 @@ def ended(client: xylem.Client, n: int) -> Any:
     return client.jobs()[0]
 
 
-def test_a_new_label_is_answered_corrections_make_a_better_version_and_a_worse_one_is_kept_back(
+def test_corrections_make_a_better_version_and_no_worse_one(
     tmp_path: Path, command: Command
 ) -> None:
     store, data = Store(tmp_path / "store"), tmp_path / "data"

@@ -68,7 +68,7 @@ def test_what_is_too_much_is_refused_and_the_rest_answered(shared_store: Path, l
         assert server.terminate() == 0
 
 
-def test_texts_and_names_and_faults_are_answered_or_refused_and_the_server_lives(
+def test_texts_names_and_faults_are_answered_or_refused(
     shared_store: Path,
 ) -> None:
     with ServerProcess(shared_store, requests_max=2, access_log=False) as server:

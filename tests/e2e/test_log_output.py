@@ -113,9 +113,7 @@ def without_reader() -> int:
 
 
 @pytest.mark.parametrize("kind", ["full", "without a reader"])
-def test_versions_and_keys_are_followed_although_the_log_cannot_be_written(
-    own_store: Store, kind: str
-) -> None:
+def test_versions_and_keys_are_followed_without_a_writable_log(own_store: Store, kind: str) -> None:
     stderr = os.open("/dev/full", os.O_WRONLY) if kind == "full" else without_reader()
     keys = AccessKeys(Database(default_url(own_store.root)))
     revoked = keys.create("shop", [AccessScope.PREDICT])
@@ -187,7 +185,7 @@ def is_served(arguments: tuple[object, ...], database: Path) -> bool:
 @pytest.mark.parametrize(
     "command", [("models", "list"), ("models", "list", "--json")], ids=" ".join
 )
-def test_a_command_says_by_its_status_whether_its_answer_was_written(
+def test_a_status_says_whether_a_command_wrote_its_answer(
     shared_store: Path, tmp_path: Path, redirection: str, command: tuple[str, ...]
 ) -> None:
     status, out, err = run_with(redirection, tmp_path, *command, "--store", shared_store)

@@ -213,7 +213,7 @@ def test_frames_of_datasets(tmp_path: Path) -> None:
         "no:xdist",
         f"--basetemp={tmp_path}/t",
     ]
-    command = [sys.executable, "-c", script, *options, "tests/unit/client/test_frames.py", found[0]]
+    command = [sys.executable, "-c", script, *options, "tests/unit/python/test_frames.py", found[0]]
     env = {
         "HF_HOME": str(tmp_path),
         "HF_HUB_OFFLINE": "1",

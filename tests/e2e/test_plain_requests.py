@@ -127,7 +127,7 @@ def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: 
     assert {(e["model"], e["version"], e["alias"]) for e in events} == {("raw", 2, "latest")}
 
 
-def test_thresholds_and_what_must_be_right_are_the_same_whichever_way_it_goes(
+def test_thresholds_and_refusals_are_the_same_on_both_ways(
     tmp_path: Path,
 ) -> None:
     """A narrow beam is sure of some rows only; the others go to a
@@ -247,7 +247,7 @@ def test_who_is_idle_or_whose_body_does_not_come_is_given_up(shared_store: Path)
             assert connection.answer()[0] == 408
 
 
-def test_one_request_too_many_takes_the_place_of_one_whose_body_is_waited_for(
+def test_one_request_too_many_replaces_one_that_waits_for_a_body(
     shared_store: Path,
 ) -> None:
     with (

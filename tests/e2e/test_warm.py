@@ -116,7 +116,7 @@ print([kernel.py_func.__name__ for kernel in (*of_tuning, cluster.bisect) if not
 """
 
 
-def test_warming_for_an_image_compiles_what_tuning_and_larger_data_need() -> None:
+def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
     """A container cannot keep kernels, and would compile these at each call.
 
     Among them is what divides labels: tiny data have too few.

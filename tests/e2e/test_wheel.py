@@ -67,7 +67,7 @@ def ran(directory: Path, *command: str | Path, stdin: str = "", **changes: str) 
     return done.stdout, done.stderr
 
 
-def test_it_is_small_and_has_two_levels_where_this_processor_can_run_them() -> None:
+def test_it_is_small_and_has_two_levels_of_instructions() -> None:
     assert Path(str(WHEEL)).stat().st_size <= BYTES_MAX
     names = zipfile.ZipFile(str(WHEEL)).namelist()
     levels = re.findall(r"shipped/python[^/]+numpy[\d.]+-([^/]+)/", "\n".join(names))
@@ -109,7 +109,7 @@ def test_the_commands_compile_nothing(python: Path, tmp_path: Path) -> None:
     assert "compiling" not in rest
 
 
-def test_kernels_for_other_versions_are_compiled_and_that_is_said(
+def test_kernels_for_other_versions_are_compiled_with_a_message(
     python: Path, tmp_path: Path
 ) -> None:
     script = (

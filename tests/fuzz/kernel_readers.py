@@ -4,6 +4,7 @@
 READER_SECONDS.
 """
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,19 +18,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.helpers.oip_requests import HEADER, TYPES, binary_body, csr, tensor
-from tests.unit.engine.features import test_text_bodies
-from tests.unit.serving import test_event_bodies
+from tests.unit.serving.dialects.predict.kernels import test_text_bodies
+from tests.unit.serving.feedback import test_event_bodies
 
 from xylem.base.errors import BadInput
 from xylem.base.rows import SparseRows
 from xylem.base.settings import Limits
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.registry import load_featurizer
-from xylem.engine.features.request_bodies import BodyForms, BodyQuery, RequestBodies, data_of
-from xylem.engine.features.tensor_arrays import read_arrays
-from xylem.engine.features.text_lines import read_sparse_lines, text_rows_of_lines
-from xylem.serving.dialects.tensors.reading import pack_rows, read_plan, read_rows
+from xylem.serving.dialects.predict.kernels.request_bodies import (
+    BodyForms,
+    BodyQuery,
+    RequestBodies,
+    data_of,
+)
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
+from xylem.serving.dialects.tensors.packed import read_packed
+from xylem.serving.dialects.tensors.reading import read_plan
 from xylem.serving.feedback.events import read_sparse
+from xylem.serving.kernels.text_lines import read_sparse_lines, text_rows_of_lines
 from xylem_store.names import build_names
 
 SECONDS = float(os.environ.get("READER_SECONDS", "0.3"))
@@ -108,18 +115,17 @@ def tensors_of(featurizer: Featurizer, forms: BodyForms) -> Read:
 
     def read(body: Body) -> None:
         data, start = body.data, body.n_json
-        binary = memoryview(data)[start:]
-        try:
-            plan = read_plan(data[:start], len(binary), TENSORS)
-            if plan.form is None:
-                plan, data = pack_rows(plan, read_rows(plan, binary))
-                start = 0
-        except BadInput:
-            return
-        if plan.form is None:
+        form = None
+        packed = read_packed(data, TENSORS) if start == len(data) else None
+        if packed is not None:
+            data, form, start = packed.data, packed.form, packed.start
+        else:
+            with contextlib.suppress(BadInput):
+                form = read_plan(data[:start], len(data) - start, TENSORS).form
+        if form is None:
             return
         rows_out, texts_at = bodies.arrays[:3], bodies.texts_at
-        fields = read_arrays(data_of(data), start, bodies.constants, rows_out, plan.form, texts_at)
+        fields = read_arrays(data_of(data), start, bodies.constants, rows_out, form, texts_at)
         found = bodies.rows_read(BodyQuery(*fields))
         if found is not None:
             check_rows(found[0])

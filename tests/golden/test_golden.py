@@ -20,9 +20,7 @@ def test_every_golden_version_has_its_draft() -> None:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.stem)
-def test_a_golden_version_is_read_answers_and_is_written_again_to_the_bit(
-    archive: Any, tmp_path: Path
-) -> None:
+def test_a_golden_version_answers_and_is_rewritten_to_the_bit(archive: Any, tmp_path: Path) -> None:
     store = Store(tmp_path)
     exported = io.BytesIO()
     golden = archive.read_bytes()

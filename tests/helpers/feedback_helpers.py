@@ -17,13 +17,13 @@ from tests.conftest import serving, settings_of
 from tests.helpers.small_models import small_draft
 from xylem.base.db.engine import Database
 from xylem.base.rows import SparseRows
-from xylem.engine.prediction_json import Spans, predictions_json
 from xylem.engine.predictor import Predictor
+from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json
+from xylem.serving.feedback.tokens import Tokens, model_hash
 from xylem.thresholds.live import events as event_columns
 from xylem.thresholds.live.feedback import FeedbackWriter
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.shadow import put_shadow
-from xylem.thresholds.live.tokens import Tokens, model_hash
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import lock_head
 from xylem_store.names import build_names

@@ -134,6 +134,16 @@ def keepers(
     return found
 
 
+def gain(share: float, difference: np.float32, probability: np.float32 | None) -> np.float32:
+    """Return what the objective gains if a label of this share enters a child.
+
+    difference   of the child's probability given the label to that of all rows
+    probability  by which the gain is multiplied, if it is
+    """
+    g = np.float32(share * (1 - share)) * np.sign(difference)
+    return g if probability is None else g * probability
+
+
 def greedy(  # noqa: C901
     q: np.ndarray,
     p: np.ndarray,
@@ -197,8 +207,7 @@ def greedy(  # noqa: C901
             for j in range(m):
                 if may_enter(i, j):
                     difference = p[i, j] - p_j[j]
-                    g = np.float32(shares[i] * (1 - shares[i])) * np.sign(difference)
-                    g = g * p[i, j] if times_p else g
+                    g = gain(shares[i], difference, p[i, j] if times_p else None)
                     g = np.float32(1 + q[i]) if keeps.get(i) == j else g
                     key = (g, difference, -i, -j)
                     if best is None or key > best[0]:

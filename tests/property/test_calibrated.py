@@ -111,7 +111,7 @@ def rows_for(model: Any, n_rows: int = 30) -> Any:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_every_search_finds_the_same_labels_with_calibrated_scores(models: Any, exact: Any) -> None:
+def test_every_search_has_the_same_labels_with_calibrated_scores(models: Any, exact: Any) -> None:
     model, plain = models
     rows, options = rows_for(model), PredictOptions(top_r=7, beam_width=2, exact=exact)
     one, other = make_predictor(model), make_predictor(plain)

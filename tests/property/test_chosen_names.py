@@ -19,6 +19,7 @@ from xylem.trainers.lomtree.tables import TABLE, contents, insert, make_pool
 from xylem.trainers.plt.fobos import Shard, Topology, add_pairs
 from xylem.vocabulary.text_words import empty_slots, slot_of
 from xylem_store.errors import BadNames, Corrupt
+from xylem_store.hashes import new_seed
 from xylem_store.names import (
     PROBES_MAX,
     NameTable,
@@ -26,7 +27,6 @@ from xylem_store.names import (
     check_names,
     find_all,
     names_in,
-    new_seed,
 )
 
 N = 4_000
@@ -159,7 +159,7 @@ def test_the_weights_of_a_descent() -> None:
     assert [places[key] for key in keys] == list(range(N))  # by first appearance
 
 
-def test_a_descent_without_room_keeps_a_quarter_of_its_slots_empty() -> None:
+def test_a_descent_without_room_leaves_a_quarter_of_slots_empty() -> None:
     tree, shard = shard_of(1024)
     add_pairs(tree, shard, np.arange(1, 2001, dtype=np.uint64), 1 << 20)
     assert shard.used.tolist() == [768, 768, 2000 - 768]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.forests import Forest, draw_forests, forest_of
 from tests.helpers.small_models import random_rerank, small_draft
 from tests.oracles.routing import reranked_scores
 from tests.oracles.trees import row_dicts
-from tests.property.forests import Forest, draw_forests, forest_of
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import make_predictor

@@ -72,7 +72,7 @@ def balanced_split(seed: int, n_children: int) -> LdsmSplit:
 
 
 @given(seeds, st.integers(2, 5), st.floats(0, 4), st.floats(0, 4))
-def test_ldsm_lemma_3_balance_is_bounded_by_j_without_its_purity_terms(
+def test_ldsm_lemma_3_j_bounds_balance_without_purity_terms(
     seed: int, n_children: int, lambda1: float, lambda2: float
 ) -> None:
     split = random_split(seed, n_children)
@@ -81,7 +81,7 @@ def test_ldsm_lemma_3_balance_is_bounded_by_j_without_its_purity_terms(
 
 
 @given(seeds, st.integers(2, 5), st.floats(0.5, 4), st.floats(0, 4))
-def test_ldsm_lemma_6_of_a_pure_split_the_balance_is_bounded_by_j(
+def test_ldsm_lemma_6_j_bounds_the_balance_of_a_pure_split(
     seed: int, n_children: int, lambda1: float, lambda2: float
 ) -> None:
     j, beta, alpha = pure_split(seed, n_children).quality(lambda1, lambda2)
@@ -90,7 +90,7 @@ def test_ldsm_lemma_6_of_a_pure_split_the_balance_is_bounded_by_j(
 
 
 @given(seeds, st.integers(2, 5), st.floats(0.1, 4), st.floats(0.01, 4), st.booleans())
-def test_ldsm_lemmas_4_and_7_purity_is_bounded_when_lambda2_is_large(
+def test_ldsm_lemmas_4_and_7_bound_purity_for_a_large_lambda2(
     seed: int, n_children: int, lambda1: float, more: Any, balanced: Any
 ) -> None:
     """Mended: |a - b| <= a + b over all pairs gives M - 1 times the
@@ -142,7 +142,7 @@ def random_children(seed: int, m: int) -> np.ndarray:
 
 
 @given(seeds)
-def test_criteria_lemma_3_purity_is_bounded_by_j_and_the_smaller_side(seed: int) -> None:
+def test_criteria_lemma_3_j_and_the_smaller_side_bound_purity(seed: int) -> None:
     """Mended: printed with beta, it fails for beta > 1/2; the sides can be exchanged."""
     j, beta, alpha = split_into(random_children(seed, 2))
     smaller = min(beta, 1 - beta)
@@ -156,7 +156,7 @@ def test_criteria_lemma_3_as_printed_fails_for_a_large_side() -> None:
 
 
 @given(seeds, st.floats(2.05, 8))
-def test_criteria_lemma_4_a_split_lowers_the_modified_gini_entropy(seed: int, c: Any) -> None:
+def test_criteria_lemma_4_a_split_lowers_the_modified_gini(seed: int, c: Any) -> None:
     children = random_children(seed, 2)
     entropy, (j, beta, _) = (
         criteria_of(counts_below(children), c).modified_gini,
@@ -200,7 +200,7 @@ def test_learned_trees_lemmas_3_and_5(seed: int, m: int) -> None:
     assert split_into(np.eye(m, dtype=int) * 3)[0] == pytest.approx(greatest(m)), "lemma 3"
 
 
-def test_learned_trees_lemma_5_as_printed_fails_for_three_children() -> None:
+def test_learned_trees_lemma_5_as_printed_fails_for_three() -> None:
     """Rotations of (3/5, 2/5, 0): alpha is 4/15, below 1/3 as
     definition 2 asks, half of J* - J is 2/9.
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers.calls import dicts_of, make_call, no_answers
+from tests.helpers.forests import draw_forests, forest_of, search_of
 from tests.helpers.small_models import random_rerank
 from tests.oracles.routing import reranked_scores
 from tests.oracles.trees import row_dicts
-from tests.property.forests import draw_forests, forest_of, search_of
 
 from xylem.engine.kernels.search.routing import route_rows
 from xylem.engine.kernels.search.workspace import make_routing, make_workspace

@@ -17,7 +17,6 @@ from tests.helpers.feedback_helpers import (
     Event,
     Replica,
     instance_event,
-    labels_of,
     predictor,
     put_candidate,
     token_event,
@@ -27,8 +26,7 @@ from xylem.base.errors import BadParameter, DatabaseUnavailable, NotTuned
 from xylem.engine.predictor import PredictOptions
 from xylem.thresholds.live.shadow import take_shadow
 from xylem.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from xylem.thresholds.store import codec
-from xylem.thresholds.store.codec import Deltas, Scored, Tuned
+from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
 
 BOUNDS = lower_bounds(None, 0, N_LABELS)
@@ -300,9 +298,7 @@ def test_the_log_that_a_candidate_needs_is_kept(
     assert logged < one.live.epoch / 2
 
 
-def test_what_cannot_be_committed_leaves_candidate_and_counters_as_they_were(
-    replica: Replica, tmp_path: object
-) -> None:
+def test_a_failed_commit_leaves_candidate_and_counters(replica: Replica, tmp_path: object) -> None:
     one = replica(f"sqlite:///{tmp_path}/xylem.db", 3)
     one.send(*some_events(5, 1))
     put_candidate(one.database, 1, state(1, 9))
@@ -332,35 +328,3 @@ def test_forgetting_does_not_depend_on_how_events_are_grouped(
         marks = one.live.snapshot().counters.marks
         assert marks.sum() < 8 * 2 * 7  # the last eight events, and as much of all before, at most
     assert len(ends) == 1
-
-
-def test_scores_and_scored_blocks_come_back_as_they_were() -> None:
-    parts = [
-        Deltas(
-            labels_of(*some),
-            labels_of(*range(len(some))),
-            labels_of(*range(len(some))),
-            np.float32(th),
-        )
-        for some, th in (((1, 2, 5), (0.5, 0.25, 1)), ((), ()), ((7,), (0.1,)))
-    ]
-    data = codec.encode_scored(Scored(9, *parts))
-    found = codec.decode_scored(data, 8)
-    assert found.n_events == 9
-    for mine, other in zip(found[1:], parts, strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(mine, other, strict=True))
-    for damaged in (b"", data[:11], data[:-1], data + b"\0"):
-        with pytest.raises(DatabaseUnavailable):
-            codec.decode_scored(damaged, 8)
-    numbers = np.arange(12, dtype=np.int64).reshape(4, 3)
-    packed = codec.encode_scores((Counters(*numbers[:2]), Counters(*numbers[2:])))
-    assert np.array_equal(np.concatenate(codec.decode_scores(packed, 3)), numbers)
-    for damaged, n_labels in ((packed, 4), (packed, 2), (packed[:-1], 3), (b"", 3)):
-        with pytest.raises(DatabaseUnavailable):
-            codec.decode_scores(damaged, n_labels)
-
-
-def test_empty_labels_count_as_the_convention_says() -> None:
-    counters = Counters(np.array([0, 1, 0]), np.array([0, 2, 3]))
-    assert counters.macro_f("one") == pytest.approx(2 / 3)
-    assert counters.macro_f("zero") == pytest.approx(1 / 3)

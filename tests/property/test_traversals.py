@@ -6,69 +6,26 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.helpers.calls import dicts_of, make_call, no_answers
+from tests.helpers.forests import NO_NUMBERS, forest_of
+from tests.helpers.traversals import (
+    N_ROWS,
+    WAYS,
+    forests,
+    forests_of_any_weights,
+    links,
+    low_thresholds,
+    run,
+)
 from tests.oracles.trees import beam_passing, beam_probabilities, random_rows, row_dicts
-from tests.property.forests import NO_NUMBERS, draw_forests, forest_of, search_of
 
 from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
-from xylem.engine.kernels.search.scores import make_queue
 from xylem.engine.kernels.search.subtrees import greatest_below
-from xylem.engine.kernels.search.workspace import BeamShape, make_workspace
 from xylem_store.build import build_ensemble
-from xylem_store.ensemble import LANES, LINKS, Chunk, Tree
+from xylem_store.ensemble import LANES, Chunk, Tree
 
-N_ROWS = 4
-EVERYTHING = np.full(1, -np.inf, np.float32)
-WAYS = {
-    "beam": (beam_rows, {}),
-    "block": (beam_rows, {"block_rows": N_ROWS}),
-    "exact": (best_first_rows, {}),
-    "threshold": (threshold_rows, {"log_threshold": EVERYTHING}),
-}
-
-SHAPES = ["label-tree"], 3, 60, [1, 5, 31, 32, 33, 70, 1500], [2, 5, 17, 40]
-forests, forests_of_a_row = draw_forests(*SHAPES), draw_forests(*SHAPES, n_rows=1)
-forests_of_any_weights = draw_forests(*SHAPES, ("float32", "bfloat16", "int8"), n_rows=40)
-links, low_thresholds = st.sampled_from(LINKS["label-tree"]), st.floats(0.001, 0.5)
 searches = forests, links, st.integers(1, 12), st.integers(1, 12), st.booleans()
 """A forest, its link, top_r, the width, and whether labels have weights."""
-
-
-def run(
-    kernel: Any,
-    forest: Any,
-    link: str,
-    top_r: int | None,
-    *,
-    block_rows: int = 1,
-    costs: Any = None,
-    exact: Any = None,
-    stop: Any = None,
-    **fields: Any,
-) -> str:
-    """Return one {label: score} a row, in the order answered.
-
-    costs   int64[n, 2], filled in
-    exact   uint8[n], filled in
-    stop    chooses from the workspaces the array whose first byte is looked at as the flag: one
-            that the traversal itself writes to stops it at a known point.
-    fields  of the search
-    """
-    search, ensemble = search_of(link, top_r, **fields), forest.ensemble
-    indptr, indices, _ = forest.rows
-    work = make_workspace(ensemble, n_features=max(1, len(indices)), maps_features=block_rows > 1)
-    if kernel is beam_rows:
-        shape = BeamShape(ensemble)
-        kept = search.beam_width * (shape.n_levels if len(search.log_threshold) else 1)
-        own = shape.make(n_rows=block_rows, beam_width=kept, top_r=top_r)
-    else:
-        own = make_queue(ensemble, top_r=top_r)
-    answers = no_answers(len(indptr) - 1, top_r, costs, exact)
-    flag = None if stop is None else stop(work, own)
-    call = make_call(ensemble, forest.rows, search, work, own, answers, stop=flag)
-    kernel(call.handle)
-    return dicts_of(answers)
 
 
 def check_top(
@@ -203,7 +160,7 @@ def check_same(found: Any, expected: Any, are_weighted: Any) -> None:
     st.integers(1, 4),
     st.booleans(),
 )
-def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
+def test_a_beam_with_thresholds_enters_only_nodes_that_can_pass(
     forest: Any,
     link: str,
     threshold: Any,
@@ -425,7 +382,7 @@ def test_fewer_labels_are_the_first_of_all(
     assert (costs <= costs_of_all).all()
 
 
-def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored() -> Any:
+def test_nodes_that_cannot_lead_to_the_best_labels_are_skipped() -> Any:
     """Of ten nodes one is certain and has two certain labels; with
     three labels the others are needed.
     """
@@ -458,73 +415,3 @@ def test_equal_scores_come_in_the_order_of_labels() -> None:
     expected = all_labels(forest.trees)[:7].tolist()
     for kernel in (best_first_rows, beam_rows):
         assert list(run(kernel, forest, "hinge2", len(expected), beam_width=99)[0]) == expected
-
-
-def stopped_at(forest: Any, where: Any) -> Any:
-    """Stop an exact or thresholded traversal once a node has a
-    score, so far on in the order of nodes.
-    """
-    n_trees = len(forest.trees)
-    node = n_trees + int(where * (len(forest.ensemble.parent) - n_trees - 1))
-    return lambda _, queue: queue.node_stamp[node:]
-
-
-@settings(max_examples=60)
-@given(forests_of_a_row, st.integers(1, 60), st.floats(0, 1), links)
-def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(
-    forest: Any, top_r: int, where: Any, link: str
-) -> None:
-    (whole,) = run(best_first_rows, forest, link, top_r)
-    (part,) = run(best_first_rows, forest, link, top_r, stop=stopped_at(forest, where))
-    assert list(part.items()) == list(whole.items())[: len(part)]
-
-
-@settings(max_examples=60)
-@given(forests_of_a_row, low_thresholds, st.floats(0, 1), links)
-def test_a_stopped_threshold_search_gives_labels_of_its_answer(
-    forest: Any, threshold: Any, where: Any, link: str
-) -> None:
-    log_threshold = np.log(np.full(1, threshold, np.float32))
-    search = threshold_rows, forest, link, forest.n_labels
-    (whole,) = run(*search, log_threshold=log_threshold)
-    (part,) = run(*search, log_threshold=log_threshold, stop=stopped_at(forest, where))
-    assert part.items() <= whole.items()
-
-
-@pytest.mark.parametrize("way", ["exact", "threshold"])
-def test_searches_that_stop_half_way_have_part_of_their_answer(way: str) -> None:
-    partial = 0
-    for seed in range(40):
-        forest = forest_of("label-tree", seed, 1, 60, 70, 5, n_rows=1)
-        (whole,) = run(best_first_rows, forest, "hinge2", 60)
-        kernel, options = WAYS[way]
-        (part,) = run(kernel, forest, "hinge2", 60, **options, stop=stopped_at(forest, 0.5))
-        partial += 0 < len(part) < len(whole)
-    assert partial > 0
-
-
-@pytest.mark.parametrize("n_trees", [1, 3])
-def test_a_stopped_beam_gives_what_it_has_found(n_trees: int) -> None:
-    partial = 0
-    for seed in range(30):
-        forest = forest_of("label-tree", seed, n_trees, 60, 70, 9, n_rows=1)
-        search = beam_rows, forest, "hinge2", 60
-        (whole,) = run(*search, beam_width=50)
-        # The list of nodes has its first entry behind it: the search ends
-        # after a chunk of the second level.
-        (part,) = run(*search, beam_width=50, stop=lambda work, _: work.turns)
-        assert part.keys() <= whole.keys()
-        assert all(score <= whole[label] for label, score in part.items())
-        partial += 0 < len(part) < len(whole)
-    assert partial > 0
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_search_stopped_before_it_begins_finds_nothing(way: str) -> None:
-    forest = forest_of("label-tree", 3, 1, 30, 20, 4)._replace(rows=random_rows(1, N_ROWS, 20))
-    kernel, options = WAYS[way]
-    flag = np.ones(1, np.uint8)
-    search = {**options, "stop": lambda *_: flag}
-    assert run(kernel, forest, "hinge2", 5, **search) == [{}] * N_ROWS
-    flag[0] = 0
-    assert all(run(kernel, forest, "hinge2", 5, **search))

@@ -83,7 +83,7 @@ def test_a_balanced_tree_has_the_weights_of_equation_14(tree: Any, alpha: Any, s
         assert ratio < 1, "theorem 1"
 
 
-def test_a_tree_is_smaller_than_one_vs_rest_below_the_theorems_bound_and_larger_at_1() -> None:
+def test_a_tree_is_smaller_than_one_vs_rest_below_the_bound() -> None:
     """Theorem 1: for arity 4 and depth 3, alpha* solves alpha (1 + alpha) = 1, about 0.618."""
     sizes = {}
     for alpha in (0.5, 1.0):
@@ -134,12 +134,12 @@ def size_of_depth(x: np.ndarray, arity: int, depth: int) -> SizeEstimate:
     data, labels = one_a_label(x), np.arange(len(x), dtype=np.int32)
     levels = [np.linspace(0, len(x), arity**i + 1).astype(np.int64) for i in range(1, depth)]
     members = members_of(*rows_by_label(data.labels), labels)
-    return estimate_size(data.rows, [(join(labels, levels), members)], Tools())
+    return estimate_size(data, [(join(labels, levels), members)], Tools())
 
 
 @pytest.mark.parametrize(("arity", "n_labels"), [(2, 16), (2, 31 + 1), (3, 54), (4, 128)])
 @pytest.mark.parametrize("alpha", [0.5, 0.75])
-def test_a_deeper_balanced_tree_is_smaller_up_to_two_levels_above_the_deepest(
+def test_a_deeper_balanced_tree_is_smaller_up_to_a_depth(
     arity: int, n_labels: int, alpha: Any
 ) -> None:
     """Theorem 2 for d = 2, and equation (14) for both depths."""
@@ -161,7 +161,7 @@ def test_a_deeper_balanced_tree_is_smaller_up_to_two_levels_above_the_deepest(
 @pytest.mark.parametrize(
     ("n_labels", "arity", "deepest"), [(2 * 10**8, 100, 5), (16, 2, 4), (15, 2, 3), (2, 7, 1)]
 )
-def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(
+def test_the_deepest_balanced_tree_has_two_labels_at_its_bottom(
     n_labels: int, arity: int, deepest: Any
 ) -> None:
     """Equations (12) and (13); the first case is the paper's."""
@@ -171,7 +171,7 @@ def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(
 
 @settings(max_examples=25)
 @given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), seeds)
-def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(
+def test_a_node_has_the_share_1_over_k_of_its_parents_features(
     tree: Any, density: float, seed: int
 ) -> None:
     """Theorem 3, of any rows: the children of a node have all of its features between them."""

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.forests import draw_forests
 from tests.oracles.metrics import best_f, label_f, ofo_thresholds
 from tests.oracles.problems import to_labels
-from tests.property.forests import draw_forests
 
 from xylem.base.rows import LabelRows, SparseRows
 from xylem.engine.kernels.search.calibrated import NO_KNOTS
@@ -143,7 +143,7 @@ def test_counts_are_those_of_every_decision() -> None:
 
 
 @pytest.mark.parametrize("estimates_max", [1, 40, 139, 140])
-def test_no_more_estimates_are_kept_than_allowed_and_all_above_the_floor(
+def test_estimates_are_bounded_in_number_and_above_the_floor(
     estimates_max: Any,
 ) -> None:
     rng = np.random.default_rng(0)

@@ -22,11 +22,11 @@ from xylem.api.schemas.labels import (
 )
 from xylem.api.schemas.models import ValidationFigures, VersionFigures, VersionSummary
 from xylem.base import BadRequest, Database, NotTuned, UnknownLabel
-from xylem.engine import label_features
 from xylem.serving import (
     LabelInfoOptions,
     ServedVersion,
     label_description,
+    label_features,
     label_info_options,
     labels_with_name_part,
     languages_of,

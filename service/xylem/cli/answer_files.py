@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from xylem.serving import AnswerParts, Format
 
 
-PredictQuery: TypeAlias = tuple[str, str, bool]
-"""What predicts, and how: NAME[@VERSION], the options as a query string, whether to explain."""
+PredictQuery: TypeAlias = tuple[str, str]
+"""What predicts, and how: NAME[@VERSION], the options as a query string."""
 
 
 @in_panel("Answers in files")
@@ -112,7 +112,7 @@ def step_of(
     from xylem_store import manifest_digest
 
     limits = read_settings().limits
-    model, query, explain = request
+    model, query = request
     options = parse_options(query.encode(), limits)
     name, reference = parse_reference(model)
     model_store = store_at(store)
@@ -122,7 +122,7 @@ def step_of(
     live = served.thresholds
     manifest = served.opened.manifest
     tuned = None
-    answers_of(served, options, limits, explain=explain)  # raises for unusable options
+    answers_of(served, options, limits)  # raises for unusable options
     if is_tuned:
         tuned = live.snapshot(), Head(0, live.model, live.version, live.epoch, live.base_epoch, 0)
     return AnswerParts(
@@ -131,7 +131,6 @@ def step_of(
         version=manifest.version,
         digest=manifest_digest(manifest),
         query=query,
-        explain=explain,
         denied=denied_by(model_store, name, reference),
         tuned=tuned,
         columns=columns,

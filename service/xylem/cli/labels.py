@@ -107,7 +107,7 @@ def explain(
     leaf's siblings. With several trees the weights are means. A weight above 0 speaks for the
     label, one below 0 against it.
     """
-    from xylem.engine import label_features
+    from xylem.serving import label_features
 
     explanation = label_features(open_model(store, model), label, top)
     if json:

@@ -41,7 +41,7 @@ from xylem.cli.places import (
     refuse_beside_url,
     store_at,
 )
-from xylem.serving import STDIN, Source, blocks_of, idle, in_order, opened, source_of
+from xylem.serving import STDIN, Source, blocks_of, in_order, opened, source_of
 
 if TYPE_CHECKING:
     from xylem.base import Limits
@@ -80,7 +80,9 @@ class RequestOptions(NamedTuple):
     explain: Annotated[
         bool,
         Option(
-            "--explain", help="Add each label's path in the trees, and the features that counted."
+            "--explain",
+            help="Add each label's path in the trees, and the features that counted; of a combined "
+            "version what each member said, and the names in the text.",
         ),
     ] = False
     language: Annotated[
@@ -100,11 +102,10 @@ class RequestOptions(NamedTuple):
             raise BadParameter(
                 "--chunk-characters cannot be used with --explain, which explains one search"
             )
-        omitted = {"explain"} if self.label_info else {"explain", "label_info"}
         return {
             name: value
             for name, value in self._asdict().items()
-            if value is not None and name not in omitted
+            if value is not None and value is not False
         }
 
 
@@ -125,7 +126,7 @@ class InstanceSource(NamedTuple):
 RESULTS = ".labels"
 """The suffix of the files with the labels of documents."""
 
-_LOCAL_ONLY = ("store", "threads", "explain", "out", "ray")
+_LOCAL_ONLY = ("store", "threads", "out", "ray")
 
 
 @grouped
@@ -151,10 +152,10 @@ def predict(
     row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
     the end.
 
-    For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the label, a
-    tab, its score. With --out the answers are files, one for each part of the data, written by
-    threads or by the nodes of a cluster (--ray); if you run it again, it writes those that are
-    missing.
+    For a directory of documents NAME.txt the labels go to NAME.labels, one a line: the label, its
+    score, and its name if the model has label info, with tabs between them. With --out the answers
+    are files, one for each part of the data, written by threads or by the nodes of a cluster
+    (--ray); if you run it again, it writes those that are missing.
     """
     data = instances.data
     columns = table.columns(file_path(data))
@@ -165,9 +166,10 @@ def predict(
         data, tells_more=request.explain or request.label_info or request.language is not None
     )
     if files.out is not None and place.url is None:
-        query = model, _query(options), request.explain
+        query = model, _query(options)
         files.write(data, columns, place.store, query, n_threads(threads), json=json)
         return
+    is_corpus = _is_corpus(file_path(data))
     if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
         server = place.url, read_key(place.key_file), parse_reference(model)
@@ -175,16 +177,14 @@ def predict(
             partial(_by_server, *server, options)
         )
     else:
-        predictor = _by_store(
-            place.store, model, options, n_threads(threads), explain=request.explain
-        )
+        # people read a table and the files beside documents; programs read lines
+        is_read = is_corpus or (text is not None and not json and not request.explain)
+        predictor = _by_store(place.store, model, options, n_threads(threads), is_named=is_read)
     with predictor as answers:
         if text is not None:
             _print_text(answers(source_of(text)), json or request.explain)
             return
-        results = (
-            ResultFiles(Path(data), force=instances.force) if _is_corpus(file_path(data)) else None
-        )
+        results = ResultFiles(Path(data), force=instances.force) if is_corpus else None
         write = _write if results is None else results.write
         open_source = partial(opened, columns=columns, is_plain=instances.plain)
         _print_answers(data, open_source, answers, write, "an instance", quiet=json)
@@ -280,9 +280,11 @@ class ResultFiles:
             if "error" in answer:
                 complain(f"{file.with_suffix('.txt')}: {answer['error']['detail']}")
                 continue
-            rows = (f"{label['label']}\t{label['score']:.4f}\n" for label in answer["labels"])
             with unfinished(file) as out:
-                out.write("".join(rows).encode())
+                for label in answer["labels"]:
+                    columns = [label["label"], f"{label['score']:.4f}"]
+                    columns += [label["name"]] if label.get("name") else []
+                    out.write(("\t".join(columns) + "\n").encode())
             self.n_written += 1
 
 
@@ -323,10 +325,20 @@ def _query(options: dict[str, Any]) -> str:
 
 @contextmanager
 def _by_store(
-    store: Path, model: str, request_options: dict[str, Any], threads: int, *, explain: bool
+    store: Path, model: str, request_options: dict[str, Any], threads: int, *, is_named: bool
 ) -> Iterator[Answers]:
+    """Open a version; yield the function that answers with it.
+
+    is_named  whether labels have names if the model has label info, also if none are requested
+    """
     from xylem.base import read_settings
-    from xylem.serving import TUNED, answers_of, open_named, parse_options
+    from xylem.serving import (
+        TUNED,
+        answers_of,
+        languages_of,
+        open_named,
+        parse_options,
+    )
 
     limits = read_settings().limits
     options = parse_options(_query(request_options).encode(), limits)
@@ -337,15 +349,23 @@ def _by_store(
             complain(
                 f"feedback to these predictions will not be accepted: {learning.follower.fault}"
             )
-        answer = answers_of(served, options, limits, explain=explain)
-        yield partial(_by_threads, answer=answer, threads=threads, limits=limits)
+        languages, language = languages_of(served.info.current)
+        if is_named and languages and options.language is None:
+            options = options.model_copy(update={"language": language})
+        answer = answers_of(served, options, limits)
+        rows_max = options.block_rows(limits)
+        yield partial(_by_threads, answer=answer, threads=threads, limits=limits, rows_max=rows_max)
 
 
 def _by_threads(
-    source: Source, answer: Callable[[LineBlock], Answered], threads: int, limits: Limits
+    source: Source,
+    answer: Callable[[LineBlock], Answered],
+    threads: int,
+    limits: Limits,
+    rows_max: int,
 ) -> Iterator[Answered]:
-    blocks = blocks_of(source, limits.line_bytes_max, limits.block_rows_max)
-    return in_order(blocks, answer, threads, idle(source))
+    blocks = blocks_of(source, limits.line_bytes_max, rows_max)
+    return in_order(blocks, answer, threads, source.waiting())
 
 
 _ERROR = b'"error":{'
@@ -423,5 +443,11 @@ def score(
     limits = read_settings().limits
     served = open_named(store_at(store), *parse_reference(model))
     answer = partial(score_block, served=served, limits=limits)
-    answers = partial(_by_threads, answer=answer, threads=n_threads(threads), limits=limits)
+    answers = partial(
+        _by_threads,
+        answer=answer,
+        threads=n_threads(threads),
+        limits=limits,
+        rows_max=limits.block_rows_max,
+    )
     _print_answers(data, opened, answers, _write, "an instance with labels", quiet=json)

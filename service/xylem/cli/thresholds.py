@@ -114,7 +114,8 @@ def thresholds(
         raise BadParameter(
             "expected --data FILE to tune on, or --switch, --drop or --reset, found none of them"
         )
-    from xylem.workflows import keep, request_of, tune
+    from xylem.thresholds import keep, request_of
+    from xylem.workflows import tune
 
     request = request_of(
         tuning.method,

@@ -244,9 +244,9 @@ def estimate(
     """Print an upper bound of a model's weights before training; compare it with one-vs-rest.
 
     For the comparison a weight counts 12 bytes, one of flat one-vs-rest 8. The stored size depends
-    on the type of weights (train --weights), and includes embeddings. Most models leave out small
-    weights, so a version is far smaller. Names of labels and features, and the memory of training,
-    are not counted.
+    on the type of weights (train --weights), and includes biases, the shapes of trees and
+    embeddings. Most models leave out small weights, so a version is far smaller. Names of labels
+    and features, and the memory of training, are not counted.
     """
     from xylem.workflows import TrainRequest, estimate_size
 

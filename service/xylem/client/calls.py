@@ -128,6 +128,7 @@ class BatchOptions(TypedDict, total=False):
     threshold: float | Literal["tuned"] | None
     beam_width: int
     exact: bool
+    explain: bool
     language: str | None
     label_info: bool
     chunk_characters: int | None
@@ -138,7 +139,6 @@ class PredictOptions(BatchOptions, total=False):
 
     allow_labels: Sequence[str] | None
     deny_labels: Sequence[str] | None
-    explain: bool
     deadline_ms: int | None
     label_weights: Literal["propensity"] | Mapping[str, float] | None
     statistics: bool

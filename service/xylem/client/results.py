@@ -18,7 +18,7 @@ class Label:
     """A predicted label; `explanation` only if it was requested.
 
     uri, notation   from the model's label info, if `language` or `label_info` was requested
-    name            in the requested language
+    name            in the requested language, or in the next one that has a name
     names, broader  with `label_info`: names by language, and URIs of the broader subjects
     """
 

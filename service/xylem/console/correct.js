@@ -17,7 +17,7 @@ function newId() {
  * Join the form to what it does.
  *
  * labelNames  labels that fit what is shown, the best first: [{label, name}]
- * findLabels  labels that have a part, at most so many
+ * findLabels  labels that have a part, at most so many; null if the server does not say
  * again       predicts again
  * fail        shows a problem
  */
@@ -52,14 +52,13 @@ export function correction({ labelNames, findLabels, again, fail }) {
     const wanted = part.toLowerCase();
     const known = await names;
     if (mine !== shown) return null;
-    let fits = known.filter((one) => `${one.label} ${one.name ?? ""}`.toLowerCase().includes(wanted)).slice(0, most);
-    if (wanted && fits.length < most) {
-      const more = await findLabels(mine, part, most);
-      if (mine !== shown) return null;
-      const there = new Set(fits.map((one) => one.label));
-      fits = [...fits, ...more.filter((one) => !there.has(one.label))].slice(0, most);
-    }
-    return fits;
+    const fits = known.filter((one) => `${one.label} ${one.name ?? ""}`.toLowerCase().includes(wanted));
+    if (!wanted) return fits.slice(0, most);
+    const more = await findLabels(mine, part, most); // also by other names, which only the server knows
+    if (mine !== shown || more === null) return null;
+    const best = fits.slice(0, most / 2); // those that fit the text come first, and leave room
+    const there = new Set(best.map((one) => one.label));
+    return [...best, ...more.filter((one) => !there.has(one.label))].slice(0, most);
   }
 
   /** Tick a label that is shown: then it need not be added. */
@@ -77,7 +76,7 @@ export function correction({ labelNames, findLabels, again, fail }) {
 
   async function send(event) {
     event.preventDefault();
-    await added.add();
+    if (!(await added.add())) return;
     const mine = shown;
     const rows = [...byId("predictions").children];
     const labels = [...rows.filter((row) => row.children[0].checked).map((row) => row.dataset.label), ...added.labels()];

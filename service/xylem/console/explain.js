@@ -58,15 +58,10 @@ export function wordsOf(text, contributions, lowercase = true) {
 
 /** Return elements that show why a label has its score; `text` is null for features. */
 export function explained(explanation, text, version) {
+  if (explanation.members) return explainedByMembers(explanation, text, version);
   const contributions = contributionsOf(explanation);
-  const listed = [...contributions].map(([feature, added]) => [feature, added, isStopWords(feature)])
-    .sort((one, other) => one[2] - other[2] || Math.abs(other[1]) - Math.abs(one[1])).slice(0, WORDS_LISTED); // "and" and the like come last
-  if (!listed.length) return [el("p", { class: "dim" }, "Nothing in it counted for this label.")];
-  const says = explanation.trees ? ["Word or feature", "Added"] : ["Word or feature", "Weight in the decision"];
-  const list = table("What counted most", says, listed.map(([feature, added]) => [
-    el("bdi", {}, feature),
-    el("span", { class: added < 0 ? "takes-text" : "adds-text" }, `${added < 0 ? "−" : "+"}${decimal(Math.abs(added))}`),
-  ]), [1]);
+  const list = counted(explanation, contributions);
+  if (!contributions.size) return [list];
   if (text === null || version?.features.kind === "hashing") {
     const why = text === null ? null : el("p", { class: "dim" }, "This model hashes words: their names are not known.");
     return [why, list].filter(Boolean);
@@ -74,12 +69,44 @@ export function explained(explanation, text, version) {
   return [legend(), marked(text, contributions, version), list];
 }
 
-function legend() {
-  return el("p", { class: "dim legend" }, el("mark", { class: "adds adds-3" }, "added"), " ", el("mark", { class: "takes takes-3" }, "took away"),
-    " to the label's score");
+/** Return a table of the features that counted most, or a sentence that there is none. */
+function counted(explanation, contributions, caption = "What counted most") {
+  const listed = [...contributions].map(([feature, added]) => [feature, added, isStopWords(feature)])
+    .sort((one, other) => one[2] - other[2] || Math.abs(other[1]) - Math.abs(one[1])).slice(0, WORDS_LISTED); // "and" and the like come last
+  if (!listed.length) return el("p", { class: "dim" }, "Nothing in it counted for this label.");
+  const says = explanation.trees ? ["Word or feature", "Added"] : ["Word or feature", "Weight in the decision"];
+  return table(caption, says, listed.map(([feature, added]) => [
+    el("bdi", {}, feature),
+    el("span", { class: added < 0 ? "takes-text" : "adds-text" }, `${added < 0 ? "−" : "+"}${decimal(Math.abs(added))}`),
+  ]), [1]);
 }
 
-function marked(text, contributions, version) {
+/** Return elements that show the names of a label's concept in the text, and what each member of a combined version said. */
+function explainedByMembers({ members, names }, text, version) {
+  const named = new Set(names.flatMap(({ words }) => words.map((word) => word.toLowerCase())));
+  const sums = new Map();
+  for (const { explanation } of members) {
+    for (const [feature, added] of explanation ? contributionsOf(explanation) : []) sums.set(feature, (sums.get(feature) ?? 0) + added / members.length);
+  }
+  const listed = names.length ? [table("Names in the text", ["Name", "Kind", "Words of the text"],
+    names.map(({ name, kind, words }) => [el("bdi", {}, name), kind, el("bdi", {}, words.join(", "))]))]
+    : hasVocabulary(version) && text !== null ? [el("p", { class: "dim" }, "No name of it was found in the text.")] : [];
+  const said = members.flatMap(({ member, score, rank, explanation }) => [el("h3", {}, el("bdi", {}, member)),
+    el("p", { class: "dim" }, rank ? `Proposed it at place ${rank}, with the score ${decimal(score)}.` : explanation ? "Did not propose it." : "Does not have this label."),
+    explanation ? counted(explanation, contributionsOf(explanation), `What counted most for ${member}`) : null]);
+  return [...(text === null ? [] : [legend(named.size), marked(text, sums, version, named)]), ...listed, ...said.filter(Boolean)];
+}
+
+/** Return whether a combined version looks for names: then its features say how names become words. */
+const hasVocabulary = (version) => version?.features.lowercase !== undefined;
+
+function legend(hasNames = false) {
+  return el("p", { class: "dim legend" }, el("mark", { class: "adds adds-3" }, "added"), " ", el("mark", { class: "takes takes-3" }, "took away"),
+    " to the label's score", hasNames ? [", ", el("mark", { class: "named" }, "a name of it")] : null);
+}
+
+/** Return the text with its words marked; `named` are words of names, in lower case. */
+function marked(text, contributions, version, named = new Set()) {
   const shown = text.slice(0, TEXT_SHOWN_MAX);
   const words = wordsOf(shown, contributions, version?.features.lowercase ?? true);
   const most = Math.max(...words.map((word) => Math.abs(word.added)), 1e-9);
@@ -87,10 +114,11 @@ function marked(text, contributions, version) {
   let at = 0;
   for (const word of words) {
     const strength = Math.round((STRENGTHS * Math.abs(word.added)) / most);
-    if (!strength) continue;
+    const isName = named.has(word.text.toLowerCase());
+    if (!strength && !isName) continue;
     const kind = word.added < 0 ? "takes" : "adds";
     parts.push(shown.slice(at, word.start));
-    parts.push(el("mark", { class: `${kind} ${kind}-${strength}`, title: decimal(word.added) }, word.text));
+    parts.push(el("mark", { class: `${strength ? `${kind} ${kind}-${strength}` : ""}${isName ? " named" : ""}`.trim(), title: strength ? decimal(word.added) : null }, word.text));
     at = word.start + word.text.length;
   }
   parts.push(shown.slice(at));

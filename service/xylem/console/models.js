@@ -74,12 +74,12 @@ export const models = new (class extends EventTarget {
     byId("language").value = wanted.find((one) => one === "" || languages.includes(one));
   }
 
-  /** Return labels that have a part in themselves or in their names, at most so many: [{label, name}]. */
+  /** Return labels that have a part in themselves or in their names, at most so many: [{label, name}]; null if the server does not say. */
   async find(path, part, most) {
     const query = [`limit=${most}`, `search=${encodeURIComponent(JSON.stringify(part.slice(0, 200).toWellFormed()))}`];
     if (this.language) query.push(`language=${encodeURIComponent(this.language)}`);
     const found = await getJson(`${path}/labels?${query.join("&")}`).catch(() => null);
-    return found?.labels ?? [];
+    return found?.labels ?? null;
   }
 
   /** Choose an alias or a version of the model, as `ref` says it. */

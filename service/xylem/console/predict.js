@@ -232,7 +232,7 @@ async function labelNames({ model, body, answer }) {
   return ranked?.predictions[0].labels ?? [];
 }
 
-/** Return labels of the version that answered which have a part; at most so many. */
+/** Return labels of the version that answered which have a part, at most so many; null if the server does not say. */
 const findLabels = ({ model, answer }, part, most) => models.find(modelPath(model, `version:${answer.version}`), part, most);
 
 async function copyAs(way) {

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xylem.engine import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
+from xylem.datasets.kernels.decimals import EXACT, HARD, NON_FINITE, parse_decimal, parse_id
 from xylem_store import F32, I32, I64, U8, inlined, kernel
 
 (

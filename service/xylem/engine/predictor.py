@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from xylem.base import SparseRows, writeable
+from xylem.base import RowArrays, SparseRows, writeable
 from xylem.engine.answering import Predictions
 from xylem.engine.buffers import FIRST, LAST, Need
 from xylem.engine.explain import Explanation, PathNode, empty_shares, feature_shares
@@ -17,13 +17,15 @@ from xylem.engine.kernels.search.beam import beam_rows
 from xylem.engine.kernels.search.best_first import best_first_rows, threshold_rows
 from xylem.engine.kernels.search.call import set_rows
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
+from xylem.engine.kernels.search.ready_beam import ReadyBeam
 from xylem.engine.kernels.search.scores import QueueWorkspace, make_queue, score_rows
 from xylem.engine.kernels.search.subtrees import Paths, greatest_below
 from xylem.engine.kernels.search.workspace import BeamShape, BeamWorkspace, widest_level
-from xylem.engine.options import LabelScores, log_thresholds, logs_of
+from xylem.engine.options import ALL_ALLOWED, LabelScores, log_thresholds, logs_of
 from xylem.engine.options import NodeThresholds as NodeThresholds
 from xylem.engine.options import NodeWeights as NodeWeights
 from xylem.engine.options import PredictOptions as PredictOptions
+from xylem.engine.ready_beams import ReadyBeams
 from xylem.engine.searcher import Searcher, SearchPlan
 from xylem_store import (
     F32,
@@ -113,6 +115,24 @@ class Predictor(Searcher):
         score_rows(buffers.call, writeable(label_ptr), writeable(labels), *label_scores)
         self.pool.give(buffers)
         return label_scores
+
+    def ready_beams(self, rows: RowArrays, number: F32, mask: U8 | None) -> ReadyBeams:
+        """Return beam searches of the rows that a kernel reads into the arrays `rows`.
+
+        number  float32[2]: receives a threshold for all labels, and its logarithm
+        mask    the labels that answers may have, as `label_mask` prepared it; None: all
+        """
+        beam_with = partial(
+            ReadyBeam,
+            link=self._link,
+            n_labels=self.n_labels,
+            n_chunks=self._n_chunks,
+            n_levels=self.shape.n_levels,
+            n_trees=self.shape.n_trees,
+            n_children=self._widest,
+            allowed=ALL_ALLOWED if mask is None else mask,
+        )
+        return ReadyBeams(self.pool, beam_with, rows, number)
 
     @property
     def nodes_explained(self) -> int:

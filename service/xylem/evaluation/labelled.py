@@ -1,6 +1,6 @@
 """Labelled rows in the form a version needs: rows of its features, and true labels by its ids."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +60,25 @@ class Labelled(NamedTuple):
         n_learnt = np.diff(offsets(learnt_labels(model)[self.labels.indices])[self.labels.indptr])
         has_labels = np.diff(self.labels.indptr) + self.unknown > 0
         return int((n_learnt > 0).sum()), int((has_labels & (n_learnt == 0)).sum())
+
+    def remarks(self, model: Model) -> Iterator[str]:
+        """Yield sentences on why a version's figures on these rows mean less than they seem to."""
+        version_name = model.manifest.full_name
+        _, n_others = self.rows_learnt(model)
+        if n_others:
+            example = f", as {self.unknown_names[0]!r:.80}" if self.unknown_names else ""
+            yield (
+                f"{n_others} of {self.n_rows} validation rows have only labels that {version_name} "
+                "has not learnt"
+                f"{example}: each counts as missed"
+            )
+        manifests = (model.manifest, *model.manifest.members)
+        trained_on = {manifest.data.sha256 for manifest in manifests}
+        if self.source is not None and self.source.sha256 in trained_on:
+            yield (
+                f"{version_name} was trained on the validation rows: its figures are better there "
+                "than elsewhere"
+            )
 
     @property
     def n_rows(self) -> int:

@@ -147,7 +147,8 @@ def combine(
                 the names in that language
     rerank      instances and labels that the first member was trained on; the instances that are
                 near to a text help to rank its candidates, if that improves the ranking
-    options     those of `xylem combine`: candidates (50), beam_width (3), ranker ("auto"), seed (0)
+    options     those of `xylem combine`: candidates (50), beam_width (None: chosen on the rows),
+                ranker ("auto"), seed (0)
 
     `report["combined"]` of the model has its figures by cross-validation on the rows, and those of
     each member. Needs the extra sklearn. Raises `xylem.errors.BadInput` for models or rows that

@@ -12,7 +12,7 @@ from xylem.evaluation import LEAST_THRESHOLD, Labelled, empty_convention, labell
 from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
 from xylem.python.predicting import PredictingModel
 from xylem.serving import store_of
-from xylem.thresholds import ThresholdDatabase
+from xylem.thresholds import ThresholdDatabase, facts_of, keep, request_of
 from xylem.workflows import (
     CompareRequest,
     Contender,
@@ -20,11 +20,8 @@ from xylem.workflows import (
     calibrated_draft,
     compare,
     evaluate_rows,
-    facts_of,
     fit_to_rows,
-    keep,
     refuse_link,
-    request_of,
     tune,
 )
 from xylem_store import Model as Opened

@@ -5,7 +5,6 @@ from .batches.blocks import answers_of as answers_of
 from .batches.line_files import STDIN as STDIN
 from .batches.line_files import Source as Source
 from .batches.line_files import blocks_of as blocks_of
-from .batches.line_files import idle as idle
 from .batches.line_files import in_order as in_order
 from .batches.line_files import opened as opened
 from .batches.line_files import source_of as source_of
@@ -73,6 +72,7 @@ from .label_info import label_description as label_description
 from .label_info import label_info_options as label_info_options
 from .label_info import labels_with_name_part as labels_with_name_part
 from .label_info import languages_of as languages_of
+from .label_weights import label_features as label_features
 from .learning import OnlineLearning as OnlineLearning
 from .live.denied import denied_by as denied_by
 from .live.denied import with_denied as with_denied

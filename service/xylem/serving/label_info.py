@@ -38,8 +38,17 @@ class LabelFacts(NamedTuple):
     allowed: NDArray[np.uint8] | None = None
 
     def name(self, label: int, language: str) -> str | None:
-        """Return a label's name in a language, else its name without a language, else None."""
-        return self.text(label, NAME + language) or self.text(label, NAME + UNDETERMINED)
+        """Return a label's name in the first of `languages_after` that has one, or None."""
+        names = (self.text(label, NAME + tag) for tag in self.languages_after(language))
+        return next(filter(None, names), None)
+
+    def languages_after(self, language: str) -> tuple[str, ...]:
+        """Return the languages in which a label is named, the first that has a name counts.
+
+        They are the requested language, names without a language, the default language of the label
+        info, then its other languages in their order. A language may occur twice.
+        """
+        return language, UNDETERMINED, self.info.head.language, *self.info.head.languages
 
     def names(self, label: int) -> dict[str, str]:
         """Return a label's names by language."""
@@ -225,20 +234,20 @@ def label_description(options: LabelInfoOptions, label: int) -> dict[str, Any]:
 def labels_with_name_part(options: LabelInfoOptions, part: str) -> NDArray[np.bool_]:
     """Return bool[K]: the labels with `part` in a name, in capitals or not.
 
-    The search covers the names in the languages that the options ask for, and the other names
-    (synonyms) in these languages, which answers do not contain.
+    The search covers the name of a label in the language that the options ask for, or in the next
+    language that has one, as answers have it, and the other names (synonyms) in that language,
+    which answers do not contain. If the options ask for all languages, it covers all of them.
     """
     facts = options.facts
     info = options.facts.info
     matches = np.zeros(info.head.n_subjects, np.bool_)
-    for language in info.head.languages if options.in_full else (options.language,):
+    is_unnamed = np.ones(info.head.n_subjects, np.bool_)
+    order = () if options.language is None else facts.languages_after(options.language)
+    for language in info.head.languages if options.in_full else dict.fromkeys(order):
         for column in (f"{NAME}{language}", f"{OTHER_NAME}{language}"):
-            if column in info.head.columns:
-                matches |= names_with(info.texts(column), info.utf8, part)
-    # a label without a name in the language is described by its name without a language
-    if UNDETERMINED in info.head.languages and not options.in_full:
-        offsets = info.texts(f"{NAME}{options.language}")
-        undetermined = names_with(info.texts(f"{NAME}{UNDETERMINED}"), info.utf8, part)
-        matches |= undetermined & (offsets[1:] == offsets[:-1])
+            if column in info.head.columns and is_unnamed.any():
+                matches |= is_unnamed & names_with(info.texts(column), info.utf8, part)
+        if language in info.head.languages and not options.in_full:
+            is_unnamed &= np.diff(info.texts(f"{NAME}{language}")) == 0
     is_match: NDArray[np.bool_] = np.append(matches, False)[facts.subjects]
     return is_match

@@ -1,12 +1,12 @@
 """The parts that online learning of thresholds needs: the database, its writer and its follower."""
 
 from xylem.base import Database, Settings
+from xylem.serving.feedback.tokens import Tokens
 from xylem.thresholds import (
     FeedbackRows,
     FeedbackWriter,
     Follower,
     ServedThresholds,
-    Tokens,
     find_secret,
     shared_secret,
 )

@@ -31,7 +31,7 @@ from xylem_store import DENIED_MAX
 
 M = TypeVar("M", bound=BaseModel)
 
-PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
+PREDICT_ONLY = ("deadline_ms", "statistics")
 """Options of predict that a batch does not have."""
 
 LONG_BYTES = 64 << 10

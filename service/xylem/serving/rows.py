@@ -184,11 +184,17 @@ class ChunkedRows(NamedTuple):
     rows      a row for each chunk
     ptr       int64[n + 1]: instance i has the rows ptr[i] to ptr[i + 1]; None: one row each
     unknown   the instances in which the model knows no feature
+    instances  those that the rows were made of, for explanations; empty if they are not available
     """
 
     rows: SparseRows
     ptr: I64 | None
     unknown: list[int]
+    instances: Sequence[AnyInstance] = ()
+
+    def text(self, row: int) -> str | None:
+        """Return the text that a row was made of; None if it is no text, or not available."""
+        return getattr(self.instances[row], "text", None) if self.instances else None
 
 
 def to_chunked_rows(
@@ -211,7 +217,7 @@ def divide_texts(
     """Do the same as `to_chunked_rows`, but an error need not name the instance."""
     if characters_max is None:
         rows = transform(instances, featurizer)
-        return ChunkedRows(rows, None, unknown_rows(instances, rows))
+        return ChunkedRows(rows, None, unknown_rows(instances, rows), instances)
     chunks: list[AnyInstance] = []
     ptr = np.zeros(len(instances) + 1, np.int64)
     for i, instance in enumerate(instances):

@@ -249,7 +249,7 @@ def estimate_label_tree(
     """Return a bound on the size of the model that `fit_label_tree` would train on these rows."""
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
-    return estimate_size(data.rows, shapes, tools)
+    return estimate_size(data, shapes, tools)
 
 
 def _estimate_blocks(
@@ -261,7 +261,8 @@ def _estimate_blocks(
     """
     blocks, _, shapes = _shapes_of_blocks(source, parameters, tools)
     counted = ((shape, features_used(blocks, shape, tree_tools)) for tree_tools, shape in shapes)
-    return size_of(counted, getattr(parameters, "trees", 1), tools)
+    sizes = blocks.census.n_features, len(blocks.census.label_rows)
+    return size_of(counted, getattr(parameters, "trees", 1), *sizes, tools)
 
 
 def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Regrowth:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xylem.base import Calls, SparseRows
 from xylem.trainers.classifiers import Members
 from xylem.trainers.shape import Shape
-from xylem.trainers.source import Tools
+from xylem.trainers.source import Tools, TrainingSet
 from xylem.trainers.tree_criteria import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, shares_by_depth
 from xylem_store import I64, Weights
 
@@ -24,6 +24,50 @@ DENSE_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
 EMBEDDING_BYTES: dict[Weights, int] = {"float32": 4, "bfloat16": 2, "int8": 2}
 """Bytes of a number of an embedding, by the type of weights; int8 versions store bfloat16."""
 
+NODE_BYTES: dict[Weights, int] = {"float32": 20, "bfloat16": 20, "int8": 24}
+"""Bytes of a node beside its weights: children, parent, label, chunk and bias; int8 a scale too."""
+
+# of a chunk: where each of its four parts begins, and the end of its last sparse row
+CHUNK_BYTES = 36
+
+# a chunk's directory has an entry for each group of features, and one for each block in use
+GROUP_BYTES = 8
+GROUP_FEATURES = 1024
+BLOCK_BYTES = 16
+BLOCK_FEATURES = 32
+
+# of what arrays have more than nodes, chunks or weights, such as the last offset
+ENDS_BYTES = 108
+
+
+class TreeCounts(NamedTuple):
+    """What decides how many bytes trees take beside their weights.
+
+    n_nodes    nodes of all trees, leaves too
+    n_chunks   nodes that have children
+    n_rows     features with weights at a node, summed over the nodes
+    n_columns  features of the model
+    n_bytes    bytes of all else: the leaf of each label, or the labels of each leaf
+    """
+
+    n_nodes: int
+    n_chunks: int
+    n_rows: int
+    n_columns: int
+    n_bytes: int
+
+    def bytes_beside(self, weights: Weights) -> int:
+        """Return a bound on the bytes that are stored beside the weights: biases, shapes, places.
+
+        The offsets of sparse rows are not counted: a row is only sparse where that saves more than
+        an offset against what its weights count in a SizeEstimate.
+        """
+        n_blocks = min(self.n_rows, self.n_chunks * -(-self.n_columns // BLOCK_FEATURES))
+        n_groups = self.n_chunks * -(-self.n_columns // GROUP_FEATURES)
+        n_chunk_bytes = CHUNK_BYTES * self.n_chunks + GROUP_BYTES * n_groups
+        n_node_bytes = NODE_BYTES[weights] * self.n_nodes
+        return n_node_bytes + n_chunk_bytes + BLOCK_BYTES * n_blocks + self.n_bytes + ENDS_BYTES
+
 
 @dataclass(frozen=True)
 class SizeEstimate:
@@ -33,7 +77,8 @@ class SizeEstimate:
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
     ratio_to_ovr     equation 20: bytes_bound / (FLAT_WEIGHT_BYTES * features used * labels that
                      some row carries)
-    stored_bytes     bytes of the stored weights and embeddings, by the type of weights
+    stored_bytes     bytes of the stored trees (weights, biases, shapes), embeddings and mean rows,
+                     by the type of weights; names of labels and features are not counted
     alpha_per_depth  for the nodes at depth 1, 2, ...: the features used at a node divided by those
                      used at its parent, averaged with the number of children as weights
     """
@@ -46,17 +91,28 @@ class SizeEstimate:
 
     @classmethod
     def from_counts(
-        cls, n_weights: int, n_features: int, n_labels: int, alphas: tuple[float, ...] = ()
+        cls,
+        n_weights: int,
+        n_features: int,
+        n_labels: int,
+        alphas: tuple[float, ...] = (),
+        trees: TreeCounts | None = None,
     ) -> SizeEstimate:
         """Return the estimate for n_weights weights.
 
         n_features, n_labels  that occur in the rows
+        trees                 None: one node whose children are the labels
 
         The weights are taken to be in sparse rows; dense rows take less.
         """
         n_bytes = n_weights * WEIGHT_BYTES
         flat = n_features * n_labels * FLAT_WEIGHT_BYTES
-        stored = {weights: n_weights * size for weights, size in SPARSE_BYTES.items()}
+        if trees is None:
+            trees = TreeCounts(n_labels + 1, 1, n_features, n_features, 4 * n_labels)
+        stored = {
+            weights: n_weights * size + trees.bytes_beside(weights)
+            for weights, size in SPARSE_BYTES.items()
+        }
         return cls(n_weights, n_bytes, n_bytes / max(1, flat), stored, alphas)
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,7 +121,7 @@ class SizeEstimate:
 
 
 def estimate_size(
-    rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools
+    data: TrainingSet, shapes: list[tuple[Shape, Members]], tools: Tools
 ) -> SizeEstimate:
     """Return the bound on the size of a model with these trees.
 
@@ -73,29 +129,44 @@ def estimate_size(
     in the span of the node's rows, so a feature that none of these has gets weight 0. Cost: one
     pass over the rows of every inner node.
     """
-    counted = ((shape, _features_used(rows, shape, members, tools)) for shape, members in shapes)
-    return size_of(counted, len(shapes), tools)
+    counted = (
+        (shape, _features_used(data.rows, shape, members, tools)) for shape, members in shapes
+    )
+    return size_of(counted, len(shapes), data.rows.n_features, data.labels.n_labels, tools)
 
 
-def size_of(counted: Iterable[tuple[Shape, I64]], n_trees: int, tools: Tools) -> SizeEstimate:
+def size_of(
+    counted: Iterable[tuple[Shape, I64]], n_trees: int, n_columns: int, n_names: int, tools: Tools
+) -> SizeEstimate:
     """Return the bound on the size of trees, as `estimate_size`.
 
-    counted  the shape of each tree, and int64[nodes]: the number of features in the rows of each
-             inner node
+    counted    the shape of each tree, and int64[nodes]: the number of features in the rows of each
+               inner node
+    n_columns  features of the model
+    n_names    labels of the model, also those that no row carries
     """
-    bound = n_used = n_labels = 0
+    bound = n_used = n_labels = n_nodes = n_chunks = n_rows = 0
     depth_sums = np.zeros((0, 2))
     for number, (shape, used) in enumerate(counted):
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
         n_used = int(used[0])
         n_labels = len(shape.labels)
+        n_nodes += len(used)
+        n_chunks += len(shape.inner)
+        n_rows += int(used.sum())
         sums = shares_by_depth(shape.child_ptr, used, n_children)
         depth_sums = np.pad(depth_sums, ((0, max(0, len(sums) - len(depth_sums))), (0, 0)))
         depth_sums[: len(sums)] += sums
         tools.progress("estimate", number + 1, n_trees)
     alphas = depth_sums[:, 0] / depth_sums[:, 1]
-    return SizeEstimate.from_counts(bound, n_used, n_labels, tuple(alphas.tolist()))
+    trees = TreeCounts(n_nodes, n_chunks, n_rows, n_columns, 4 * n_trees * n_names)
+    return SizeEstimate.from_counts(bound, n_used, n_labels, tuple(alphas.tolist()), trees)
+
+
+def leaf_bytes(n_nodes: int, n_entries: int) -> int:
+    """Return the bytes of the labels of leaves of decision trees: n_entries labels and values."""
+    return 8 * n_nodes + 8 * n_entries
 
 
 def count_used(node: int, rows: SparseRows, shape: Shape, members: Members) -> int:

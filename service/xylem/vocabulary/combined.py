@@ -46,6 +46,7 @@ from xylem_store import (
     build_names,
     candidate_features,
     member_prefix,
+    model_of,
     near_features,
     no_trees,
     ranker_arrays,
@@ -123,6 +124,10 @@ class CombinedParts:
             extra=extra,
             members=manifests,
         )
+
+    def unranked(self, seed: int) -> Model:
+        """Return the combined version with a ranker that ranks all candidates equal."""
+        return model_of(self.draft(no_ranker(self), seed, {}))
 
 
 class NamesToMatch(NamedTuple):

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import SparseRows
-from xylem.engine import STOPS as FEATURE_STOPS
-from xylem.engine import Words, load_forms, split_words, take_names, texts_between, words_of
+from xylem.engine import WordReader, Words, take_names, texts_between
 from xylem.vocabulary.candidates import NAME_FEATURES, name_rows
 from xylem.vocabulary.names import GROUP, STOPS, WORDS, NameParameters
 from xylem.vocabulary.trie import NameTrie, check_trie
@@ -75,9 +74,8 @@ class NameMatcher:
         Raises Corrupt and BadParameter.
         """
         self.parameters = parameters
-        stop_names = [name for name in arrays if name.startswith(STOPS)]
-        stops = {name.replace(STOPS, FEATURE_STOPS): arrays[name] for name in stop_names}
-        self.forms = load_forms(parameters, stops)
+        self._reader = WordReader(parameters, arrays, STOPS)
+        self.forms = self._reader.forms
         table = group_of(GROUP, take_names(arrays, WORDS))
         self._trie = take_group({**arrays, **table}, GROUP, NameTrie, **_SIZES)
         check_bounds(arrays, {}, GROUP)
@@ -93,7 +91,7 @@ class NameMatcher:
 
     def words(self, texts: Sequence[str]) -> Words:
         """Return the words of texts, as word features with the same parameters have them."""
-        return words_of(texts, self.parameters, self.forms)
+        return self._reader.words(texts)
 
     def rows_of_words(self, words: Words) -> SparseRows:
         """Return a row for each text.
@@ -110,9 +108,8 @@ class NameMatcher:
         The words of a name may be any distance apart here. If the text has no name of the concept,
         names that begin one of its words are returned.
         """
-        surfaces = split_words([text], self.parameters.reading)
-        word_texts = texts_between(surfaces.utf8, surfaces.start, surfaces.end)
-        forms = words_of(word_texts, self.parameters, self.forms)
+        word_texts = self._reader.unchanged(text)
+        forms = self.words(word_texts)
         of_form: dict[str, list[int]] = {}
         form_texts = texts_between(forms.utf8, forms.start, forms.end)
         for i, (first, last) in enumerate(pairwise(forms.word_ptr.tolist())):

@@ -7,18 +7,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.base import BadData, Growing, inverse, offsets, ranges
-from xylem.engine import (
-    Vocabulary,
-    WordForms,
-    WordParameters,
-    count_ids,
-    fit_forms,
-    idf_of,
-    in_blocks,
-    texts_between,
-    words_of,
-)
+from xylem.base import BadData, inverse, offsets, ranges
+from xylem.engine import WordNumbers, WordParameters, idf_of, texts_between
 from xylem.vocabulary.concepts import Concepts
 from xylem.vocabulary.trie import NAME_WORDS_MAX, NONE, Lists, build_trie
 from xylem_store import I64, group_of
@@ -49,31 +39,11 @@ class WordFrequencies(NamedTuple):
     n_texts: int
 
 
-def numbered(
-    texts: Sequence[str],
-    parameters: NameParameters,
-    forms: WordForms | None,
-    vocabulary: Vocabulary,
-) -> Lists:
-    """Return the words of texts as numbers of a vocabulary; words that it lacks are added to it.
-
-    A word that is too long to have a number is -1.
-    """
-    ids = Growing(np.int32)
-    sizes = Growing(np.int64)
-    for block in in_blocks(texts):
-        words = words_of(block, parameters, forms)
-        ids.extend(vocabulary.add(words.utf8, words.start, words.end))
-        sizes.extend(np.diff(words.word_ptr))
-    return Lists(offsets(sizes.finish()), ids.finish())
-
-
 def count_words(texts: Sequence[str], parameters: NameParameters) -> WordFrequencies:
     """Return in how many of these texts each of their words stands. Raises as `fit_forms`."""
-    vocabulary = Vocabulary()
-    lists = numbered(texts, parameters, fit_forms(parameters), vocabulary)
-    counts, _ = count_ids(lists.ids, lists.ptr, vocabulary.n)
-    return WordFrequencies(vocabulary.names(np.arange(vocabulary.n)), counts, len(texts))
+    numbers = WordNumbers(parameters)
+    lists = numbers.read(texts)
+    return WordFrequencies(numbers.words(), numbers.count(*lists), len(texts))
 
 
 def kept_frequencies(arrays: Mapping[str, NDArray[Any]]) -> WordFrequencies:
@@ -101,20 +71,19 @@ def build_names(
     are left out. Raises BadData if no name is left. Cost: 10 s a million names, a minute where
     words are stemmed. Deterministic.
     """
-    forms = fit_forms(parameters)
-    vocabulary = Vocabulary()
+    numbers = WordNumbers(parameters)
     divided = [_split_qualifier(text) for text in concepts.texts]
-    names = numbered([name for name, _ in divided], parameters, forms, vocabulary)
-    brackets = numbered([words for _, words in divided], parameters, forms, vocabulary)
+    names = Lists(*numbers.read([name for name, _ in divided]))
+    brackets = Lists(*numbers.read([words for _, words in divided]))
     sizes = np.diff(names.ptr)
     is_usable = (sizes > 0) & (sizes <= NAME_WORDS_MAX)
     is_usable[np.repeat(np.arange(len(sizes)), sizes)[names.ids < 0]] = False
     usable = np.flatnonzero(is_usable)
     if not len(usable):
         raise BadData("vocabulary: expected names with a word of two characters, found none")
-    texts_with = _text_counts(vocabulary, frequencies)
-    names_with, _ = count_ids(names.ids, names.ptr, vocabulary.n)
-    words = vocabulary.names(np.arange(vocabulary.n))
+    texts_with = _text_counts(numbers, frequencies)
+    names_with = numbers.count(names.ptr, names.ids)
+    words = numbers.words()
     counts = names_with.tolist()
     by_names = sorted(range(len(words)), key=lambda i: (counts[i] == 0, counts[i], words[i]))
     new_ids = inverse(np.array(by_names, np.int64), len(words))
@@ -145,7 +114,7 @@ def build_names(
         "text_ptr": offsets(list(map(len, texts))),
         "texts": np.frombuffer(b"".join(texts), np.uint8),
     }
-    stops = group_of(STOPS, forms.stops) if forms is not None and forms.stops.n_names else {}
+    stops = group_of(STOPS, numbers.stops) if numbers.stops.n_names else {}
     return {
         **{f"{GROUP}/{name}": array for name, array in arrays.items()},
         **group_of(WORDS, build_table(words)),
@@ -161,18 +130,15 @@ def _split_qualifier(text: str) -> tuple[str, str]:
     return text[: match.start()], match[1]
 
 
-def _text_counts(vocabulary: Vocabulary, frequencies: WordFrequencies | None) -> I64:
+def _text_counts(numbers: WordNumbers, frequencies: WordFrequencies | None) -> I64:
     """Return in how many texts each word of a vocabulary stands.
 
     Words of the texts that the vocabulary lacks are added to it.
     """
     if frequencies is None:
-        return np.zeros(vocabulary.n, np.int64)
-    words = [word.encode() for word in frequencies.words]
-    ends = offsets(list(map(len, words)))
-    utf8 = np.frombuffer(b"".join(words), np.uint8)
-    ids = vocabulary.add(utf8, ends[:-1], ends[1:])
-    counts = np.zeros(vocabulary.n, np.int64)
+        return np.zeros(numbers.n, np.int64)
+    ids = numbers.add(frequencies.words)
+    counts = np.zeros(numbers.n, np.int64)
     counts[ids] = frequencies.counts
     return counts
 

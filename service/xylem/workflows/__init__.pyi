@@ -29,15 +29,8 @@ from .labelled import read_labelled as read_labelled
 from .request import TrainRequest as TrainRequest
 from .request import from_json as from_json
 from .stored_figures import Band as Band
-from .train import TrainReport as TrainReport
 from .train import train_and_publish as train_and_publish
 from .train import train_dataset as train_dataset
-from .tuning import KAPPA_MAX as KAPPA_MAX
-from .tuning import KAPPA_MIN as KAPPA_MIN
-from .tuning import OnKeep as OnKeep
-from .tuning import TuneRequest as TuneRequest
-from .tuning import facts_of as facts_of
-from .tuning import keep as keep
-from .tuning import request_of as request_of
+from .training_work import TrainReport as TrainReport
 from .tuning import tune as tune
 from .weights import store_as as store_as

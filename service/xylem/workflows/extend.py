@@ -4,9 +4,10 @@ import numpy as np
 
 from xylem.base import OnProgress, no_progress
 from xylem.evaluation import learnt_labels
-from xylem.thresholds import ThresholdDatabase, Tuned, lower_bounds, no_counts, thresholds_of
+from xylem.thresholds import ThresholdDatabase, carried
 from xylem.workflows.going_on import check_base
-from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.training_work import TrainReport
 from xylem_store import LABEL_COUNTS, Store, has_calibration, parse_named, read_origin, tree_digest
 
 
@@ -61,13 +62,12 @@ def carry_thresholds(store: Store, name: str, version: int, database: ThresholdD
     has_same_labels = n_labels == n_old and not gets_leaf.any()
     if has_same_labels and tree_digest(parent_model.ensemble) != tree_digest(model.ensemble):
         return False
-    counters = no_counts(n_labels)
-    bounds = lower_bounds(model.arrays.get(LABEL_COUNTS), model.manifest.data.rows, n_labels)
-    thresholds = thresholds_of(counters, tuned.start, bounds)
-    unchanged = np.flatnonzero(~gets_leaf)
-    thresholds[unchanged] = tuned.thresholds[unchanged]
-    for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
-        new_counter[unchanged] = old_counter[unchanged]
-    carried = Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
-    database.save(name, version, carried, model.manifest.digest)
+    thresholds = carried(
+        tuned,
+        model.arrays.get(LABEL_COUNTS),
+        model.manifest.data.rows,
+        n_labels,
+        np.flatnonzero(~gets_leaf),
+    )
+    database.save(name, version, thresholds, model.manifest.digest)
     return True

@@ -12,11 +12,12 @@ from xylem.base import BadData, Dataset, OnProgress, TableColumns, ready_databas
 from xylem.datasets import read_dataset
 from xylem.engine import PREFIX, AutoParameters
 from xylem.evaluation import labelled_dataset
+from xylem.thresholds import keep, request_of
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import ROWS_MIN, divide
 from xylem.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
-from xylem.workflows.tuning import keep, request_of, tune
+from xylem.workflows.tuning import tune
 from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"

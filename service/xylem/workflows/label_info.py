@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xylem.base import BadData
-from xylem.workflows.train import TrainReport
+from xylem.workflows.training_work import TrainReport
 from xylem_store import NAME, LabelInfo, Store, find_names
 
 

@@ -8,28 +8,19 @@ hold.
 
 import resource
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import wraps
-from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
+from dataclasses import replace
+from typing import Any
 
 from xylem.base import Crew, Dataset, OnProgress, no_progress
 from xylem.datasets import check_readable
-from xylem.engine import ForestPredictor, libraries_of
-from xylem.evaluation import Labelled
+from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
 from xylem.trainers import (
     LearnerState,
     Passes,
-    Reached,
     Tools,
-    Trained,
     TrainingSet,
     fit,
-    forest_report,
-    size_report,
 )
 from xylem.vocabulary import check_installed, rerank
 from xylem.workflows.calibrate import calibrated_draft, fit_to_rows
@@ -47,26 +38,22 @@ from xylem.workflows.going_on import (
 from xylem.workflows.labelled import read_labelled, read_labelled_with
 from xylem.workflows.prepared import (
     PreparedRows,
-    PreparedSource,
     prepare,
     prepare_dataset,
-    warnings_of,
 )
-from xylem.workflows.progressive import ProgressiveThresholds
-from xylem.workflows.request import Chosen
+from xylem.workflows.progressive import thresholds_beside
 from xylem.workflows.request import TrainRequest as TrainRequest
+from xylem.workflows.training_work import MADE_LATER, Step, TrainingWork, TrainReport, when
+from xylem.workflows.version_report import version_report
 from xylem.workflows.weights import round_weights
 from xylem_store import (
     MADE_FOR,
     ORIGIN,
     REPORT,
     Draft,
-    Manifest,
-    Model,
     Store,
     StoreError,
     TrainerInfo,
-    Weights,
     check_model,
     json_array,
     model_of,
@@ -77,108 +64,6 @@ from xylem_store import (
 
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
 """Why a version that was calibrated has no F-measures after training."""
-
-
-class TrainReport(NamedTuple):
-    """A published version, and the cost of its training.
-
-    metrics   of the validation file, empty without one
-    note      on the metrics, if there is one
-    warnings  about the data, if there are any
-    features  what `features.kind=auto` chose, and from what
-    calibration_error  before and after the calibration, if there was one: see `CalibrationFit`
-    thresholds  that were found beside the training: see `ProgressiveThresholds.keep`; with their
-              epoch
-    rerank    P@1, P@3 and P@5 of held-out rows, "alone" and "ranked", and whether the ranker is
-              "kept"
-    grown     for a training that continues from a version: labels added, groups divided,
-              classifiers trained
-    """
-
-    model: str
-    version: int
-    trainer: str
-    train_seconds: float
-    peak_memory_bytes: int
-    model_bytes: int
-    metrics: Mapping[str, float]
-    note: str | None = None
-    warnings: list[str] | None = None
-    features: dict[str, Any] | None = None
-    calibration_error: dict[str, float] | None = None
-    thresholds: dict[str, Any] | None = None
-    rerank: dict[str, Any] | None = None
-    grown: dict[str, Any] | None = None
-
-
-_MADE_LATER: Any = None
-"""The value of a field of the work before the step that makes it; no earlier step looks at it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingWork:
-    """A training, and what its steps have made so far.
-
-    origin           fields of the version's origin
-    continuation     the version that the training continues from
-    dataset          rows that are passed directly, without a file
-    source           the rows to learn, with their names and features
-    valid            the validation rows, if there are any and they were read
-    beside           finds thresholds beside the training, if that was requested
-    trained          what the trainer has made
-    trained_weights  the type of its weights, which is that of the version it continues from
-    train_seconds    the time that the trainer took
-    grown            what was added to the version that the training continues from, if it grew
-    draft            what will be published
-    trial            the draft as a model, before its weights are rounded
-    figures          of the validation rows, for the report; None without such rows
-    report           of the version, without these figures
-    note             on the metrics
-    calibration_error  before and after the calibration, if there was one
-    rerank_report    what re-ranking gains, if it was tried
-    manifest         of the published version
-    thresholds       the report on thresholds that were found beside the training
-    """
-
-    request: TrainRequest
-    chosen: Chosen
-    crew: Crew
-    on_progress: OnProgress
-    origin: Mapping[str, Any]
-    store: Store = _MADE_LATER
-    model: str = ""
-    database: ThresholdDatabase | None = None
-    continuation: GoingOn = _MADE_LATER
-    dataset: Dataset = _MADE_LATER
-    source: PreparedSource = _MADE_LATER
-    valid: Labelled | None = None
-    beside: ProgressiveThresholds | None = None
-    trained: Trained = _MADE_LATER
-    trained_weights: Weights = "float32"
-    train_seconds: float = 0.0
-    grown: dict[str, Any] | None = None
-    draft: Draft = _MADE_LATER
-    trial: Model = _MADE_LATER
-    figures: dict[str, Any] | None = None
-    report: dict[str, Any] = field(default_factory=dict)
-    note: str | None = None
-    calibration_error: dict[str, float] | None = None
-    rerank_report: dict[str, Any] | None = None
-    manifest: Manifest = _MADE_LATER
-    thresholds: dict[str, Any] | None = None
-
-    @property
-    def sample(self) -> TrainingSet | None:
-        """Return the training rows, if they are in memory."""
-        return self.source.data if isinstance(self.source, PreparedRows) else None
-
-    @property
-    def warnings(self) -> list[str]:
-        """Return warnings about the data or the model."""
-        return [*warnings_of(self.source), *self.trained.warnings]
-
-
-Step: TypeAlias = Callable[[TrainingWork], TrainingWork]
 
 
 def plan_of(request: TrainRequest, continuation: GoingOn | None) -> list[Step]:
@@ -243,7 +128,7 @@ def train_and_publish(
             store=store,
             model=model,
             database=database,
-            continuation=continuation or _MADE_LATER,
+            continuation=continuation or MADE_LATER,
         )
         for step in plan_of(request, continuation):
             work = step(work)
@@ -273,19 +158,6 @@ def train_dataset(
     for step in [make_rows, fit_trees, *FINISH]:
         work = step(work)
     return work.draft
-
-
-def when(applies: Callable[[TrainingWork], bool]) -> Callable[[Step], Step]:
-    """Let a step apply to some trainings only: it leaves the work of the others as it is."""
-
-    def decorate(step: Step) -> Step:
-        @wraps(step)
-        def run(work: TrainingWork) -> TrainingWork:
-            return step(work) if applies(work) else work
-
-        return run
-
-    return decorate
 
 
 def read_rows(work: TrainingWork) -> TrainingWork:
@@ -334,7 +206,7 @@ def read_valid(work: TrainingWork) -> TrainingWork:
 def find_thresholds_beside(work: TrainingWork) -> TrainingWork:
     """Let OFO find thresholds on rows before they are learnt."""
     assert work.database is not None
-    beside = ProgressiveThresholds(work.source, work.request.threads, work.database)
+    beside = thresholds_beside(work.source, work.request.threads, work.database)
     return replace(work, beside=beside)
 
 
@@ -559,36 +431,3 @@ def parent_in(store: Store, model: str) -> dict[str, Any] | None:
 def peak_memory_bytes() -> int:
     """Return the most memory that this process has had resident."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-ROWS_MAX = 4000
-"""At most so many rows are sent down the trees for a report, spread evenly over the file."""
-
-
-def version_report(
-    model: Model, training: dict[str, Any], train: TrainingSet | None, test: TrainingSet | None
-) -> dict[str, Any]:
-    """Return the report of a version as JSON takes it.
-
-    training  the trainer's own report, stored under "training" unless it is empty
-    train     the training rows, None if they are not in memory
-    test      the rows of a validation file, if there is one
-
-    Decision trees have "forest" (`forest_report`) if there are training rows; label trees "size"
-    (`size_report`). Deterministic.
-    """
-    report: dict[str, Any] = {"training": training} if training else {}
-    if model.manifest.kind == "label-tree":
-        report["size"] = size_report(model.ensemble)
-    elif train is not None:
-        predictor = ForestPredictor(model)
-
-        def reached(sample: TrainingSet) -> Reached:
-            n_rows = sample.rows.n_rows
-            chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
-            return Reached(
-                *predictor.leaves_reached(sample.rows, chosen), sample.labels.take(chosen)
-            )
-
-        report["forest"] = forest_report(model.ensemble, reached(train), test and reached(test))
-    return report

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.test_object_store import environment_of
 from tests.helpers.replicas import reserved_ports
 
-from xylem.extras.ray.crew import connect
+from xylem.extras.ray.cluster import connect
 
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 

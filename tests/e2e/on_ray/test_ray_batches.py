@@ -23,7 +23,8 @@ from xylem.base.columns import DEFAULT_COLUMNS
 from xylem.base.errors import BadParameter
 from xylem.base.executors.local import AHEAD
 from xylem.base.settings import Limits
-from xylem.extras.ray.crew import RayCrew, connect
+from xylem.extras.ray.cluster import connect
+from xylem.extras.ray.crew import RayCrew
 from xylem.serving.batches import parts
 from xylem.serving.batches.parts import AnswerParts, parts_of
 from xylem.workflows.train import TrainRequest, train_and_publish
@@ -85,7 +86,7 @@ def last(done: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", ["threads", "cluster"])
-def test_answers_in_files_are_those_of_a_batch_and_what_is_there_stays(
+def test_answers_in_files_are_those_of_a_batch(
     way: str,
     request: pytest.FixtureRequest,
     run_here: Run,
@@ -124,7 +125,7 @@ def test_answers_in_files_are_those_of_a_batch_and_what_is_there_stays(
             assert (row["scores"], row["error"]) == (scores, None)
 
 
-def test_a_large_file_is_divided_and_its_lines_keep_their_numbers(
+def test_a_large_file_is_divided_and_lines_keep_their_numbers(
     run_here: Run, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = store.parent / "large.jsonl"
@@ -140,7 +141,7 @@ def test_a_large_file_is_divided_and_its_lines_keep_their_numbers(
     assert [line for part in answers_in(store.parent / "out") for line in part] == whole
 
 
-def test_a_node_that_is_killed_costs_no_line_and_gives_none_twice(
+def test_a_killed_node_loses_no_line_and_repeats_none(
     cluster: Any, run_here: Run, store: Path, tmp_path: Path
 ) -> None:
     data, out = tmp_path / "many", tmp_path / "killed"

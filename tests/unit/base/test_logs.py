@@ -136,7 +136,7 @@ def run_script(script: str, **options: Any) -> subprocess.Popen[bytes]:
 N_LINES = 20_000
 
 
-def test_where_nobody_reads_lines_are_dropped_and_counted_and_the_process_ends() -> None:
+def test_lines_without_a_reader_are_dropped_and_counted() -> None:
     reading, writing = os.pipe()
     process = run_script(
         f"for number in range({N_LINES}): log(logging.INFO, 'event', number=number, text='x' "

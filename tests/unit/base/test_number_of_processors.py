@@ -70,9 +70,7 @@ def test_the_least_quota_of_the_groups_around_holds(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize("name", ["/kubepods/pod1/of-the-host", "/../../of-the-host"])
-def test_a_container_may_see_its_group_as_the_root_under_another_name(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_container_may_see_its_group_as_the_root(tmp_path: Path, name: str) -> None:
     assert processors_of(tmp_path, V2.format(name), {"cpu.max": "200000 100000"}) == 2
 
 

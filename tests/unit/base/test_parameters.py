@@ -95,7 +95,7 @@ def test_items_that_are_no_pairs_and_keys_given_twice() -> None:
     assert str(caught.value) == "expected key=value, found 'size'; rate: expected once, found twice"
 
 
-def test_a_text_that_looks_like_a_number_is_a_text_where_one_is_expected() -> None:
+def test_a_text_that_looks_like_a_number_is_a_text() -> None:
     expected = Sample(name="5", size=5, fast=True, room=None, rate=1.0)
     assert Sample.parse(["name=5", "size=5", "fast=true", "room=null", "rate=1"]) == expected
     assert Sample.parse(["name=a=b"]).name == "a=b"

@@ -96,7 +96,7 @@ def test_a_thread_calls_again_and_again_until_it_is_stopped(at_once: bool) -> No
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_before_its_first_pause_is_over_it_calls_at_once_or_not_at_all(at_once: bool) -> None:
+def test_before_its_first_pause_it_calls_at_once_or_not_at_all(at_once: bool) -> None:
     calls = threading.Semaphore(0)
     repeating = Repeating("repeats", calls.release, 3600.0, at_once=at_once)
     repeating.start()

@@ -22,7 +22,7 @@ def _counts(stages: StageTimes, stage: int) -> list[int]:
 
 
 @pytest.mark.parametrize("nanoseconds", [0, 999, 1000, 1001, 2_500_000_000, 2_500_000_001])
-def test_a_time_falls_in_the_first_bucket_whose_bound_it_does_not_pass(nanoseconds: int) -> None:
+def test_a_time_is_counted_in_the_first_bucket_that_holds_it(nanoseconds: int) -> None:
     stages = StageTimes()
     stages.count_one(SEARCH, nanoseconds)
     expected = bisect.bisect_left([round(1e9 * bound) for bound in STAGE_SECONDS], nanoseconds)
@@ -68,7 +68,7 @@ def test_what_a_trace_took_is_not_told_again() -> None:
     assert whole.drain_stages() == []
 
 
-def test_of_an_answer_that_was_not_given_nothing_is_counted_or_told() -> None:
+def test_an_answer_that_was_not_sent_is_not_counted() -> None:
     stages, timings = StageTimes(), StageTimings(is_traced=True)
     timings.end(READ)
     timings.add_kernel_times(np.array([1, 2, 2, 3, 4]))

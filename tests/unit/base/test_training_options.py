@@ -31,7 +31,7 @@ FACTS = TrainingFacts(
 )
 
 
-def test_command_and_job_have_the_options_with_their_help_and_defaults() -> None:
+def test_command_and_job_have_the_options_help_and_defaults() -> None:
     options = inspect.signature(train).parameters
     properties = TrainingJob.model_json_schema()["properties"]
     for name, field in DirectOptions.model_fields.items():

@@ -9,6 +9,7 @@ from tests.helpers.combined_models import NAMES, documents
 from tests.helpers.datasets_helpers import write_lines
 from tests.unit.cli.conftest import Cli
 
+import xylem
 from xylem.vocabulary.combine import CombineRequest, combine_and_publish
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem_store.store import Store
@@ -61,6 +62,17 @@ def test_names_and_members_are_better_than_each_member(facts: dict[str, Any]) ->
         assert facts["combined"]["F1@5"] > alone["F1@5"] + 2
 
 
+def test_the_command_says_what_the_chosen_beam_is_worth(
+    cli: Cli, files: Path, facts: dict[str, Any]
+) -> None:
+    # of six labels a beam of 3 misses as few as one of 1,000
+    assert [beam["beam_width"] for beam in facts["beams"]] == [1000, 3]
+    said = cli.says(
+        "combine", "--member", "words", "--data", files / "valid.jsonl", "--model", "said"
+    )
+    assert "beam width" in said and "3 (1,000: F1@5" in said.replace("│", "")
+
+
 def test_a_combined_version_is_shown_with_its_members(cli: Cli) -> None:
     shown = cli.answers("models", "show", "both@1")
     members = [(one["model"], one["trainer"]["name"]) for one in shown["members"]]
@@ -75,6 +87,33 @@ def test_a_concept_without_training_rows_is_answered_and_says_so(cli: Cli) -> No
     assert set(list(found)[:2]) == {"l3", "l5"}
     assert found["l5"]["learned"] is False
     assert "learned" not in found["l3"]
+
+
+def test_an_explanation_has_members_and_names_whatever_reads_the_text(
+    cli: Cli, tmp_path: Path
+) -> None:
+    text = "a snow owl and a honey bee"
+    (expected,) = xylem.load(cli.store, "both@1").explain(text, top_r=1)
+    assert expected["explanation"]["names"][0]["words"] == ["honey", "bee"]
+    assert expected["explanation"]["members"][0]["rank"] == 1
+    rows = write_lines(tmp_path / "rows.jsonl", [{"text": text}, {"text": text, "id": 1}])
+    predict = ("predict", "both@1", "--top-r", 1, "--explain")
+    answers = cli.lines(*predict, text) + cli.lines(*predict, "--data", rows)
+    cli.says(*predict, "--data", rows, "--out", tmp_path / "out")
+    parts = (tmp_path / "out" / "part-000000.jsonl").read_text().splitlines()
+    answers += map(json.loads, parts)
+    assert [answer["labels"] for answer in answers] == [[expected]] * 5
+
+
+def test_people_read_names_beside_labels(cli: Cli, tmp_path: Path) -> None:
+    """The model's label info has them; without a language asked they are in its default."""
+    assert "snow owl (l5)" in cli.says("predict", "both@1", "a snow owl")
+    (tmp_path / "a.txt").write_text("a snow owl")
+    cli.says("predict", "both@1", "--data", tmp_path)
+    label, _, name = (tmp_path / "a.labels").read_text().splitlines()[0].split("\t")
+    assert (label, name) == ("l5", "snow owl")
+    (line,) = cli.lines("predict", "both@1", input='{"text": "a snow owl"}\n')
+    assert "name" not in line["labels"][0]  # lines for programs are as they were
 
 
 def test_another_vocabulary_needs_no_training(cli: Cli, files: Path) -> None:

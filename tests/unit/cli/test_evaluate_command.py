@@ -105,9 +105,7 @@ def test_no_cell_of_a_table_is_a_formula(first: str, suffix: str, tmp_path: Path
     assert [plain_cell(text) for text in ("\t=1", "\r=1", "", "a")] == ["'\t=1", "'\r=1", "", "a"]
 
 
-def test_a_label_that_never_occurs_has_no_f_and_an_unknown_one_is_named(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_a_label_without_rows_has_no_f_and_an_unknown_one_a_name(cli: Cli, tmp_path: Path) -> None:
     rows = [{"text": "word0 w0", "labels": [LABELS[0], "<b>new</b>"]}]
     command = ("evaluate", "m", "--data", write_lines(tmp_path / "rows.jsonl", rows))
     table, page = tmp_path / "labels.csv", tmp_path / "page"
@@ -159,7 +157,7 @@ def test_the_page_stands_alone_and_names_are_text(cli: Cli, data: Path, tmp_path
         ("--report", "file", "expected a directory"),
     ],
 )
-def test_places_that_cannot_be_written_are_refused_before_anything_is_measured(
+def test_unwritable_places_are_refused_before_measuring(
     cli: Cli, tmp_path: Path, option: str, place: str, fault: str
 ) -> None:
     (tmp_path / "here.csv").mkdir()
@@ -184,7 +182,7 @@ def report_of(cli: Cli, data: Path, model: str, *more: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("trainer", ["fastxml", "label-tree"])
-def test_the_first_trees_of_an_ensemble_are_measured_as_a_version_of_just_them(
+def test_the_first_trees_are_measured_as_a_version_of_them(
     cli: Cli, data: Path, tmp_path: Path, trainer: str
 ) -> None:
     for trees in (2, 3):

@@ -105,7 +105,7 @@ def test_a_table_that_breaks_off_while_it_is_predicted(
 
 
 @TRAINERS
-def test_a_directory_of_documents_is_read_where_a_labelled_file_is(
+def test_a_directory_of_documents_is_a_labelled_file(
     cli: Cli, files: Path, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
     folder, rows = tmp_path / "corpus", files / "rows.jsonl"

@@ -77,9 +77,7 @@ def test_a_version_without_thresholds_goes_and_makes_no_database(
     assert not (own_store.root / "xylem.db").exists()
 
 
-def test_a_database_that_does_not_answer_is_told_after_the_version_is_gone(
-    own_store: Store, cli: Cli
-) -> None:
+def test_a_silent_database_is_reported_after_the_deletion(own_store: Store, cli: Cli) -> None:
     (own_store.root / "xylem.db").mkdir()
     own_store.promote("raw", 2, "stable")
     fault = "raw@1 is deleted, its thresholds are not: expected a database that answers"
@@ -87,9 +85,7 @@ def test_a_database_that_does_not_answer_is_told_after_the_version_is_gone(
     assert own_store.versions("raw") == (2,)
 
 
-def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_a_streamed_version_is_predicted_at_its_own_thresholds(cli: Cli, tmp_path: Path) -> None:
     data = write_data(tmp_path / "rows.jsonl", 200, seed=3)
     arguments = ("train", "plt", "--data", data, "--model", "m", "-p", "solver=sgd", "--stream")
     found = cli.answers(*arguments, "--thresholds", "ofo")["thresholds"]

@@ -186,7 +186,7 @@ def test_a_source_that_is_slow_is_not_a_fault(run: Run) -> None:
 
 
 @both
-def test_what_the_source_raises_comes_after_the_answers_before_it(run: Run) -> None:
+def test_an_error_of_the_source_follows_the_answers_before_it(run: Run) -> None:
     def broken() -> Iterator[dict[str, Any]]:
         yield from texts(5)
         raise KeyError("mine")
@@ -200,7 +200,7 @@ def test_what_the_source_raises_comes_after_the_answers_before_it(run: Run) -> N
         assert run(server.url, []) == [] and not server.requests
 
 
-def test_two_requests_are_under_way_and_a_batch_that_is_left_lets_go_of_them() -> None:
+def test_two_requests_run_at_a_time_and_end_with_the_batch() -> None:
     asked = 0
 
     def endless() -> Iterator[dict[str, Any]]:

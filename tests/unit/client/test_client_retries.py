@@ -80,7 +80,7 @@ def test_a_refusal_is_not_asked_again(status: int) -> None:
     assert (error.status, n) == (status, 1)
 
 
-def test_feedback_and_submissions_keep_their_ids_when_they_are_sent_again() -> None:
+def test_feedback_and_submissions_keep_their_ids_when_repeated() -> None:
     job = answer(202, b'{"id":"j","kind":"training","state":"queued"}')
     with scripted(reset, answer(200, VERDICT), answer(503), reset, job) as (server, client):
         assert client.feedback("m", [EVENT]).results == [xylem.FeedbackVerdict("e", "applied")]
@@ -100,7 +100,7 @@ def test_retry_after_is_read_as_seconds(text: str, seconds: float | None) -> Non
     assert isinstance(error, xylem.ProblemError) and error.retry_after == seconds
 
 
-def test_retry_after_is_waited_for_up_to_a_cap_with_jitter_of_a_seed() -> None:
+def test_retry_after_is_waited_for_up_to_a_cap_with_jitter() -> None:
     most = xylem.Retries(times=4, retry_after_seconds_max=20, total_seconds_max=40)
 
     def waits(seed: int) -> list[float | None]:

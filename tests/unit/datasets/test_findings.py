@@ -213,7 +213,8 @@ def test_one_rule_for_the_ends_of_labels(door: Door, tmp_path: Path) -> None:
     accented = [
         (text, ["cafe\u0301" if i % 2 else "caf\u00e9"]) for i, (text, _) in enumerate(ROWS)
     ]
-    assert {name for _, labels in as_read(door(tmp_path, accented, TableColumns())) for name in labels} == {"caf\u00e9"}  # fmt: skip
+    read_rows = as_read(door(tmp_path, accented, TableColumns()))
+    assert {name for _, labels in read_rows for name in labels} == {"caf\u00e9"}
 
 
 def test_null_labels_are_none_and_whole_numbers_are_labels(tmp_path: Path) -> None:
@@ -253,7 +254,9 @@ def test_labels_of_an_older_version_are_compared_in_the_same_form(tmp_path: Path
     assert findings_of(few) == [], "a new label is no finding"
 
 
-FLAGS = [(i, text, *(int(name in labels) for name in LABELS)) for i, (text, labels) in enumerate(ROWS)]  # fmt: skip
+FLAGS = [
+    (i, text, *(int(name in labels) for name in LABELS)) for i, (text, labels) in enumerate(ROWS)
+]
 
 
 def test_columns_of_zero_and_one(tmp_path: Path) -> None:
@@ -314,7 +317,9 @@ def test_columns_that_no_name_tells_are_guessed_by_their_cells(tmp_path: Path) -
     dataset = read_dataset(path)
     assert dataset.report is not None and dataset.report.labels == 8
     assert findings_of(dataset) == ["ambiguous-labels"]
-    path.write_text(table(("headline", "tag_1", "tag_2", "tag_3"), [(t, *[*ls, "", ""][:3]) for t, ls in ROWS]))  # fmt: skip
+    path.write_text(
+        table(("headline", "tag_1", "tag_2", "tag_3"), [(t, *[*ls, "", ""][:3]) for t, ls in ROWS])
+    )
     assert as_read(read_dataset(path)) == RIGHT
     options = dataset.report.options
     assert options[-2:] == ("--label-column", "queue")
@@ -329,7 +334,16 @@ def test_what_was_guessed_is_what_the_options_say(tmp_path: Path) -> None:
     file = open_data(tmp_path / "a.csv")
     columns = understood(file, TableColumns())
     options = options_of(file, columns)
-    assert options == ["--text-column", "Text", "--label-column", "Farben", "--label-separator", "|", "--delimiter", ";"]  # fmt: skip
+    assert options == [
+        "--text-column",
+        "Text",
+        "--label-column",
+        "Farben",
+        "--label-separator",
+        "|",
+        "--delimiter",
+        ";",
+    ]
     said = columns_of(["Text"], "Farben", "|", ";")
     assert said == columns and understood(file, said) == said
 
@@ -402,7 +416,10 @@ def test_rows_of_one_text_are_joined(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(table(("id", "text", "labels"), long))
     lines = [{"id": i, "text": t, "labels": [name]} for i, t, name in long]
     write_lines(tmp_path / "a.jsonl", lines)
-    pq.write_table(pa.Table.from_pylist([{**line, "labels": line["labels"][0]} for line in lines]), tmp_path / "a.parquet")  # fmt: skip
+    pq.write_table(
+        pa.Table.from_pylist([{**line, "labels": line["labels"][0]} for line in lines]),
+        tmp_path / "a.parquet",
+    )
     for name in ("a.csv", "a.jsonl", "a.parquet"):
         assert findings_of(read_dataset(tmp_path / name)) == ["long-format"]
         dataset = read_dataset(tmp_path / name, columns=columns)
@@ -459,7 +476,12 @@ def test_counts_of_rows_without_text_or_labels(tmp_path: Path) -> None:
 def test_names_are_folded() -> None:
     names = ["Ｆｒｕｉｔ", "fruit", "Fru it", "f\u200bruit", "3", "3.0", "3.5"]
     assert folded_names(names) == ["fruit"] * 4 + ["3", "3", "3.5"]
-    assert [label_name(name) for name in ("\u200b \u00a0a\u00ad ", "\ufeff", "", " b c ")] == ["a", "", "", "b c"]  # fmt: skip
+    assert [label_name(name) for name in ("\u200b \u00a0a\u00ad ", "\ufeff", "", " b c ")] == [
+        "a",
+        "",
+        "",
+        "b c",
+    ]
 
 
 def test_a_model_in_python_reports_what_it_was_made_of() -> None:

@@ -195,7 +195,7 @@ def test_lines_of_fasttext_are_read_as_lines_of_json(tmp_path: Path, name: str, 
     assert streamed.sha256 == found.sha256
 
 
-def test_what_is_wrong_with_fasttext_is_said_and_a_label_in_the_middle_says_what_it_is(
+def test_faults_of_fasttext_and_labels_in_the_middle_are_named(
     tmp_path: Path,
 ) -> None:
     for content, fault in (

@@ -92,7 +92,7 @@ def test_files_of_an_object_store(bucket: str, folder: Path) -> None:
         file_path("")
 
 
-def test_svm_files_and_tables_are_joined_too_and_faults_name_the_file(tmp_path: Path) -> None:
+def test_svm_files_and_tables_are_joined_and_faults_name_a_file(tmp_path: Path) -> None:
     (tmp_path / "1.svm").write_text("0 0:1\n1 2:1\n")
     (tmp_path / "2.svm").write_text("3 4:0.5\n")
     (tmp_path / "1.csv").write_text("text,labels\none of 1,x;1\n")
@@ -178,7 +178,7 @@ def test_a_driver_without_credentials_is_told_in_a_sentence() -> None:
         pass
 
 
-def test_a_name_with_signs_of_a_pattern_is_a_name_where_it_is_there(tmp_path: Path) -> None:
+def test_a_name_with_signs_of_a_pattern_is_a_name_if_it_exists(tmp_path: Path) -> None:
     (tmp_path / "a[1]*.jsonl").write_bytes(LINES[0])
     (tmp_path / "a1.jsonl").write_bytes(LINES[1])
     assert read_dataset(tmp_path / "a[1]*.jsonl").texts == ["alpha 0 beta"]

@@ -155,7 +155,7 @@ def test_bad_input(
         assert said.startswith(f":{line}: expected ") and ", found " in said and fault in said
 
 
-def test_values_are_rounded_to_32_bits_and_have_1100_bytes_at_most(tmp_path: Path) -> None:
+def test_values_are_rounded_to_32_bits_and_at_most_1100_bytes(tmp_path: Path) -> None:
     numbers = ("16777217", "0.1000000000000000055511151231257827", "1e-400", "0" * 1099 + "1")
     pairs = " ".join(f"{feature}:{number}" for feature, number in enumerate(numbers))
     dataset = read(tmp_path / "a.txt", f"1 4 5\n2 {pairs}\n")
@@ -188,7 +188,7 @@ def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
     assert refusal(path, GOOD, n_features=3).startswith(expected.format("3 features", 4))
 
 
-def test_labels_beyond_those_of_a_model_are_counted_in_every_format_of_numbers(
+def test_labels_beyond_those_of_a_model_are_counted(
     tmp_path: Path,
 ) -> None:
     """A file may have labels that came after the model: no
@@ -205,7 +205,7 @@ def test_labels_beyond_those_of_a_model_are_counted_in_every_format_of_numbers(
         assert dataset.unknown_names == ["2"], path
 
 
-def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path: Path) -> None:
+def test_libsvm_features_unknown_to_a_model_are_counted(tmp_path: Path) -> None:
     """A file without a header may have ids that the training rows did not have."""
     content = "1,3 2:0.5 1:4\n3,4 5:1\n2,0 0:2\n 268435455:1\n268435455 0:1\n"
     dataset = read(tmp_path / "a.svm", content, labels=ids(3), n_features=2)

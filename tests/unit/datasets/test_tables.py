@@ -242,7 +242,7 @@ def test_rows_of_parquet(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPa
         assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_numbers_of_parquet_are_labels_and_nothing_is_an_empty_text(tmp_path: Path) -> None:
+def test_numbers_of_parquet_are_labels_and_null_is_an_empty_text(tmp_path: Path) -> None:
     dataset = read_dataset(
         write_parquet(tmp_path / "a.parquet", text=["a", None, "c"], labels=[10, 9, None])
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.helpers.answers import dense_scores, each_row
 from tests.helpers.combined_models import documents, publish_combined
 from tests.oracles.trees import row_dicts
-from tests.unit.engine.answers import dense_scores, each_row
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor, make_predictor

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.helpers.answers import each_row, empty_rows, row_with
 from tests.helpers.calls import make_call, no_answers
 from tests.helpers.small_models import small_draft
 from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows, row_dicts
-from tests.unit.engine.answers import each_row, empty_rows, row_with
 
 from xylem.base.rows import SparseRows
 from xylem.engine.combined_predictor import CombinedPredictor
@@ -20,9 +20,9 @@ from xylem.engine.kernels.search.call import Search
 from xylem.engine.kernels.search.explain import depth_of, explain_leaf
 from xylem.engine.kernels.search.scores import make_queue
 from xylem.engine.kernels.search.workspace import make_workspace
-from xylem.engine.label_weights import _strongest, leaf_weights, mean_weights
 from xylem.engine.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from xylem.engine.predictor import PredictOptions, Predictor
+from xylem.serving.label_weights import _strongest, leaf_weights, mean_weights
 from xylem_store.ensemble import LINK_CODES
 from xylem_store.version import model_of
 
@@ -124,7 +124,7 @@ def predictor(request: Any) -> CombinedPredictor:
     return Predictor(model_of(draft))
 
 
-def test_the_last_score_is_the_labels_and_features_are_those_that_count_most(
+def test_the_last_score_is_the_labels_with_its_largest_features(
     predictor: CombinedPredictor,
 ) -> None:
     rows = SparseRows(*random_rows(5, 6, 70), 70)
@@ -176,7 +176,7 @@ def test_a_tree_without_the_label_has_no_path() -> None:
 
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize(("seed", "n_features", "arity"), [(1, 5, 2), (2, 70, 40), (3, 2100, 17)])
-def test_weights_of_a_label_are_those_that_the_tree_was_built_from(
+def test_weights_of_a_label_are_those_the_tree_was_built_from(
     weights: Any, seed: int, n_features: int, arity: int
 ) -> None:
     trees, ensemble = random_forest(
@@ -215,7 +215,7 @@ def test_means_count_a_tree_without_the_feature_as_zero() -> None:
     assert set(features.tolist()) == set(np.flatnonzero(of_trees.any(axis=0)).tolist())
 
 
-def test_the_strongest_are_the_largest_in_size_and_of_equals_the_first() -> None:
+def test_the_strongest_are_the_largest_and_of_equals_the_first() -> None:
     weights = np.array([1, -3, 2, 3, 0.5], np.float32)
     told = _strongest(np.arange(5, dtype=np.int32), weights, None, 3)
     assert [int(each["feature"]) for each in told] == [1, 3, 2]

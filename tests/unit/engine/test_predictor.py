@@ -8,10 +8,10 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from tests.helpers.answers import assert_same, each_row, empty_rows, row_with
 from tests.helpers.small_models import random_rerank, small_draft
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.oracles.trees import random_rows, row_dicts
-from tests.unit.engine.answers import assert_same, each_row, empty_rows, row_with
 
 import xylem.engine.predictor as predictor_module
 from xylem.base.errors import UnknownLabel
@@ -268,7 +268,7 @@ def test_what_a_beam_answers_shortly_is_the_exact_answer(
 
 
 @of_label_trees
-def test_what_needs_the_exact_search_itself_is_not_answered_shortly(
+def test_exact_costs_and_weights_have_no_short_answer(
     predictor: CombinedPredictor,
 ) -> None:
     row, options = some_rows(1), PredictOptions(exact=True, beam_width=40)
@@ -320,9 +320,7 @@ def test_explanations_add_up_to_the_score(link: str) -> None:
     assert predictor.explain(empty_rows(1, N_FEATURES), 0, absent).leaves == []
 
 
-def test_the_children_scored_are_bounded_by_trees_and_width_and_by_the_beam_or_levels(
-    model: Any, predictor: CombinedPredictor
-) -> None:
+def test_the_number_of_scored_children_is_bounded(model: Any, predictor: CombinedPredictor) -> None:
     ensemble = model.ensemble
     if model.manifest.kind == "label-tree":
         n_trees = int(ensemble.child_ptr[0])

@@ -113,7 +113,7 @@ def test_the_keys_of_a_report() -> None:
 
 
 @pytest.mark.parametrize(("counts", "n_rows"), [(None, 40), (np.arange(K), 0)])
-def test_without_the_training_rows_propensity_scored_figures_are_none(
+def test_propensity_scored_figures_need_the_training_rows(
     counts: np.ndarray | None, n_rows: int
 ) -> None:
     predicted = ranked([[0, 1], [2]])

@@ -130,7 +130,7 @@ def test_scores_that_are_probabilities_have_no_calibration_error(seed: int) -> N
     assert squared == pytest.approx(1 / 6, abs=0.01)  # the mean of s - s^2
 
 
-def test_the_ends_of_scores_have_bins_and_nothing_predicted_has_no_error() -> None:
+def test_extreme_scores_have_bins_and_no_prediction_no_error() -> None:
     ends = reliability(np.array([0, 1], np.float32), np.array([False, True]))
     assert [(each.low, each.high, each.n) for each in ends] == [
         (0.0, 1 / N_BINS, 1),
@@ -222,7 +222,7 @@ def test_intervals_hold_the_true_difference_as_often_as_they_say(seed: int) -> N
     assert found_real == 100
 
 
-def test_rare_labels_do_not_put_the_difference_at_the_end_of_its_interval(seed: int) -> None:
+def test_rare_labels_do_not_move_the_difference_to_an_end(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = 400  # labels of a row or two, which a third of the draws lacks
     labels = LabelRows(np.arange(n + 1), rng.integers(0, 300, n).astype(np.int32), 300)
@@ -299,9 +299,7 @@ def drawn_pair(
 
 
 @pytest.mark.parametrize(("n_rows", "n_labels"), [(12, 4), (150, 30)])
-def test_where_there_is_no_difference_few_are_called_real_and_clear_ones_always_are(
-    n_rows: int, n_labels: int, seed: int
-) -> None:
+def test_equal_versions_are_rarely_called_different(n_rows: int, n_labels: int, seed: int) -> None:
     n_samples, level = 120, 0.05
     rng = np.random.default_rng(seed)
     n_real = dict.fromkeys(("P@1", "macro_f"), 0)

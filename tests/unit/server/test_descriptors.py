@@ -40,7 +40,7 @@ def test_a_limit_that_is_high_enough_stays() -> None:
     assert (done.stdout, done.stderr) == ("(256, 256)\n", "")
 
 
-def test_the_last_descriptor_makes_the_difference_and_none_is_kept() -> None:
+def test_the_last_descriptor_is_the_difference_and_none_leaks() -> None:
     done = said("""
 r.setrlimit(r.RLIMIT_NOFILE, (64, 64))
 held = []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.engine.answers import each_row
+from tests.helpers.answers import each_row
 
 from xylem.base.rows import offsets
 from xylem.engine.answering import Predictions, in_parts
@@ -24,7 +24,7 @@ def test_chunks_are_the_text(parts: list[str], most: int) -> None:
 
 
 @pytest.mark.parametrize("most", [20, 50, 333])
-def test_words_stay_whole_and_where_there_are_no_spaces_chunks_are_full(most: int) -> None:
+def test_words_stay_whole_and_chunks_without_spaces_are_full(most: int) -> None:
     text = " ".join(f"word{i}" for i in range(500))
     chunks = chunks_of(text, most)
     assert " ".join(chunk.strip() for chunk in chunks).split() == text.split()
@@ -81,9 +81,7 @@ def test_means_are_their_definition(
 
 
 @given(n_rows=st.integers(0, 300), threads=st.integers(1, 9))
-def test_each_row_is_in_one_part_and_parts_are_equal_but_for_one_row(
-    n_rows: int, threads: int
-) -> None:
+def test_each_row_is_in_one_part_and_parts_are_nearly_equal(n_rows: int, threads: int) -> None:
     parts: list[range] = []
     in_parts(lambda first, last: parts.append(range(first, last)), n_rows, threads)
     assert sorted(itertools.chain.from_iterable(parts)) == [*range(n_rows)]

@@ -46,7 +46,7 @@ def some_lists(draw: random.Random) -> Lists:
     return (allow, deny) if (allow, deny) != (None, None) else (NAMES[:1], None)
 
 
-def test_lists_that_are_asked_for_again_have_the_mask_that_was_made(served: ServedVersion) -> None:
+def test_lists_that_are_requested_again_have_the_same_mask(served: ServedVersion) -> None:
     masks = LabelMasks(served.predictor)
     assert masks.mask_of(None, None) is None
     for allow, deny in (

@@ -271,7 +271,7 @@ def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
     assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
 
 
-def test_instances_times_top_r_are_limited_only_where_labels_are_explained() -> None:
+def test_instances_times_top_r_are_limited_if_explained() -> None:
     limits = LIMITS.model_copy(update={"explained_labels_max": 10})
     parse_predict(body(instances=[TEXT] * 2, top_r=5, explain=True), limits)
     parse_predict(body(instances=[TEXT] * 11, top_r=1), limits)
@@ -301,7 +301,7 @@ def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:
     assert refused.value.path == "deadline_ms"
 
 
-@pytest.mark.parametrize("option", ["explain=true", "deadline_ms=5"])
+@pytest.mark.parametrize("option", ["statistics=true", "deadline_ms=5"])
 def test_what_a_batch_does_not_have(option: str) -> None:
     with pytest.raises(UnsupportedOption, match="only predict has") as caught:
         parse_options(option.encode(), LIMITS)
@@ -356,7 +356,7 @@ def test_options_of_predict_in_a_query_string() -> None:
 
 
 @pytest.mark.parametrize("query", [b"top_r=3", b"language=fi&top%5Fr=3", b"threshold"])
-def test_an_option_of_the_body_is_refused_in_a_query_string_of_predict(query: bytes) -> None:
+def test_an_option_of_the_body_is_refused_in_a_query_string(query: bytes) -> None:
     with pytest.raises(BadRequest, match="other options in the body"):
         parse.parse_predict_and_query(body(), query, LIMITS)
 

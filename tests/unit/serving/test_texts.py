@@ -232,7 +232,7 @@ def test_what_is_short_or_no_text_is_not_divided(shared_store: Path) -> None:
     assert refused.value.path == "instances[1]"
 
 
-def test_texts_to_divide_are_for_a_thread_and_say_of_what_nothing_is_known(
+def test_texts_to_divide_are_for_a_thread_and_name_the_unknown(
     served: ServedVersion,
 ) -> None:
     assert at_once(body(TEXTS[0], chunk_characters=MOST), served) is None

@@ -61,7 +61,7 @@ def of_memory(name: str, items: list[str]) -> Trained:
         ("label-tree", ["leaf_size=5", "arity=4", "idf=no", "clustering=kmeans", "loss=logistic"]),
     ],
 )
-def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
+def test_blocks_that_fit_in_a_step_have_the_bits_of_memory(
     monkeypatch: pytest.MonkeyPatch, name: str, items: list[str]
 ) -> None:
     whole = of_memory(name, [*items, "memory_mib=2"])
@@ -72,7 +72,7 @@ def test_blocks_that_fit_in_a_step_give_the_bits_of_rows_in_memory(
     ("loss", "memory_bytes"),
     [("squared_hinge", 1), ("logistic", 20_000), ("squared_hinge", 40_000)],
 )
-def test_nodes_that_do_not_fit_are_near_and_subtrees_have_the_same_bits(
+def test_nodes_that_do_not_fit_are_near_and_subtrees_equal(
     monkeypatch: pytest.MonkeyPatch, loss: str, memory_bytes: int
 ) -> None:
     items = ["leaf_size=5", "arity=4", "idf=no", "prune=0", "cost=0.5", "eps=0.005", f"loss={loss}"]

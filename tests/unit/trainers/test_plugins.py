@@ -157,7 +157,7 @@ def test_its_parameters_are_checked_as_our_own(installed: Path, tmp_path: Path) 
     assert not (tmp_path / "s").exists()
 
 
-def test_what_cannot_be_used_names_its_distribution_and_stops_nothing_else(installed: Path) -> None:
+def test_what_cannot_be_used_names_its_distribution(installed: Path) -> None:
     done = python(installed, "-c", ASK, *REFUSALS, "label-tree", "means")
     *told, ours, theirs = done.stdout.splitlines()
     for name, line in zip(REFUSALS, told, strict=True):

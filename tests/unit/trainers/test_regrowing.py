@@ -119,9 +119,7 @@ def _scorers(ensemble: TreeEnsemble) -> list[dict[Any, Any]]:
 
 @pytest.mark.parametrize("most", [MANY, FEW])
 @pytest.mark.parametrize("variant", LINEAR)
-def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
-    variant: str, most: int
-) -> None:
+def test_new_labels_are_learnt_and_others_stay_to_the_bit(variant: str, most: int) -> None:
     data, without = _data(most=most)
     old = _trained(variant, without)
     grown = _extended(variant, _model(old, data), data)
@@ -140,9 +138,7 @@ def test_new_labels_are_found_and_what_does_not_concern_them_stays_to_the_bit(
 
 
 @pytest.mark.parametrize(("most", "from_nothing"), [(MANY, True), (FEW, False)])
-def test_paths_to_new_labels_on_many_rows_are_trained_from_nothing(
-    most: int, from_nothing: bool
-) -> None:
+def test_paths_to_new_labels_on_many_rows_start_from_nothing(most: int, from_nothing: bool) -> None:
     data, without = _data(most=most)
     old = _model(_trained("balanced", without), data)
     bias = old.ensemble.node_bias + np.float32(1)  # of which the margins have the same order
@@ -204,7 +200,7 @@ def test_trees_go_on_from_their_weights() -> None:
         (solve_logistic, problems.logistic_objective),
     ],
 )
-def test_a_newton_step_from_weights_of_other_rows_comes_near_the_optimum(
+def test_a_newton_step_from_other_weights_nears_the_optimum(
     solve: Any, objective: Any, is_optimal: bool
 ) -> None:
     rows, labels = learnable(5, 300, 8, rarity=0.5)
@@ -294,7 +290,7 @@ def _stayed(old: TreeEnsemble, grown: TreeEnsemble) -> int:
 
 
 @pytest.mark.parametrize("variant", SOFTMAX)
-def test_new_labels_are_found_and_nodes_that_are_not_above_them_stay_to_the_bit(
+def test_new_labels_are_learnt_and_other_nodes_stay_to_the_bit(
     variant: str,
 ) -> None:
     data, trained, model = _without_new(variant, 0)

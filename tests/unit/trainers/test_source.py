@@ -58,7 +58,7 @@ def test_windows_have_every_row_once_and_are_the_same_of_a_file(
         assert sorted(map(bytes, np.vstack(found))) == sorted(map(bytes, expected))
 
 
-def test_each_window_has_rows_from_all_over_and_another_turn_in_each_epoch(
+def test_each_window_has_rows_from_all_over_in_another_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = _data(1, 4000)
@@ -72,7 +72,7 @@ def test_each_window_has_rows_from_all_over_and_another_turn_in_each_epoch(
         assert 0.05 < tenth.min() <= tenth.max() < 0.16
 
 
-def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(
+def test_a_directory_without_room_is_refused_before_rereading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
@@ -125,7 +125,7 @@ def test_rows_that_say_nothing_of_weights_are_weighed() -> None:
     assert (dense_rows(weighed.rows) ** 2).sum() == pytest.approx((x**2).sum(), rel=1e-5)
 
 
-def test_auto_leaves_rows_that_have_weights_as_they_are_and_no_leaves_all() -> None:
+def test_auto_leaves_weighed_rows_alone_and_no_leaves_all() -> None:
     x = presence()
     alike = to_rows(x)
     row = int(np.flatnonzero((x > 0).sum(axis=1) > 1)[0])
@@ -137,7 +137,7 @@ def test_auto_leaves_rows_that_have_weights_as_they_are_and_no_leaves_all() -> N
     assert weigh(alike, "no").rows is alike
 
 
-def test_rows_that_are_read_in_parts_are_weighed_to_the_same_bits(
+def test_rows_that_are_read_in_parts_are_weighed_alike(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = to_rows(at_length_one(presence(3, 200)))

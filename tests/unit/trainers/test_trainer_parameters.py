@@ -11,7 +11,7 @@ from xylem.trainers import TRAINERS, parse_parameters
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_defaults_are_valid_plain_values_and_every_parameter_says_what_it_is(name: str) -> None:
+def test_defaults_are_plain_and_every_parameter_is_described(name: str) -> None:
     parameters = parse_parameters(name, [])
     assert parameters == TRAINERS[name].parameters()
     kept = parameters.model_dump()
@@ -109,8 +109,6 @@ def test_what_is_just_within_a_rule_of_two_parameters_is_taken() -> None:
         (["link=hinge2"], 0.5, "hinge2"),
     ],
 )
-def test_cost_zero_is_what_suits_the_loss_and_the_link_follows_it(
-    items: Any, cost: Any, link: str
-) -> None:
+def test_cost_zero_suits_the_loss_and_the_link_follows_it(items: Any, cost: Any, link: str) -> None:
     parameters = parse_parameters("label-tree", items)
     assert (parameters.solving(1, 1).cost, parameters.model_link()) == (cost, link)

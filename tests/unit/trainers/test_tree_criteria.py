@@ -81,7 +81,7 @@ def test_the_error_of_leaves_is_bounded_by_their_shannon_entropy(seed: int, n: i
 
 
 @given(seeds, st.integers(2, 5), st.integers(1, 13), st.integers(1, 7))
-def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(
+def test_growing_a_tree_again_never_raises_an_entropy(
     seed: int, arity: int, n_leaves: Any, k: int
 ) -> None:
     child_ptr, counts = random_counts(seed, arity, n_leaves, k)
@@ -105,7 +105,7 @@ def objective(children: np.ndarray) -> float:
 
 
 @given(seeds, st.integers(2, 5), st.integers(2, 13), st.integers(1, 7))
-def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
+def test_objective_balance_and_purity_follow_their_definitions(
     seed: int, arity: int, n_leaves: Any, k: int
 ) -> None:
     child_ptr, counts = random_counts(seed, arity, n_leaves, k)

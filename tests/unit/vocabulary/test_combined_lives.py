@@ -66,7 +66,7 @@ def scores_of(store: Store, version: int) -> dict[tuple[int, str], float]:
     return dict(zip(zip(row, labels, strict=True), found.scores.tolist(), strict=True))
 
 
-def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: Path) -> None:
+def test_a_calibration_outlives_another_vocabulary(home: Path) -> None:
     store = Store(home / "store")
     before, after, later = (scores_of(store, version) for version in (1, 2, 3))
     assert before.keys() == after.keys() and before != after
@@ -91,7 +91,7 @@ def test_a_calibration_keeps_the_ranking_and_outlives_another_vocabulary(home: P
     assert len({path.stat().st_ino for path in arrays}) == 1
 
 
-def test_rows_that_a_member_or_the_ranker_has_seen_calibrate_nothing(home: Path) -> None:
+def test_rows_that_a_member_has_seen_calibrate_nothing(home: Path) -> None:
     store = Store(home / "store")
     for name in ("train.jsonl", "valid.jsonl"):
         with pytest.raises(BadData, match="rows that the model was not trained on"):

@@ -14,7 +14,8 @@ from tests.helpers.datasets_helpers import refused, write_lines
 import xylem
 from xylem.base.errors import BadParameter
 from xylem.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
-from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.training_work import TrainReport
 from xylem_store.store import Store
 
 ENDINGS = ("", "s", "ed", "ing", "able", "less")
@@ -92,7 +93,7 @@ def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> Non
     assert train(tmp_path, rows, "features.kind=auto").features["chosen"] == "words+chars"
 
 
-def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path: Path) -> None:
+def test_auto_takes_words_where_they_suffice_and_repeats_itself(tmp_path: Path) -> None:
     rows = [{"text": f"kind{i % 5} of{i % 3} thing", "labels": [str(i % 5)]} for i in range(100)]
     parameters = ("features.kind=auto", "features.lowercase=false")
     runs = [train(tmp_path, rows, *parameters, seed=3).features for _ in range(2)]
@@ -114,7 +115,7 @@ def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:
             train(tmp_path, rows, "features.kind=auto", *more)
 
 
-def test_rows_without_features_are_warned_of_if_they_are_more_than_a_tenth(tmp_path: Path) -> None:
+def test_rows_without_features_are_warned_of_above_a_tenth(tmp_path: Path) -> None:
     for n_empty, warnings in (
         (2, None),
         (3, ["3 of 20 training rows have no feature (kind tfidf): nothing is learnt from them"]),

@@ -20,12 +20,13 @@ from xylem.engine.predictor import PredictOptions
 from xylem.thresholds.methods.ofo import Start, no_counts
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds.tuning import request_of
 from xylem.workflows.comparison import CompareRequest, Contender, compare
 from xylem.workflows.evaluate import evaluate_rows
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import request_of, tune
+from xylem.workflows.tuning import tune
 from xylem_store.names import all_names
 from xylem_store.store import Store
 
@@ -99,7 +100,7 @@ def read_rows_of(x: Any) -> Any:
 
 @pytest.mark.parametrize("file", ["rows.txt", "rows.svm", "rows.X.npz"])
 @pytest.mark.parametrize("trainer", GROWING)
-def test_a_label_that_is_listed_without_a_leaf_is_learnt_by_extend(
+def test_a_label_that_is_listed_without_a_leaf_is_extended(
     trainer: str, file: str, tmp_path: Path
 ) -> None:
     store, data = (
@@ -129,7 +130,7 @@ def test_a_label_that_is_listed_without_a_leaf_is_learnt_by_extend(
 
 
 @pytest.mark.parametrize("trainer", ["label-tree", "ovr", "plt"])
-def test_a_training_from_a_version_names_labels_that_it_lists_without_a_leaf(
+def test_a_training_from_a_version_names_labels_without_a_leaf(
     trainer: str, tmp_path: Path
 ) -> None:
     store = Store(tmp_path / "store")
@@ -148,7 +149,7 @@ def test_a_training_from_a_version_names_labels_that_it_lists_without_a_leaf(
     assert [first_label(store, "m", label) for label in range(LISTED)] == [*range(LISTED)]
 
 
-def test_the_thresholds_of_labels_that_get_a_leaf_begin_anew_and_others_stay(
+def test_thresholds_of_labels_with_a_new_leaf_start_again(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path / "store")
@@ -171,7 +172,7 @@ def test_the_thresholds_of_labels_that_get_a_leaf_begin_anew_and_others_stay(
         assert (counts[is_old] == value).all() and counts[LEARNT] == 0
 
 
-def test_numbers_of_labels_stay_their_ids_when_some_between_have_no_rows(tmp_path: Path) -> None:
+def test_numbers_of_labels_stay_their_ids_though_some_lack_rows(tmp_path: Path) -> None:
     """Or a file of numbers would be measured by other labels than it means."""
     store = Store(tmp_path / "store")
     data = write_numbers(tmp_path / "rows.txt", rows_with([*range(LEARNT)], 20), LEARNT)
@@ -254,7 +255,7 @@ def test_labels_that_came_later_count_as_missed_as_in_json_lines(
     assert len(page.read_text().splitlines()) == LEARNT
 
 
-def test_in_python_columns_of_labels_that_came_later_count_as_missed() -> None:
+def test_in_python_columns_of_later_labels_count_as_missed() -> None:
     rows = rows_with([*range(LISTED)], 10)
     x, y = np.zeros((len(rows), N_FEATURES)), np.zeros((len(rows), LISTED))
     for number, (label, pairs) in enumerate(rows):

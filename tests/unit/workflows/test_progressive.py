@@ -25,13 +25,14 @@ from xylem.serving.live.opening import open_version
 from xylem.thresholds.live.events import instances_of
 from xylem.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of
 from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds.tuning import TuneRequest, keep, learn
 from xylem.trainers import TrainingSet, fit, parse_parameters, windows
 from xylem.trainers.source import MemorySource, Tools, derived_seed
 from xylem.trainers.windows import STAGE
 from xylem.workflows.labelled import read_labelled
-from xylem.workflows.progressive import ProgressiveThresholds, predictor_so_far
+from xylem.workflows.progressive import predictor_so_far, thresholds_beside
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import TuneRequest, keep, learn, tune
+from xylem.workflows.tuning import tune
 from xylem_store.ensemble import TreeEnsemble
 from xylem_store.names import find_name
 from xylem_store.store import Store
@@ -88,7 +89,7 @@ def order_of(n_rows: int) -> Any:
     return np.random.Generator(np.random.PCG64(seed)).permutation(n_rows)
 
 
-def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
+def test_progressive_scores_are_of_trees_of_the_rows_before() -> None:
     data = data_of(60)
     parts = shown_by(data, [*SGD, "epochs=4"])
     in_turn = data.take(order_of(60))
@@ -120,7 +121,7 @@ def test_thresholds_are_those_of_feedback_on_these_rows(
 ) -> None:
     data = data_of(200)
     source = MemorySource(data)
-    found = ProgressiveThresholds(source, threads, database)
+    found = thresholds_beside(source, threads, database)
     parts = shown_by(data, [*SGD, "epochs=2"], found)
     tuned, counters = found.tuned(), None
     label_counts = source.census.label_rows
@@ -184,7 +185,7 @@ def test_labels_that_no_shown_row_has_keep_their_first_threshold(
     carried[order_of(20)[0]] = 1  # label 1 only in the first part
     labels = LabelRows(np.arange(21), carried, 3)
     data = TrainingSet(rows, labels)
-    found = ProgressiveThresholds(MemorySource(data), 1, database)
+    found = thresholds_beside(MemorySource(data), 1, database)
     shown_by(data, [*SGD, "epochs=1"], found)
     tuned = found.tuned()
     assert tuned.counters.hits[1] == 0
@@ -229,7 +230,7 @@ def trained(trainer: str, data: Path, at: Path) -> Model:
 
 
 @pytest.mark.parametrize("trainer", ["huffman-tree", "learned-tree"])
-def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
+def test_ofo_tunes_thresholds_of_shares_as_the_fixed_grid_does(
     trainer: str, files: dict[str, Path], tmp_path: Path
 ) -> None:
     model = trained(trainer, files["train"], tmp_path)
@@ -247,7 +248,7 @@ def test_ofo_finds_thresholds_among_shares_as_the_fixed_grid_does(
     assert (thresholds < 1 / A_ROW).all()
 
 
-def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Path) -> None:
+def test_a_label_of_nearly_every_row_is_predicted_by_feedback(tmp_path: Path) -> None:
     model = trained(
         "huffman-tree", write_shares(tmp_path / "train.jsonl", 3000, 3, always=0.95), tmp_path
     )
@@ -265,7 +266,7 @@ def test_a_label_of_nearly_every_row_is_predicted_by_feedback_alone(tmp_path: Pa
     assert counters.marks[label] <= n_true + 200
 
 
-def test_scores_of_several_labels_a_row_are_read_as_shares_and_others_as_they_are() -> None:
+def test_scores_of_several_labels_a_row_are_read_as_shares() -> None:
     counts = {"labels/counts": np.array([4, 6])}
     assert start_for("softmax", counts, 10) == Start()
     assert start_for("softmax", counts, 20) == Start()
@@ -278,7 +279,7 @@ def test_scores_of_several_labels_a_row_are_read_as_shares_and_others_as_they_ar
     assert read.probability_of(np.array([0.9], np.float32)).tolist() == [1.0]
 
 
-def test_a_method_below_one_threshold_for_all_labels_gives_way_and_says_so(
+def test_a_method_below_one_common_threshold_gives_way(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
     model = trained("huffman-tree", files["train"], tmp_path)

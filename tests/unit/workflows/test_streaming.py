@@ -214,7 +214,7 @@ def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> No
     assert store.models() == []
 
 
-def test_named_features_stream_hashed_and_a_names_file_names_labels(tmp_path: Path) -> None:
+def test_named_features_stream_hashed_with_a_names_file(tmp_path: Path) -> None:
     path = tmp_path / "named.jsonl"
     path.write_text(NAMED)
     source = _source(path, n_features=256, signed=False)

@@ -27,9 +27,10 @@ from xylem.thresholds.methods.ofo import Start, lower_bounds
 from xylem.thresholds.methods.starts import C_GRID
 from xylem.thresholds.store.codec import METHODS
 from xylem.thresholds.store.state import ThresholdDatabase
+from xylem.thresholds.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem.workflows.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn, tune
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 from xylem_store.version import Model
 
@@ -141,9 +142,7 @@ def test_threads_and_start_values_that_are_given(model: Any, file: Path) -> None
     assert one[0].tuned.start.power == one[1].tuned.start.power
 
 
-def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(
-    model: Any, file: Path
-) -> None:
+def test_few_estimates_raise_thresholds_and_tuning_goes_on(model: Any, file: Path) -> None:
     requests = (TuneRequest(("fta", "sto"), file, estimates_max=most) for most in (1 << 20, 200))
     roomy, tight = (tune(model, request, no_progress) for request in requests)
     for some, few in zip(roomy, tight, strict=True):
@@ -184,7 +183,7 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store: Any, file
     assert len(tune(foreign, TuneRequest(METHODS, file), no_progress)) == len(METHODS)
 
 
-def test_what_is_out_of_its_range_is_refused_and_the_limits_are_not() -> None:
+def test_values_out_of_range_are_refused_and_limits_are_not() -> None:
     for change, message in (
         ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto or all, found 'best'"),
         ({"methods": ()}, "method: expected some of ofo, fta, fta-one, sto, found none"),
@@ -356,7 +355,7 @@ def test_predict_at_tuned_thresholds(tmp_path: Path, file: Path, command: Any) -
     assert predict()[0] == 0
 
 
-def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(
+def test_a_label_of_every_row_is_predicted_after_reranking_too(
     tmp_path: Path, command: Any
 ) -> None:
     """Its score is far below the least threshold that a probability could have."""

@@ -28,7 +28,8 @@ from xylem.vocabulary.featurizers import featurizer_of
 from xylem.workflows.calibrate import calibrate_and_publish
 from xylem.workflows.extend import carry_thresholds, extend_and_publish
 from xylem.workflows.going_on import join_rows
-from xylem.workflows.train import TrainReport, TrainRequest, train_and_publish
+from xylem.workflows.train import TrainRequest, train_and_publish
+from xylem.workflows.training_work import TrainReport
 from xylem_store.errors import Corrupt
 from xylem_store.manifest import STATE
 from xylem_store.names import all_names
@@ -127,9 +128,7 @@ def test_a_new_label_is_answered_and_the_next_one_too(home: Path, store: Any) ->
     assert origin["parent"]["version"] == first.version and "calibration" in origin
 
 
-def test_thresholds_of_calibrated_scores_are_not_for_scores_that_are_not(
-    home: Path, store: Any
-) -> None:
+def test_thresholds_of_calibrated_scores_are_for_those_only(home: Path, store: Any) -> None:
     valid = write_lines(home / "valid.jsonl", rows_of(150))
     calibrate_and_publish(store, "tree", 1, valid)
     base = store.open("tree").manifest.version
@@ -374,7 +373,7 @@ def hostile(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
-def test_numbers_that_nobody_wrote_are_refused_or_trained_on_but_never_crash(
+def test_numbers_that_nobody_wrote_never_crash_a_training(
     home: Path, store: Any, learner: str
 ) -> None:
     arrays = {
@@ -414,9 +413,7 @@ def test_a_damaged_state_is_seen_by_those_who_read_it_alone(home: Path, store: A
         store.verify("damaged", 1)
 
 
-def test_a_version_that_goes_on_twice_for_more_passes_is_one_that_was_trained_for_all(
-    home: Path, store: Any
-) -> None:
+def test_a_version_continued_twice_is_one_trained_for_all_passes(home: Path, store: Any) -> None:
     data, version = home / "rows.jsonl", 1
     for base, epochs in (("plt", 5), ("longer", 6)):
         request = TrainRequest(

@@ -163,7 +163,7 @@ def test_words_that_cannot_name_every_child_are_refused(weights: Any, most: Any)
         build_ensemble([stump(most + 1, np.array([0]))], most + 1, 1, weights)
 
 
-def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others() -> None:
+def test_int8_keeps_the_largest_weight_of_each_child() -> None:
     weight = np.array([-2.54, 0.5, 0.031, 0.0], np.float32)
     feature, child = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     chunk = Chunk.from_weights(feature, child, weight, np.zeros(20, np.float32))

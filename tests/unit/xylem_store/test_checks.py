@@ -220,7 +220,7 @@ def test_arrays_that_do_not_fit(name: str, array: Any, message: str) -> None:
         check_version(manifest_of(LABEL_TREE), arrays)
 
 
-def test_checks_write_nothing_and_take_read_only_arrays_and_some_more() -> None:
+def test_checks_write_nothing_and_take_read_only_arrays() -> None:
     arrays = {name: array.copy() for name, array in LABEL_TREE.arrays().items()}
     arrays["ensemble/slots"] = np.zeros(0)
     for array in arrays.values():
@@ -325,7 +325,7 @@ def test_the_number_of_knots_is_bounded(n_knots: int, is_taken: bool) -> None:
             check_version(manifest_of(CALIBRATED), changed)
 
 
-def test_label_trees_have_no_mean_rows_and_exact_probabilities_no_calibration() -> None:
+def test_mean_rows_and_calibration_are_for_some_kinds_only() -> None:
     label_tree, exact = small_draft(n_labels=6, n_features=64), softmax_draft(8, dim=33)
     for draft, extra, fault in (
         (label_tree, random_rerank(1, 6, 64), "expected no array of tail in a label-tree"),

@@ -74,7 +74,14 @@ def run(context: JobContext, request: BatchJob) -> dict[str, int]:
             store, job.model, version, learning, limits, denied=denied, is_tuned=is_tuned
         )
         answer = answers_of(served, request, limits)
-        offset = _answer(context, data, answer, offset._replace(prints=prints), request.columns())
+        offset = _answer(
+            context,
+            data,
+            answer,
+            offset._replace(prints=prints),
+            request.columns(),
+            rows_max=request.block_rows(limits),
+        )
     finally:
         learning.close()
     files.check()
@@ -92,8 +99,10 @@ def _answer(
     answer: Callable[[LineBlock], Answered],
     offset: Offset,
     columns: TableColumns,
+    *,
+    rows_max: int,
 ) -> Offset:
-    """Answer the lines after an offset; return the offset at the end."""
+    """Answer the lines after an offset, at most rows_max together; return the offset at the end."""
     limits = context.settings.limits
     path = context.directory / PART
     path.touch(0o640)
@@ -101,9 +110,7 @@ def _answer(
         result_file.truncate(offset.bytes)
         result_file.seek(offset.bytes)
         synced_at = time.monotonic()
-        blocks = _blocks_after(
-            blocks_of(source, limits.line_bytes_max, limits.block_rows_max), offset.lines
-        )
+        blocks = _blocks_after(blocks_of(source, limits.line_bytes_max, rows_max), offset.lines)
         for answered in in_order(blocks, answer, context.threads, lambda: False):
             result_file.write(answered.lines)
             offset = offset._replace(

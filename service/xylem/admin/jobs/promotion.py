@@ -3,7 +3,7 @@
 Both versions are measured on the same validation rows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +12,9 @@ from xylem.admin.jobs.job import PromotionVerdict
 from xylem.admin.jobs.requests import PromotionCondition, PromotionRule
 from xylem.admin.registry.registry import Registry
 from xylem.base import DEFAULT_COLUMNS, TableColumns
-from xylem.evaluation import Labelled
 from xylem.thresholds import ThresholdDatabase
 from xylem.workflows import read_labelled, valid_figures
-from xylem_store import Cause, Model, NotFound, StoreError
+from xylem_store import Cause, NotFound, StoreError
 
 ROUNDS_MAX = 3
 """How often the alias may move while the versions are compared; then it stays where it is."""
@@ -73,7 +72,7 @@ def promote_if(
         labelled = read_labelled(opened, valid, report, columns)
         thresholds = None if tuned is None else tuned.thresholds
         figures = valid_figures(opened, labelled, context.threads, report, thresholds).metrics
-        return Measured(figures, labelled.rows_learnt(opened)[0], tuple(_remarks(opened, labelled)))
+        return Measured(figures, labelled.rows_learnt(opened)[0], tuple(labelled.remarks(opened)))
 
     new = measure(version) if rule.conditions else Measured({})
     for _ in range(ROUNDS_MAX):
@@ -98,28 +97,6 @@ def version_of_alias(context: JobContext, alias: str) -> int | None:
         return context.store.alias(context.job.model, alias).version
     except NotFound:
         return None
-
-
-def _remarks(model: Model, labelled: Labelled) -> Iterator[str]:
-    """Yield sentences on why the figures of a version mean less than they seem to.
-
-    labelled  the rows on which it was measured
-    """
-    version_name = model.manifest.full_name
-    _, n_others = labelled.rows_learnt(model)
-    if n_others:
-        example = f", as {labelled.unknown_names[0]!r:.80}" if labelled.unknown_names else ""
-        yield (
-            f"{n_others} of {labelled.n_rows} validation rows have only labels that {version_name} "
-            "has not learnt"
-            f"{example}: each counts as missed"
-        )
-    trained_on = {manifest.data.sha256 for manifest in (model.manifest, *model.manifest.members)}
-    if labelled.source is not None and labelled.source.sha256 in trained_on:
-        yield (
-            f"{version_name} was trained on the validation rows: its figures are better there "
-            "than elsewhere"
-        )
 
 
 def judge_conditions(

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from xylem.base import COLUMNS_MAX, TableColumns, TrainingOptions, columns_of, fault
 from xylem.serving import HIDDEN, Options, RequestModel, null_or
-from xylem.workflows import KAPPA_MAX, KAPPA_MIN
+from xylem.thresholds import KAPPA_MAX, KAPPA_MIN
 from xylem_store import BEAM_MAX, CANDIDATES_MAX, MEMBERS_MAX
 
 Name = Annotated[str, Field(max_length=512)]
@@ -45,7 +45,7 @@ ParameterValue = Annotated[
 
 
 class TuningChoice(RequestModel):
-    """How thresholds are tuned; `xylem.workflows.tuning.TuneRequest` describes the fields.
+    """How thresholds are tuned; `xylem.thresholds.tuning.TuneRequest` describes the fields.
 
     method  "all": the thresholds of ofo are stored, the others are reported
     """
@@ -265,7 +265,7 @@ class CombineJob(FittingJob, ConceptFields):
     members: Annotated[list[Name], Field(min_length=1, max_length=MEMBERS_MAX)]
     vocabulary: Name | None = None
     candidates: Annotated[int, Field(ge=1, le=CANDIDATES_MAX)] = 50
-    beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] = 3
+    beam_width: Annotated[int, Field(ge=1, le=BEAM_MAX)] | None = None
     ranker: Literal["auto", "boosted", "linear"] = "auto"
     rerank: Name | None = None
 

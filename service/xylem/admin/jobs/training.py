@@ -28,7 +28,7 @@ from xylem.admin.jobs.requests import (
 from xylem.admin.jobs.sources import join_sources, split_lines
 from xylem.base import BadParameter, OnProgress, TableColumns, TrainingOptions
 from xylem.serving import store_of
-from xylem.thresholds import ThresholdDatabase
+from xylem.thresholds import OnKeep, ThresholdDatabase, keep, request_of
 from xylem.vocabulary import (
     CombineRequest,
     VocabularyRequest,
@@ -37,12 +37,9 @@ from xylem.vocabulary import (
     set_vocabulary,
 )
 from xylem.workflows import (
-    OnKeep,
     TrainRequest,
     carry_thresholds,
     extend_and_publish,
-    keep,
-    request_of,
     train_and_publish,
 )
 from xylem.workflows import tune as tune_version

@@ -61,6 +61,7 @@ _LENGTH = b"content-length: "
 _ID_LINE = b"x-request-id: "
 _JSON = ((b"content-type", b"application/json"),)
 _JSON_LINES = b"\r\ncontent-type: application/json\r\n"
+_BINARY_LINES = b"\r\ncontent-type: application/octet-stream\r\n%b: %%d\r\n" % HEADER.encode()
 _PACKED_LINES = b"\r\ncontent-encoding: gzip\r\nvary: Accept-Encoding"
 
 Header = tuple[bytes, bytes]
@@ -230,7 +231,11 @@ class WholeRequests:
         parts = reply.parts
         lines = _JSON_LINES
         if reply.n_json is not None or (reply.is_tuned and chosen.served.thresholds.is_stale):
-            lines = b"\r\n%b" % _lines_of(headers_for(reply, chosen.served))
+            lines = (
+                _BINARY_LINES % reply.n_json
+                if reply.n_json is not None and not reply.is_tuned
+                else b"\r\n%b" % _lines_of(headers_for(reply, chosen.served))
+            )
         n_bytes = sum(map(len, parts))
         if head.gzip and n_bytes >= PACKED_FROM:
             parts = (packed(b"".join(parts)),)

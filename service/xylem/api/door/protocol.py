@@ -1,7 +1,6 @@
 """The HTTP/1.1 protocol of the server: uvicorn's, with bounds on all that is not a body."""
 
 import asyncio
-import logging
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -18,8 +17,8 @@ from xylem.api.door.admission import BODY_IS_RECEIVED
 from xylem.api.door.answering import WholeRequests
 from xylem.api.door.joined_writes import JoinedWrites
 from xylem.api.door.request_scope import UnparsedRequests
-from xylem.api.door.slow_clients import SlowClient, SlowClients, unread_bytes
-from xylem.base import Limits, Overloaded, log
+from xylem.api.door.slow_clients import SlowClients, UnreadAnswers
+from xylem.base import Limits
 
 _RECEIVED_EXTENSIONS: dict[str, dict[str, object]] = {BODY_IS_RECEIVED: {}}
 """The ASGI extensions of a request whose body has been received."""
@@ -40,7 +39,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     limits: Limits
     answers: SlowClients
-    _reader: SlowClient
     unparsed: UnparsedRequests
     whole_request: WholeRequests | None
     on_abort: Callable[[], None]
@@ -50,7 +48,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         # so `pause_writing` is called whenever something could not be sent at once
         transport.set_write_buffer_limits(0)
-        self._reader_timer: asyncio.TimerHandle | None = None
+        self._unread: UnreadAnswers | None = None
         self._current: RequestResponseCycle | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._in_head = True  # False from the end of a head to the beginning of the next one
@@ -202,21 +200,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["extensions"] = _RECEIVED_EXTENSIONS  # type: ignore[typeddict-item]
 
     def pause_writing(self) -> None:
-        """Wait for the client to read `batch_bytes_min` bytes in `body_seconds_max` seconds.
-
-        A client that reads less is given up: its connection is aborted, not closed. A transport
-        that is closed first writes what it holds: a client that never reads would keep the bytes,
-        the descriptor and, at the end, the process.
-        """
+        """Wait for the client to read its answers: see `UnreadAnswers`."""
         super().pause_writing()
-        if self._reader_timer is None:
-            self._wait_for_reader()
-        self._reader = SlowClient(self._n_read, self._give_up, self._is_answered)
-        self.answers.waiting[self._reader] = self.loop.time()
-        try:
-            self.answers.hold(self._reader, self.transport.get_write_buffer_size())
-        except Overloaded:  # not now: the transport, which is the caller, must not end meanwhile
-            self.loop.call_soon(self._give_up)
+        self._unread = UnreadAnswers(
+            self.transport, self.limits, self.answers, self._is_answered, self.on_abort
+        )
 
     def resume_writing(self) -> None:
         """Stop waiting, because the client has read, and begin the next request that waited."""
@@ -229,45 +217,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Return whether the request that was begun last is answered, even if not read."""
         return self._current is None or self._current.response_complete
 
-    def _n_read(self) -> int:
-        return self._reader.n_held - self.transport.get_write_buffer_size()
-
-    def _wait_for_reader(self) -> None:
-        seconds = self.limits.body_seconds_max
-        self._reader_timer = self.loop.call_later(
-            seconds, self._check_reader, unread_bytes(self.transport)
-        )
-
     def _stop_waiting_for_reader(self) -> None:
-        if self._reader_timer is not None:
-            self.answers.release(self._reader)
-            self._reader_timer.cancel()
-            self._reader_timer = None
-
-    def _check_reader(self, n_unread: int) -> None:
-        """Wait again if the client has read enough; else give it up.
-
-        n_unread  the bytes that it had not read when the timer was started
-        """
-        bytes_min = self.limits.batch_bytes_min
-        n_read = n_unread - unread_bytes(self.transport)
-        if n_read >= bytes_min:
-            self._wait_for_reader()
-            return
-        within = f"within {self.limits.body_seconds_max:g} seconds"
-        self._give_up(
-            f"expected the client to read {bytes_min} bytes of its answer {within}, found "
-            f"{n_read} of {n_unread}"
-        )
-
-    def _give_up(
-        self,
-        detail: str = "expected room for unread answers, found none: the slowest client is ended",
-    ) -> None:
-        """Abort the connection, and drop the bytes that were not read."""
-        log(logging.WARNING, "connection_aborted", detail=detail)
-        self.on_abort()
-        self.transport.abort()
+        if self._unread is not None:
+            self._unread.stop()
+            self._unread = None
 
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if no request came in the time allowed.

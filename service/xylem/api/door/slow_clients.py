@@ -8,12 +8,13 @@ others out.
 import asyncio
 import contextlib
 import fcntl
+import logging
 import termios
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xylem.base import Overloaded
+from xylem.base import Limits, Overloaded, log
 
 HEAD_START = 64 << 10
 """Bytes that are added to what each client has moved: so new clients do not seem slow."""
@@ -97,3 +98,78 @@ def unread_bytes(transport: asyncio.Transport) -> int:
     with contextlib.suppress(OSError):  # this kind of connection does not have the call
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
     return transport.get_write_buffer_size() + n_sent[0]
+
+
+class UnreadAnswers:
+    """Waits for a client to read `batch_bytes_min` bytes in `body_seconds_max` seconds.
+
+    A client that reads less is given up: its connection is aborted, not closed. A transport that
+    is closed first writes what it holds: a client that never reads would keep the bytes, the
+    descriptor and, at the end, the process.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        limits: Limits,
+        answers: SlowClients,
+        is_answered: Callable[[], bool],
+        on_abort: Callable[[], None],
+    ) -> None:
+        """Begin to wait.
+
+        answers      the clients that have not read their answers
+        is_answered  returns whether the request that was begun last is answered
+        on_abort     called when the client is given up
+        """
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._transport = transport
+        self._limits = limits
+        self._answers = answers
+        self._on_abort = on_abort
+        self._client = SlowClient(self._n_read, self._give_up, is_answered)
+        self._wait()
+        answers.waiting[self._client] = loop.time()
+        try:
+            answers.hold(self._client, transport.get_write_buffer_size())
+        except Overloaded:  # not now: the transport, which is the caller, must not end meanwhile
+            loop.call_soon(self._give_up)
+
+    def stop(self) -> None:
+        """Wait no longer, because the client has read or is gone."""
+        self._answers.release(self._client)
+        self._timer.cancel()
+
+    def _n_read(self) -> int:
+        return self._client.n_held - self._transport.get_write_buffer_size()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(
+            self._limits.body_seconds_max, self._check, unread_bytes(self._transport)
+        )
+
+    def _check(self, n_unread: int) -> None:
+        """Wait again if the client has read enough; else give it up.
+
+        n_unread  the bytes that it had not read when the timer was started
+        """
+        bytes_min = self._limits.batch_bytes_min
+        n_read = n_unread - unread_bytes(self._transport)
+        if n_read >= bytes_min:
+            self._wait()
+            return
+        within = f"within {self._limits.body_seconds_max:g} seconds"
+        self._give_up(
+            f"expected the client to read {bytes_min} bytes of its answer {within}, found "
+            f"{n_read} of {n_unread}"
+        )
+
+    def _give_up(
+        self,
+        detail: str = "expected room for unread answers, found none: the slowest client is ended",
+    ) -> None:
+        """Abort the connection, and drop the bytes that were not read."""
+        log(logging.WARNING, "connection_aborted", detail=detail)
+        self._on_abort()
+        self._transport.abort()

@@ -19,7 +19,6 @@ from xylem.api.schemas.oip import (
     TensorMetadata,
 )
 from xylem.base import Unavailable
-from xylem.engine import Featurizer
 from xylem.serving import HEADER, INPUTS, OUTPUTS, TENSORS, InferRequest
 from xylem_store import code_version
 
@@ -76,7 +75,7 @@ async def model_metadata(request: Request, services: Wired) -> Response:
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
-    takes_texts = type(served.featurizer).transform_texts is not Featurizer.transform_texts
+    takes_texts = served.featurizer.takes_texts
     metadata: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],

@@ -133,7 +133,7 @@ async def batch(request: Request, services: Wired) -> Response:
         services.metrics.rows[served.name] += answered.n_rows
         services.metrics.lines_bad += answered.n_bad
 
-    rows_max = max(1, min(limits.block_rows_max, limits.answer_labels_max // options.top_r))
+    rows_max = options.block_rows(limits)
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
     if request.headers.get("content-type", "").encode() in OCTETS:
         headers["content-type"] = request.headers["content-type"]

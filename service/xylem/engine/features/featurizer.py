@@ -9,6 +9,7 @@ from xylem.base import BadInstance, Dataset, Scalar, SparseRows
 from xylem.engine.features.parameters import FeatureParameters, RawParameters, as_config
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from xylem.engine.features.word_forms import WordForms
+from xylem.engine.kernels.text.texts import BodyTexts, no_texts
 
 
 class Featurizer:
@@ -40,6 +41,16 @@ class Featurizer:
         """Return the kind of features, a key of PARAMETERS."""
         return self.parameters.kind
 
+    @property
+    def takes_texts(self) -> bool:
+        """Return whether the kind takes texts."""
+        return type(self).transform_texts is not Featurizer.transform_texts
+
+    @property
+    def norm_code(self) -> int:
+        """Return the norm of rows as kernels take it."""
+        return NORM_CODES[self.parameters.norm]
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the whole fitted state, by the names under which a version stores the arrays.
 
@@ -53,6 +64,28 @@ class Featurizer:
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text. Raises BadInstance if the kind does not take texts."""
+        raise self._refuse("text")
+
+    def body_texts(self, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
+        """Return the buffers into which kernels read texts.
+
+        They are for n_texts texts, of at most characters_max characters in all and bytes_max bytes
+        each. If the kind takes no texts, or changes words in Python (stems, stop words), they have
+        no room, and kernels read no texts.
+        """
+        return no_texts()
+
+    def request_texts(
+        self, *, n_texts: int, values_max: int, characters_max: int, bytes_max: int
+    ) -> BodyTexts:
+        """Return the buffers of `body_texts` for a kernel that makes the rows, too.
+
+        They have room for no more characters than can make values_max features.
+        """
+        return no_texts()
+
+    def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
+        """Return the rows of the first n texts that a kernel has read into `body_texts`."""
         raise self._refuse("text")
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
@@ -89,7 +122,7 @@ class Featurizer:
 
     def normalised(self, rows: SparseRows) -> SparseRows:
         """Scale rows in place as `parameters.norm` says, and return them; zeros stay zeros."""
-        normalise_rows(rows.indptr, rows.values, NORM_CODES[self.parameters.norm])
+        normalise_rows(rows.indptr, rows.values, self.norm_code)
         return rows
 
     def _refuse(self, instances: str) -> BadInstance:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from xylem.base import BadData, SparseRows, offsets
 from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import NamedParameters
-from xylem.engine.features.request_bodies import finish_rows
-from xylem.engine.features.rows import NORM_CODES, finite_values, tidied
+from xylem.engine.features.rows import finish_rows, finite_values, tidied
 from xylem.engine.features.tables import NAMES
 from xylem_store import F32, I32, I64, BadNames, NameTable, build_names, find_all, group_of, kernel
 
@@ -38,7 +37,7 @@ class NamedFeaturizer(Featurizer):
         values = finite_values(instances)
         indptr = offsets(map(len, instances))
         ids = find_all(self.names, chain.from_iterable(instances))
-        n = _finish_known_names(NORM_CODES[self.parameters.norm], indptr, ids, values)
+        n = _finish_known_names(self.norm_code, indptr, ids, values)
         if n < 0:  # raises, also for unknown names: what is refused must not depend on the model
             tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
         return SparseRows(indptr, ids[:n], values[:n], self.n_features)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xylem.base import BadInstance, SparseRows
 from xylem.engine.features.parameters import Norm
 from xylem.engine.kernels.text.sort_and_sum import narrow_features, sort_and_sum_rows
-from xylem_store import F32, I32, I64, kernel
+from xylem_store import F32, I32, I64, inlined, kernel
 
 _NUMBER = frozenset({int, float})
 
@@ -138,6 +138,19 @@ def normalise_rows(indptr: I64, values: F32, code: int) -> None:
             scale = np.sqrt(total) if code == _L2 else total
             for i in range(indptr[row], indptr[row + 1]):
                 values[i] = np.float32(np.float64(values[i]) / scale)
+
+
+@inlined
+def finish_rows(norm: int, indptr: I64, indices: I32, values: F32) -> int:
+    """Sort, sum and normalise rows in place; return their number of values.
+
+    Return -1 if a value is not finite.
+    """
+    n_values, bad = sort_and_sum_rows(indptr, indices, values)
+    if bad >= 0:
+        return -1
+    normalise_rows(indptr, values, norm)
+    return n_values
 
 
 @kernel

@@ -17,8 +17,8 @@ from xylem.engine.features.parameters import (
     WordsCharsParameters,
 )
 from xylem.engine.features.words import Words, split_words
-from xylem.engine.kernels.text.texts import UTF8_A_CHARACTER, BodyTexts
-from xylem_store import Uncopyable, handle_of
+from xylem.engine.kernels.text.texts import ROWS, UTF8_A_CHARACTER, BodyTexts, no_texts
+from xylem_store import Uncopyable, address_of, handle_of
 
 
 class TextRows(Uncopyable):
@@ -37,38 +37,6 @@ class TextRows(Uncopyable):
         self.table = handle_of(struct)
         self._struct = struct
         self.features_a_character = features_a_character
-
-
-def body_texts(
-    featurizer: Featurizer, n_texts: int, characters_max: int, bytes_max: int
-) -> BodyTexts:
-    """Return the buffers into which kernels read texts.
-
-    They are for n_texts texts, of at most characters_max characters in all and bytes_max bytes
-    each. If the model takes no texts, or changes words in Python (stems, stop words), they have no
-    room, and kernels read no texts.
-    """
-    if not isinstance(featurizer, TextFeaturizer) or featurizer.forms is not None:
-        empty = np.empty(0, np.int64)
-        return BodyTexts(
-            rows_by=0,
-            table=empty,
-            ready=np.empty(0, np.int32),
-            utf8=np.empty(0, np.uint8),
-            text_ptr=empty,
-            characters_max=0,
-            bytes_max=0,
-        )
-    parameters = featurizer.parameters
-    return BodyTexts(
-        rows_by=0,
-        table=featurizer.text_rows.table,
-        ready=ready_codes(parameters.reading),
-        utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
-        text_ptr=np.zeros(n_texts + 1, np.int64),
-        characters_max=characters_max,
-        bytes_max=bytes_max,
-    )
 
 
 class TextFeaturizer(Featurizer, ABC):
@@ -108,8 +76,33 @@ class TextFeaturizer(Featurizer, ABC):
         words  the texts' words in their forms, without stop words
         """
 
+    def body_texts(self, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
+        """Do as `Featurizer.body_texts`."""
+        if self.forms is not None:
+            return no_texts()
+        return BodyTexts(
+            rows_by=0,
+            table=self.text_rows.table,
+            ready=ready_codes(self.parameters.reading),
+            utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
+            text_ptr=np.zeros(n_texts + 1, np.int64),
+            characters_max=characters_max,
+            bytes_max=bytes_max,
+        )
+
+    def request_texts(
+        self, *, n_texts: int, values_max: int, characters_max: int, bytes_max: int
+    ) -> BodyTexts:
+        """Do as `Featurizer.request_texts`."""
+        text_rows = self.text_rows
+        characters_max = min(characters_max, values_max // text_rows.features_a_character)
+        texts = self.body_texts(n_texts, characters_max, bytes_max)
+        sample = np.frombuffer(b"", np.uint8)  # read-only, as `encoded` returns it
+        rows_by = address_of(text_rows.kernel, ROWS, sample, texts.text_ptr, text_rows.table)
+        return texts._replace(rows_by=rows_by)
+
     def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
-        """Return the rows of the first n texts that a kernel has read."""
+        """Do as `Featurizer.rows_of_read`."""
         text_ptr = texts.text_ptr[: n + 1]
         utf8 = texts.utf8[: text_ptr[n]]
         # read-only, as `encoded` returns it; otherwise the kernel would be compiled once more

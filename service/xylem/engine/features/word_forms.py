@@ -147,15 +147,42 @@ def forms_of_list(parameters: WordParameters, words: Sequence[str]) -> WordForms
     return WordForms(build_names(words), *_reform_of(parameters))
 
 
-def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -> WordForms | None:
+def load_forms(
+    parameters: WordParameters, arrays: Mapping[str, NDArray[Any]], stop_words: str = STOPS
+) -> WordForms | None:
     """Return the forms of words of a version's parameters and arrays, None if words do not change.
+
+    stop_words  the prefix of the arrays of the stop words
 
     Raises Corrupt, and BadParameter if a library that the version needs is not installed.
     """
     if not _change_words(parameters):
         return None
-    stops = build_names([]) if parameters.stop_words is None else take_names(arrays, STOPS)
+    stops = build_names([]) if parameters.stop_words is None else take_names(arrays, stop_words)
     return WordForms(stops, *_reform_of(parameters))
+
+
+class WordReader:
+    """Finds the words of texts as a version's parameters and arrays say.
+
+    forms  makes stems or lemmas of words, and leaves out stop words; None: words are not changed
+    """
+
+    def __init__(
+        self, parameters: WordParameters, arrays: Mapping[str, NDArray[Any]], stop_words: str
+    ) -> None:
+        """Take what `load_forms` takes, and raise as it does."""
+        self.parameters = parameters
+        self.forms = load_forms(parameters, arrays, stop_words)
+
+    def words(self, texts: Sequence[str]) -> Words:
+        """Return the words of texts in their forms."""
+        return words_of(texts, self.parameters, self.forms)
+
+    def unchanged(self, text: str) -> list[str]:
+        """Return all words of a text as they stand in it."""
+        words = split_words([text], self.parameters.reading)
+        return texts_between(words.utf8, words.start, words.end)
 
 
 def _change_words(parameters: WordParameters) -> bool:

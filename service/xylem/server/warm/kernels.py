@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, wait
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from xylem.base import Limits, collect_seldom, n_processors, no_progress
-from xylem.datasets import read_dataset, renumbered
 from xylem.serving import (
     LabelInfos,
     LineBlock,
@@ -33,20 +31,11 @@ from xylem.serving import (
     store_of,
     to_options,
 )
-from xylem.thresholds import METHODS
+from xylem.thresholds import METHODS, TuneRequest
 from xylem.trainers import TRAINERS
-from xylem.vocabulary import (
-    NameParameters,
-    NamesToMatch,
-    combined_parts,
-    concepts_of,
-    count_words,
-    near_of,
-    no_ranker,
-)
+from xylem.vocabulary import CombineRequest, unranked_version
 from xylem.workflows import (
     TrainRequest,
-    TuneRequest,
     estimate_size,
     evaluate_rows,
     read_labelled,
@@ -61,7 +50,6 @@ from xylem_store import (
     build_label_info,
     cache_dir,
     environments_by_level,
-    model_of,
 )
 
 _PROCESSES_MAX = 4
@@ -178,16 +166,10 @@ def warm(job: WarmUpJob) -> None:
 
 def _combined(member: Model, data: Path) -> Model:
     """Return a combined version of one member, with names, near rows and an unfitted ranker."""
-    dataset = read_dataset(data)
-    concepts = concepts_of(
-        [Subject(f"label{i}", None, {"en": f"word{i}"}) for i in range(_N_LABELS)]
-    )
-    parameters = NameParameters()
-    names = NamesToMatch(concepts, parameters, count_words(dataset.texts or [], parameters))
-    parts = combined_parts([member], names, candidates=10, beam_width=2)
-    labels = renumbered(dataset, parts.labels).labels
-    parts = replace(parts, near=near_of(member, dataset, labels, 0))
-    return model_of(parts.draft(no_ranker(parts), 0, {}))
+    vocabulary = data.with_name("vocabulary.tsv")
+    vocabulary.write_text("".join(f"<label{i}>\tword{i}\n" for i in range(_N_LABELS)))
+    request = CombineRequest((), data, vocabulary, rerank=data)
+    return unranked_version([member], request)
 
 
 def _begin() -> None:

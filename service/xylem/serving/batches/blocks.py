@@ -10,10 +10,11 @@ from typing import TypeAlias
 import numpy as np
 
 from xylem.base import QUEUE, READ, SEARCH, WRITE, BadInput, Limits, StageTimings
-from xylem.engine import Featurizer, PredictOptions, read_sparse_lines, text_rows_of_lines
+from xylem.engine import Featurizer, PredictOptions
 from xylem.serving.batches.lines import Answered, LineBlock, dump, value_of
 from xylem.serving.dialects.predict.schema import AnyLine, Options
 from xylem.serving.dialects.predict.writing import describe_labels, write_predictions
+from xylem.serving.kernels.text_lines import read_sparse_lines, text_rows_of_lines
 from xylem.serving.label_info import LabelInfoOptions, label_info_options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import parse_line
@@ -47,13 +48,15 @@ def answer_block(
     """
     timings = timings or StageTimings()
     timings.end(QUEUE)
-    chunked, ids_and_faults = _read(block.lines, served.featurizer, limits, chunk_characters)
+    chunked, ids_and_faults = _read(
+        block.lines, served.featurizer, limits, chunk_characters, explain=explain
+    )
     timings.end(READ)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
     predictions = search_chunked(served.predictor.predict, chunked, options, served)
     timings.end(SEARCH)
-    labels_json = describe_labels(predictions, chunked.rows, served, info, explain=explain)
+    labels_json = describe_labels(predictions, chunked, served, info, explain=explain)
     json_predictions = write_predictions(
         predictions, options, epoch, served, labels_json, chunked.unknown
     )
@@ -85,9 +88,7 @@ def _answer_lines(
             yield b'{"id":%b,%b' % (dump(identity), next(next_predictions)[1:])
 
 
-def answers_of(
-    served: ServedVersion, options: Options, limits: Limits, *, explain: bool = False
-) -> Callable[..., Answered]:
+def answers_of(served: ServedVersion, options: Options, limits: Limits) -> Callable[..., Answered]:
     """Return a function that answers blocks of lines with these options, called as `answer_block`.
 
     Raises as `to_options`.
@@ -97,7 +98,7 @@ def answers_of(
         served=served,
         options=to_options(options, served),
         limits=limits,
-        explain=explain,
+        explain=options.explain,
         info=label_info_options(options, served.info),
         chunk_characters=options.chunk_characters,
     )
@@ -112,12 +113,17 @@ def _read(
     featurizer: Featurizer,
     limits: Limits,
     chunk_characters: int | None,
+    *,
+    explain: bool,
 ) -> tuple[ChunkedRows, list[_IdAndFault] | None]:
     """Read lines: return the rows of the valid ones, and for each line its id and error.
 
     The second value is None if no line has an id or an error.
+
+    explain  whether the texts are needed for explanations; the kernels that read plain lines do not
+             keep them
     """
-    plain = _plain_rows(lines, featurizer, limits, chunk_characters)
+    plain = None if explain else _plain_rows(lines, featurizer, limits, chunk_characters)
     if plain is not None:
         return plain, None
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]

@@ -45,6 +45,14 @@ class Source(NamedTuple):
     n_bytes: int
     is_plain: bool = False
 
+    def waiting(self) -> Callable[[], bool]:
+        """Return a function that tells whether reading on would wait for input; False for files."""
+        if self.file is not sys.stdin.buffer:
+            return lambda: False
+        poll = select.poll()  # `select` takes no descriptor above 1023
+        poll.register(self.file, select.POLLIN)
+        return lambda: not poll.poll(0)
+
 
 def source_of(text: str) -> Source:
     """Return a source of one line, which has this text."""
@@ -155,15 +163,6 @@ def _json_of(line: bytes) -> bytes:
     """Return a text as a line of JSON. Bytes that are not UTF-8 stay, for the parser to reject."""
     escaped = _ESCAPED.sub(lambda match: b"\\u%04x" % match[0][0], line.removesuffix(b"\r"))
     return b'{"text":"%b"}' % escaped
-
-
-def idle(source: Source) -> Callable[[], bool]:
-    """Return a function that tells whether reading on would wait for input; False for files."""
-    if source.file is not sys.stdin.buffer:
-        return lambda: False
-    poll = select.poll()  # `select` takes no descriptor above 1023
-    poll.register(source.file, select.POLLIN)
-    return lambda: not poll.poll(0)
 
 
 def in_order(

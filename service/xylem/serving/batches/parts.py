@@ -32,6 +32,7 @@ from xylem.serving.batches.answer_table import AnswerTable
 from xylem.serving.batches.blocks import answers_of
 from xylem.serving.batches.line_files import blocks_of, in_order, opened
 from xylem.serving.batches.lines import Answered, LineBlock
+from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.opening import open_named
 from xylem.serving.parse import parse_options
 from xylem.serving.stores import store_of
@@ -89,7 +90,6 @@ class AnswerParts:
     version: int
     digest: str
     query: str
-    explain: bool
     denied: tuple[str, ...]
     tuned: tuple[Tuned, Head] | None
     columns: TableColumns
@@ -105,12 +105,12 @@ class AnswerParts:
         )
         if self.tuned is not None:
             served.thresholds.replace(*self.tuned)
-        return answers_of(
-            served,
-            parse_options(self.query.encode(), self.limits),
-            self.limits,
-            explain=self.explain,
-        )
+        return answers_of(served, self.options, self.limits)
+
+    @property
+    def options(self) -> Options:
+        """Return the options of the search."""
+        return parse_options(self.query.encode(), self.limits)
 
     def run(self, item: Part, workspace: Callable[[LineBlock], Answered], stop: U8) -> Answered:
         """Write the answers of one part; return how many lines were valid, and how many were not.
@@ -127,9 +127,8 @@ class AnswerParts:
                     f"expected {item.size} bytes, as there were at first, found {source.n_bytes}"
                 )
                 raise BadData(f"{item.file}: {fault}: it has changed")
-            todo = blocks_of(
-                source, self.limits.line_bytes_max, self.limits.block_rows_max, item.first
-            )
+            rows_max = self.options.block_rows(self.limits)
+            todo = blocks_of(source, self.limits.line_bytes_max, rows_max, item.first)
             for answered in in_order(todo, workspace, self.threads, lambda: False):
                 if stop[0]:
                     raise InterruptedError
@@ -172,7 +171,6 @@ class AnswerParts:
         epoch = None if self.tuned is None else [self.tuned[1].base_epoch, self.tuned[1].epoch]
         answer_settings = {
             "query": self.query,
-            "explain": self.explain,
             "denied": self.denied,
             "epoch": epoch,
         }

@@ -6,16 +6,12 @@ from functools import partial
 import numpy as np
 
 from xylem.base import FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimings
-from xylem.engine import (
-    NO_THRESHOLD,
-    NUMBER,
-    BodyForms,
-    BodyQuery,
-    FastForms,
-    FastLimits,
-)
+from xylem.engine import NO_THRESHOLD, NUMBER
 from xylem.engine import TUNED as TUNED_KIND
 from xylem.serving.dialects.dialect import Dialect, Longer, Query, Reply
+from xylem.serving.dialects.predict.fast_answers import FastForms
+from xylem.serving.dialects.predict.kernels.fast_request import FastLimits
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyForms, BodyQuery
 from xylem.serving.dialects.predict.schema import TUNED, Options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows, search_chunked, to_options

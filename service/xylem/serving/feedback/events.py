@@ -16,9 +16,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
 from xylem.base import BadInput, LabelRows, Limits, SparseRows, UnknownLabel, offsets
-from xylem.engine import Featurizer, read_sparse_lines, text_rows_of_lines
+from xylem.engine import Featurizer
 from xylem.serving.batches.lines import dump
 from xylem.serving.feedback.schema import FeedbackEvent, FeedbackLineResult
+from xylem.serving.feedback.tokens import Token, TokenFault, Tokens, model_hash
+from xylem.serving.kernels.text_lines import read_sparse_lines, text_rows_of_lines
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.parse import validated
 from xylem.serving.problems import code_of
@@ -29,13 +31,9 @@ from xylem.thresholds import (
     NO_LABELS,
     Events,
     Result,
-    Token,
-    TokenFault,
-    Tokens,
     event_keys,
     instances_of,
     label_rows,
-    model_hash,
 )
 from xylem_store import find_all
 

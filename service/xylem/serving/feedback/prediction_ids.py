@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.engine import Present, Signed
-from xylem.thresholds import ServedThresholds, Tokens, model_hash
+from xylem.serving.feedback.present import Present, Signed
+from xylem.serving.feedback.tokens import Tokens, model_hash
+from xylem.thresholds import ServedThresholds
 
 if TYPE_CHECKING:
     from xylem.serving.learning import OnlineLearning

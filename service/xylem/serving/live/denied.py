@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import Limits, StageTimes, UnknownLabel
-from xylem.engine import fast_requests
+from xylem.serving.dialects.predict.fast_steps import fast_requests
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.label_choice import LabelMasks
 from xylem.serving.live.served import DeniedLabels, ServedVersion

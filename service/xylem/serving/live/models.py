@@ -9,13 +9,13 @@ while.
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from xylem.base import TimedOut, Unavailable, log, public_message_of, succeeded_at
+from xylem.base import Unavailable, log, public_message_of, succeeded_at
+from xylem.serving.live.requested_versions import Key, RequestedVersions
 from xylem.serving.live.split import (
     EARLY,
     AliasKey,
@@ -44,8 +44,6 @@ from xylem_store import (
 )
 
 T = TypeVar("T")
-Key = tuple[str, int]
-"""A model's name and a version's number."""
 
 RETRY_SECONDS = 30.0  # a version that could not be opened is tried again after this
 _EARLY_MAX = 32
@@ -87,8 +85,6 @@ class LiveModels(Generic[T]):
         self._store = store
         self._prepare = prepare
         self._models_max = models_max
-        self._versions_max = versions_max
-        self._seconds_max = seconds_max
         self._refresh = refresh
         self._deny = deny
         self._state = State(EARLY, {}, {}, ServedAliases[Any](deny, {}))
@@ -98,8 +94,6 @@ class LiveModels(Generic[T]):
         It is replaced by another dictionary whenever an answer may change: so get this dictionary
         before you call `resident`, and store the result in the same dictionary.
         """
-        self._requested: OrderedDict[Key, T] = OrderedDict()
-        self._opening: dict[Key, asyncio.Future[T]] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
         self._store_error: str | None = None
         self._woken = asyncio.Event()
@@ -107,6 +101,9 @@ class LiveModels(Generic[T]):
         """Set when `follow` has looked at the store for the first time, with whatever outcome."""
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
+        self._requested = RequestedVersions[T](
+            self._open, self._opener, versions_max=versions_max, seconds_max=seconds_max
+        )
 
     @property
     def has_completed_first_look(self) -> bool:
@@ -192,7 +189,7 @@ class LiveModels(Generic[T]):
 
     def open_versions(self) -> set[Key]:
         """Return the versions that are open, because aliases name them or requests named them."""
-        return {*self._state.resident, *self._requested}
+        return {*self._state.resident, *self._requested.opened}
 
     async def find(self, model: str, ref: str) -> T:
         """Return the object that serves a version, by number or alias; open it if necessary.
@@ -216,18 +213,7 @@ class LiveModels(Generic[T]):
         served = self._state.resident.get(key)
         if served is not None:
             return served  # type: ignore[return-value]
-        if key in self._requested:
-            self._requested.move_to_end(key)
-            return self._requested[key]
-        if key not in self._opening:
-            self._opening[key] = asyncio.ensure_future(self._open_requested(key))
-        done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
-        if not done:
-            raise TimedOut(
-                f"model {key[0]} version {key[1]}: expected it to be open by now, found that it "
-                "is still being opened"
-            )
-        return done.pop().result()
+        return await self._requested.find(key)
 
     async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
         """Look at the store now, every `poll_seconds` and after each `wake`, until cancelled.
@@ -242,7 +228,8 @@ class LiveModels(Generic[T]):
                 if not self.has_looked.is_set():
                     self.has_looked.set()
                     on_first()
-                await self._renew_requested()
+                state = self._state
+                await self._requested.renew(state.resident, state.models, self._deny)
             except Exception as error:
                 log(logging.ERROR, "store_failed", error=error)
             with suppress(TimeoutError):
@@ -363,7 +350,7 @@ class LiveModels(Generic[T]):
 
         Returns None if the version cannot be opened, or if too many are resident.
         """
-        served = resident.get(key, self._state.resident.get(key, self._requested.get(key)))
+        served = resident.get(key, self._state.resident.get(key, self._requested.opened.get(key)))
         if served is None and len(resident) < self._models_max:
             try:
                 served = self._open(key)
@@ -414,34 +401,6 @@ class LiveModels(Generic[T]):
             error=error,
         )
         return detail
-
-    async def _open_requested(self, key: Key) -> T:
-        """Open a version that a request named, and keep it among the most recently used."""
-        try:
-            opened = await asyncio.get_running_loop().run_in_executor(self._opener, self._open, key)
-            self._requested[key] = opened
-            if len(self._requested) > self._versions_max:
-                self._requested.popitem(last=False)
-            return opened
-        finally:
-            del self._opening[key]
-
-    async def _renew_requested(self) -> None:
-        """Let the versions that requests named deny the labels that are deprecated now.
-
-        Versions that an alias keeps open by now, and those that the store lost, are dropped.
-        """
-        models = self.models
-        loop = asyncio.get_running_loop()
-        resident = self._state.resident
-        for key, opened in list(self._requested.items()):
-            info = models.get(key[0])
-            if key in resident or info is None or key[1] not in info.versions:
-                del self._requested[key]
-                continue
-            current = await loop.run_in_executor(self._opener, self._deny, opened, ())
-            if key in self._requested:
-                self._requested[key] = current
 
 
 class ModelUnavailable(Unavailable, code="model-unavailable"):

@@ -10,21 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xylem.base import BadInstance, Limits, StageTimes
-from xylem.engine import (
-    ALL_ALLOWED,
-    fast_requests,
-    feature_names,
-    make_predictor,
-    read_sparse_lines,
-    text_rows_of_lines,
-)
+from xylem.engine import ALL_ALLOWED, feature_names, make_predictor
 from xylem.serving.dialects.dialect import Body
 from xylem.serving.dialects.predict.dialect import PREDICT, PredictQuery
+from xylem.serving.dialects.predict.fast_steps import fast_requests
 from xylem.serving.dialects.predict.schema import PredictRequest
 from xylem.serving.dialects.search import fast_forms
 from xylem.serving.dialects.tensors.dialect import TENSORS
 from xylem.serving.feedback.events import read_sparse
 from xylem.serving.feedback.prediction_ids import PredictionIds
+from xylem.serving.kernels.text_lines import read_sparse_lines, text_rows_of_lines
 from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LabelInfos, LiveLabelInfo
 from xylem.serving.live.denied import denied_by, with_denied

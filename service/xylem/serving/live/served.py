@@ -5,7 +5,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xylem.engine import FastRequests, FeatureNames, Featurizer, Searcher
+from xylem.engine import FeatureNames, Featurizer, Searcher
+from xylem.serving.dialects.predict.fast_steps import FastRequests
 from xylem.serving.feedback.prediction_ids import PredictionIds
 from xylem.serving.label_choice import LabelMasks, LabelWeights
 from xylem.serving.label_info import LiveLabelInfo

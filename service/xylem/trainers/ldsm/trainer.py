@@ -4,9 +4,10 @@ several children.
 
 import heapq
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from xylem.base import BadData, BadParameter, LabelRows, Parameters, fault, offsets
@@ -15,7 +16,7 @@ from xylem.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from xylem.trainers.ldsm.report import LdsmTree, SplitFacts, report_of
 from xylem.trainers.ldsm.split import Examples, Split, split_node
 from xylem.trainers.representations import rerank_arrays, squared_lengths
-from xylem.trainers.size import SizeEstimate
+from xylem.trainers.size import SizeEstimate, TreeCounts, leaf_bytes
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, derived_seed
 from xylem.trainers.spec import (
     Alpha,
@@ -316,14 +317,17 @@ def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Tra
         weighed, data.labels, labelled, parameters, tools.seed, source.census if is_mapped else None
     )
     forest = tools.collect("trees", grow, range(parameters.trees))
-    extra = {}
-    if parameters.rerank == "yes":
-        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+    extra = _extra(data, parameters)
     n_labels = int(np.count_nonzero(source.census.label_rows))
     report = report_of(forest, parameters.arity, n_labels)
     trees = [grown.tree for grown in forest]
     sizes = (data.labels.n_labels, data.rows.n_features)
     return Trained.from_trees(trees, *sizes, "multiway", parameters, extra=extra, report=report)
+
+
+def _extra(data: TrainingSet, p: LdsmParameters) -> dict[str, NDArray[Any]]:
+    """Return the mean rows of the labels, if predictions are re-ranked by them."""
+    return rerank_arrays(data.rows, data.labels, p.alpha, p.gamma) if p.rerank == "yes" else {}
 
 
 def _tree_bytes(data: TrainingSet, p: LdsmParameters) -> int:
@@ -362,7 +366,16 @@ def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -
         nodes_left -= n_children
     bound = p.trees * tree_bound
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.from_counts(bound, n_features, n_labels)
+    n_nodes = p.trees * p.most_nodes(n_labels)
+    trees = TreeCounts(
+        n_nodes=n_nodes,
+        n_chunks=n_nodes,
+        n_rows=bound,
+        n_columns=data.rows.n_features,
+        n_bytes=leaf_bytes(n_nodes, n_nodes * min(p.leaf_labels, n_labels))
+        + sum(array.nbytes for array in _extra(data, p).values()),
+    )
+    return SizeEstimate.from_counts(bound, n_features, n_labels, trees=trees)
 
 
 LDSM = TrainerSpec(

@@ -25,7 +25,7 @@ from xylem.trainers.lomtree.label_order import LabelOrder
 from xylem.trainers.lomtree.learning import learn_rows, make_scratch
 from xylem.trainers.lomtree.stored_tree import restore_tree, tree_arrays
 from xylem.trainers.lomtree.tree import Budget, make_tree
-from xylem.trainers.size import SizeEstimate
+from xylem.trainers.size import SizeEstimate, TreeCounts, leaf_bytes
 from xylem.trainers.source import Census, RowSource, Tools, TrainingSet, all_rows, count
 from xylem.trainers.spec import LeafLabels, Trained, TrainerSpec
 from xylem.trainers.state import LearnerState, PassPlan, check_that, restoring
@@ -293,15 +293,23 @@ def estimate_lomtree(
 ) -> SizeEstimate:
     """Return a bound on the size of the model that `fit_lomtree` would train.
 
-    It counts all features at all nodes, as far as memory_mb allows. The leaves are not included:
-    they take 8 bytes for each of their labels, of which there are at most leaves * leaf_labels.
+    It counts all features at all nodes, as far as memory_mb allows, and for each leaf as many
+    labels as it may have.
     """
     leaves = _leaves_of(count(data), parameters)
     n_used = len(np.unique(data.rows.indices))
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     tools.progress("estimate", 1, 1)
-    return SizeEstimate.from_counts(bound, n_used, len(np.unique(data.labels.indices)))
+    n_labels = len(np.unique(data.labels.indices))
+    trees = TreeCounts(
+        n_nodes=2 * leaves - 1,
+        n_chunks=leaves - 1,
+        n_rows=bound,
+        n_columns=data.rows.n_features,
+        n_bytes=leaf_bytes(2 * leaves - 1, leaves * min(parameters.leaf_labels, n_labels)),
+    )
+    return SizeEstimate.from_counts(bound, n_used, n_labels, trees=trees)
 
 
 LOMTREE = TrainerSpec(

@@ -163,7 +163,7 @@ def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> 
         weighed = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [shape for _, shape in _shapes(MemorySource(data), parameters, weighed, tools)]
     members = [(shape, _members(data.labels, shape)) for shape in shapes]
-    return estimate_size(data.rows, members, tools)
+    return estimate_size(data, members, tools)
 
 
 def _shapes(

@@ -11,7 +11,7 @@ from xylem.base import Parameters, SparseRows
 from xylem.evaluation import A, B, propensities
 from xylem.trainers.ranking.tree import GrownTree, Growth, TrainingRows, grow_tree
 from xylem.trainers.representations import rerank_arrays
-from xylem.trainers.size import SizeEstimate
+from xylem.trainers.size import SizeEstimate, TreeCounts, leaf_bytes
 from xylem.trainers.source import RowSource, Tools, TrainingSet, all_rows, derived_seed
 from xylem.trainers.spec import (
     Alpha,
@@ -225,8 +225,8 @@ def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Too
     The number of weights of a separator is only known after it is solved. Therefore the first tree
     is grown as in the training, and each further tree is allowed SPARE times its weights, and one
     separator with a weight for every feature. This is a forecast with a margin, not a proven bound.
-    alpha_per_depth is that of the first tree. The mean rows for re-ranking are not included: they
-    take 8 bytes for each feature of each label. Cost: that of growing a tree.
+    alpha_per_depth is that of the first tree. Cost: that of growing a tree, and of the mean rows
+    for re-ranking.
     """
     first = grow_forest(data, parameters, parameters.label_weights(data), 1, tools)[0]
     n_weights = len(first.weight)
@@ -234,7 +234,17 @@ def estimate_forest(data: TrainingSet, parameters: FastXmlParameters, tools: Too
     n_labels = len(np.unique(data.labels.indices))
     bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
     sums, n_nodes = shares_by_depth(first.child_ptr, first.n_used, np.ones(len(first.n_used))).T
-    return SizeEstimate.from_counts(bound, n_features, n_labels, tuple((sums / n_nodes).tolist()))
+    n_leaf_bytes = leaf_bytes(len(first.n_rows), len(first.leaf_label))
+    many = 1 + SPARE * (parameters.trees - 1)
+    trees = TreeCounts(
+        n_nodes=int(many * len(first.n_rows)),
+        n_chunks=int(many * np.count_nonzero(np.diff(first.child_ptr))),
+        n_rows=bound,
+        n_columns=data.rows.n_features,
+        n_bytes=int(many * n_leaf_bytes) + sum(a.nbytes for a in parameters.extra(data).values()),
+    )
+    alphas = tuple((sums / n_nodes).tolist())
+    return SizeEstimate.from_counts(bound, n_features, n_labels, alphas, trees)
 
 
 FASTXML: TrainerSpec[Any] = TrainerSpec(

@@ -10,10 +10,9 @@ import numpy as np
 
 from xylem.base import BadParameter, memory_bytes
 from xylem.trainers.shape import huffman_shape
-from xylem.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate
+from xylem.trainers.size import DENSE_BYTES, EMBEDDING_BYTES, SPARSE_BYTES, SizeEstimate, TreeCounts
 from xylem.trainers.softmax.dealing import Rule
 from xylem.trainers.softmax.parameters import SoftmaxParameters, TreeLearning
-from xylem.trainers.softmax.shapes import even_shape
 from xylem.trainers.softmax.stored_state import restore, state_arrays, stored_tree
 from xylem.trainers.softmax.tree import LearningState, Network, SoftmaxTree, Steps, train_rows
 from xylem.trainers.softmax.updates import (
@@ -95,28 +94,37 @@ def pieces(
 
 
 def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
-    """Return an estimate of the size of a model, before it is trained.
+    """Return a bound on the size of a model, before it is trained.
 
     The number of weights is bounded by that of nodes which use all dimensions and have two children
-    each. The stored bytes include the embeddings. They are exact for Huffman's tree; for other
-    trees they are those of the tree with the fewest levels.
+    each. The stored bytes include the embeddings, and are close for Huffman's tree and a flat one,
+    whose shapes are known. Of another tree over n labels the n - 1 binary nodes are counted: wider
+    nodes are fewer, and c children are padded to 2 (c - 1) weights at most.
     """
     counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
     labels = np.flatnonzero(counts).astype(np.int32)
     n_used = len(np.unique(data.rows.indices))
     kind = p.first_tree()
     arity = max(p.arity, len(labels)) if kind == "flat" else p.arity
-    if kind == "huffman":
-        shape = huffman_shape(labels, counts[labels], arity)
-    else:
-        shape = even_shape(labels, arity)
+    if kind not in ("huffman", "flat") or p.learns() is not None:
+        arity = 2
+    shape = huffman_shape(labels, counts[labels], arity)
     n_dense = p.dim * sum(padded(n) for n in np.diff(shape.child_ptr)[shape.inner].tolist())
     n_places, n_turned = p.transitions()
     n_vectors = data.rows.n_features // n_places + n_places * n_turned
     tools.progress("estimate", 1, 1)
-    estimate = SizeEstimate.from_counts(p.dim * 2 * len(labels), n_used, len(labels), (1.0,))
+    trees = TreeCounts(
+        n_nodes=len(shape.first),
+        n_chunks=len(shape.inner),
+        n_rows=p.dim * len(shape.inner),
+        n_columns=p.dim,
+        n_bytes=4 * data.labels.n_labels + 4,  # and whether representations are means
+    )
+    n_weights = p.dim * 2 * len(labels)
+    estimate = SizeEstimate.from_counts(n_weights, n_used, len(labels), (1.0,), trees)
     stored = {
-        w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] for w in SPARSE_BYTES
+        w: n_dense * DENSE_BYTES[w] + p.dim * n_vectors * EMBEDDING_BYTES[w] + trees.bytes_beside(w)
+        for w in SPARSE_BYTES
     }
     return replace(estimate, stored_bytes=stored)
 

@@ -156,7 +156,7 @@ def test_what_a_process_left_behind_dies_with_it(runs: Runs) -> None:
     wait_for(lambda: not is_alive(int(left)))
 
 
-def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(
+def test_a_process_has_its_own_session_low_priority_no_secret(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XYLEM_ADMIN_KEY", "secret")
@@ -172,7 +172,7 @@ def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(
     ("word", "is_stopping", "end"),
     [("cancel", False, "cancelled"), ("lost", False, "lost"), ("go on", True, "stopped")],
 )
-def test_a_process_is_killed_when_its_job_is_cancelled_or_lost_or_its_worker_stops(
+def test_a_process_is_killed_with_its_job_or_its_worker(
     runs: Runs, word: Any, is_stopping: Any, end: Any
 ) -> None:
     runs.word, stopping = word, threading.Event()
@@ -211,9 +211,7 @@ def test_a_store_that_cannot_be_written_is_noticed_by_its_mode(tmp_path: Path) -
     assert not can_work(tmp_path)
 
 
-def test_a_worker_without_a_store_that_can_be_written_takes_no_job(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_a_worker_without_a_writable_store_takes_no_job(desk: Desk, tmp_path: Path) -> None:
     assert can_work(desk.settings.store)
     job = desk.add("sleep")
     (tmp_path / "file").write_text("")

@@ -2,8 +2,6 @@
 feedback, the newest of it held out.
 """
 
-# ruff: noqa: F811 - place is a fixture of another file
-
 import json
 import random
 import re
@@ -16,9 +14,9 @@ import pytest
 from sqlalchemy import update
 from tests.conftest import together
 from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.job_places import Place, rule
 from tests.helpers.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
 from tests.helpers.small_models import small_draft
-from tests.unit.admin.jobs.test_runs import Place, place, rule, trained  # noqa: F401 - fixtures
 
 from xylem.admin.jobs import schedules as module
 from xylem.admin.jobs.errors import ScheduleNotFound
@@ -81,7 +79,7 @@ def desks(tmp_path: Path, database_url: str) -> Iterator[Desks]:
     made.desk.database.close()
 
 
-def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_have(
+def test_a_schedule_runs_each_time_its_number_of_rows_has_come(
     desks: Any,
 ) -> None:
     desks.keep_rows(40)  # before the schedule: not for it
@@ -107,7 +105,7 @@ def test_a_schedule_runs_when_its_rows_have_come_and_again_when_as_many_more_hav
         desks.schedules.delete_schedule(made["id"])
 
 
-def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(desks: Any) -> None:
+def test_missed_times_are_one_run_that_one_worker_submits(desks: Any) -> None:
     made = desks.schedules.create_schedule("training", TRAINING, cron="0 3 * * 0")
     assert (made["alias"], made["rows"], made["runs"]) == ("latest", None, 0)
     assert desks.schedules.run_due() == 0
@@ -121,9 +119,7 @@ def test_times_that_were_missed_are_one_run_and_of_many_workers_one_submits_it(d
     assert desks.schedules.run_due() == 0
 
 
-def test_a_worker_that_dies_between_the_job_and_its_schedule_leaves_one_job(
-    desks: Any, monkeypatch: Any
-) -> None:
+def test_a_death_between_job_and_schedule_leaves_one_job(desks: Any, monkeypatch: Any) -> None:
     desks.schedules.create_schedule("training", TRAINING, cron="* * * * *")
     desks.pass_time(3600)
     with monkeypatch.context() as patched:
@@ -203,7 +199,7 @@ def test_times_are_those_of_utc(monkeypatch: Any) -> None:
         time.tzset()
 
 
-def test_no_schedule_waits_for_rows_that_are_not_kept_or_holds_up_others_by_its_length(
+def test_no_schedule_waits_for_rows_that_are_not_stored(
     desks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     off = Schedules(
@@ -218,7 +214,7 @@ def test_no_schedule_waits_for_rows_that_are_not_kept_or_holds_up_others_by_its_
         desks.schedules.create_schedule("training", TRAINING, cron="0 3 * * *")
 
 
-def test_a_training_on_files_and_feedback_is_measured_on_the_newest_feedback(place: Place) -> None:
+def test_a_training_with_feedback_is_measured_on_the_newest(place: Place) -> None:
     lines = keep_rows(place.desk, 201)
     job_id = place.submit("training", {**FEEDBACK, "promotion": rule("latest", ("P@1", 5.0))})
     keep_rows(place.desk, 20, first=900)  # which come later than the job, and are not for it
@@ -289,7 +285,7 @@ def test_what_is_wrong_with_data_is_told_at_its_place(place: Place) -> None:
         assert len(told) == 1 + ("seed" in changes)
 
 
-def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(place: Place) -> None:
+def test_an_extension_with_feedback_holds_the_newest_out(place: Place) -> None:
     place.train(model="kept", keep_rows=True)
     keep_rows(place.desk, 40)
     (place.data / "new.jsonl").write_text('{"text": "word0 word1", "labels": ["brand new"]}\n' * 5)
@@ -299,7 +295,7 @@ def test_an_extension_learns_from_files_and_feedback_and_holds_the_newest_out(pl
     assert model.arrays["labels/counts"].sum() == 200 + 5 + 30 and model.manifest.metrics
 
 
-def test_a_combination_leaves_out_the_feedback_that_a_member_was_trained_on(place: Place) -> None:
+def test_a_combination_leaves_out_feedback_of_its_members(place: Place) -> None:
     """Or its scores are so good there that the ranker trusts it too much, and the
     gain is not true.
     """

@@ -60,7 +60,7 @@ async def test_bytes_at_the_limit_and_one_more(
 
 
 @pytest.mark.parametrize("closing", [False, True])
-async def test_every_answer_has_the_requests_id_and_the_last_one_closes(closing: bool) -> None:
+async def test_every_answer_has_the_requests_id_and_the_last_closes(closing: bool) -> None:
     wire = Wire(b"0123456789")
     found = exchange(wire, length(10), closing=closing)
     await found.receive()
@@ -131,7 +131,7 @@ async def test_bodies_are_held_up_to_a_budget_until_their_requests_end(n_others:
     assert admission.bodies.n_bytes == 2
 
 
-async def test_a_body_that_comes_whole_after_a_wait_is_waited_for_no_longer() -> None:
+async def test_a_body_that_comes_whole_after_a_wait_ends_the_wait() -> None:
     """Its last part is there before the app asks for it."""
     admission = Admission(Limits(), re.compile("none"), NONE, lambda: False)
     wire = Wire(b"0", b"1")
@@ -262,19 +262,19 @@ def test_the_head_of_a_stream_waits_for_nothing() -> None:
     assert chunks == [b"1\r\na\r\n", b"0\r\n\r\n"]
 
 
-def test_an_answer_without_its_body_leaves_before_the_connection_closes() -> None:
+def test_an_answer_without_its_body_leaves_before_the_close() -> None:
     assert written([], 4) == [HEAD % 4, b"closed"]
     assert written([b"body"], 4, keep_alive=False)[1:] == [b"closed"]
 
 
-def test_a_client_that_waits_to_send_its_body_is_told_to_before_a_stream_begins() -> None:
+def test_a_client_is_told_to_continue_before_a_stream_begins() -> None:
     first, *_ = written([b"a", b""], method="POST", is_awaited=True)
     assert first.startswith(CONTINUE + b"HTTP/1.1 200")
     told, head, *_ = written([b"a", b""], method="POST", is_awaited=True, reads=True)
     assert (told, head[:12]) == (CONTINUE, b"HTTP/1.1 200")
 
 
-def test_a_stream_is_not_framed_for_a_client_that_does_not_know_chunks() -> None:
+def test_a_stream_is_not_framed_for_a_client_without_chunks() -> None:
     pieces = [b"a" * 300, b"", b"0\r\n\r\n", b"z"]
     head, *rest = written(pieces, method="POST", keep_alive=False, http_version="1.0")
     assert head == b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"

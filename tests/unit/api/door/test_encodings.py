@@ -59,7 +59,7 @@ def test_no_piece_is_large_and_none_is_lost(n_bytes: int) -> None:
     assert sum(map(len, pieces)) == n_bytes
 
 
-async def test_a_body_that_is_held_whole_stays_packed_until_it_has_come() -> None:
+async def test_a_body_that_is_collected_stays_packed_to_its_end() -> None:
     body = bytes(1000)
     unpacking = Unpacking(
         Wire(*(bytes((byte,)) for byte in pack(body)), seconds=0).receive, 1000, print

@@ -200,7 +200,7 @@ def test_an_upgrade_is_ignored_and_its_body_read(check: Check, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", UPGRADES)
-def test_an_upgrade_is_ignored_with_a_body_in_chunks_and_with_none(check: Check, name: str) -> None:
+def test_an_upgrade_is_ignored_with_chunks_and_without_a_body(check: Check, name: str) -> None:
     head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % PATH.encode()
     head += UPGRADES[name]
     for body, status in ((BODY, 200), (HIDDEN, 400)):

@@ -84,7 +84,7 @@ class NamesItsThread(Collector):
         yield family
 
 
-def test_counts_are_collected_on_the_event_loop_and_written_elsewhere() -> None:
+def test_counts_are_collected_on_the_loop_and_written_elsewhere() -> None:
     metrics = Metrics()
     metrics.registry.register(NamesItsThread("counted"))
     metrics.process.register(NamesItsThread("known"))

@@ -162,7 +162,7 @@ async def test_all_pieces_come_in_order_from_a_thread(run: Any, n: int) -> None:
     assert threading.main_thread() not in makers
 
 
-async def test_a_first_piece_that_fails_is_a_refusal_a_later_one_ends_the_answer(run: Any) -> None:
+async def test_a_failing_first_piece_refuses_and_a_later_one_cuts_off(run: Any) -> None:
     def pieces(n: int) -> Iterator[bytes]:
         yield from [b"x"] * n
         raise LookupError("no more")
@@ -175,7 +175,7 @@ async def test_a_first_piece_that_fails_is_a_refusal_a_later_one_ends_the_answer
             await body_of(answer)
 
 
-async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> None:
+async def test_an_answer_reports_its_end_though_nobody_waits_for_it() -> None:
     async def content() -> AsyncIterator[bytes]:
         yield b"never sent"
 
@@ -185,7 +185,7 @@ async def test_an_answer_says_that_it_is_over_also_when_nobody_asks_for_it() -> 
     assert ended == [True]
 
 
-def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
+def test_a_failure_is_raised_once_for_all_blocks_under_way() -> None:
     """The client is told, the log too, and no task is left behind
     whose failure asyncio complains about.
     """

@@ -140,7 +140,7 @@ async def test_what_is_open_needs_no_key_and_admin_never_is(own_store: Store) ->
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
 
 
-async def test_requests_whose_head_is_remembered_lose_their_right_with_the_key(
+async def test_requests_with_a_remembered_head_lose_their_key_too(
     own_store: Store,
 ) -> None:
     body = b'{"instances": [{"indices": [1], "values": [1.0]}]}'
@@ -160,7 +160,7 @@ async def test_requests_whose_head_is_remembered_lose_their_right_with_the_key(
         assert b"www-authenticate: Bearer" in refused
 
 
-async def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(
+async def test_the_audit_log_has_changes_of_admins_and_their_refusals(
     own_store: Store,
 ) -> None:
     async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
@@ -187,7 +187,7 @@ def refuse(app: FastAPI, event: str) -> None:
         )
 
 
-async def test_nothing_is_changed_of_which_no_audit_entry_can_be_written(own_store: Store) -> None:
+async def test_nothing_changes_without_an_audit_entry(own_store: Store) -> None:
     async with serving(settings_of(own_store.root, open_scopes=())) as (app, client):
         admin = {"authorization": f"Bearer {keys_for(app)['admin'][0]}"}
         refuse(app, "INSERT")

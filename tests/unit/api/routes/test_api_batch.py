@@ -14,6 +14,9 @@ from tests.conftest import READY_SECONDS, InProcess, post, scope_of, serving, se
 from tests.helpers.feedback_helpers import NDJSON, RAW
 from tests.helpers.wires import Wire
 
+from xylem.base.settings import Limits
+from xylem.serving.dialects.predict.schema import Options
+
 GOOD = json.dumps(RAW).encode()
 
 
@@ -73,6 +76,25 @@ def test_a_bad_line_is_answered_in_its_place(in_process: InProcess) -> None:
     assert without_id(lines[0]) == without_id(lines[9]) == without_id(lines[10])
 
 
+def test_explained_lines_are_those_of_predict_in_small_blocks(in_process: InProcess) -> None:
+    instances = [{"indices": [i, i + 1], "values": [1, 2]} for i in range(9)]
+    content = b"".join(json.dumps(one).encode() + b"\n" for one in instances)
+    body = {"instances": instances, "top_r": 2, "explain": True}
+    expected = in_process(post("/v1/models/raw/predict", body)).json()["predictions"]
+    assert expected[0]["labels"][0]["explanation"]["trees"]
+    # blocks of two lines, with as many labels as an explained answer of predict may have
+    found = lines_of(in_process(batch(content, query="?top_r=2&explain=true"), block_rows_max=2))
+    assert [without_id(line) for line in found] == [without_id(one) for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("top_r", "explain", "n_rows"),
+    [(1, True, 100), (50, True, 2), (51, True, 1), (1000, True, 1), (1, False, 2048)],
+)
+def test_a_block_has_a_bounded_number_of_labels(top_r: int, explain: bool, n_rows: int) -> None:
+    assert Options(top_r=top_r, explain=explain).block_rows(Limits()) == n_rows
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", GOOD, GOOD + b"\n"])
 def test_the_ends_of_a_body(in_process: InProcess, content: bytes) -> None:
     assert len(lines_of(in_process(batch(content)))) == len(content.splitlines())
@@ -115,7 +137,6 @@ def test_a_line_at_the_limit_and_one_byte_longer(in_process: InProcess, extra: i
         ("?top_r=100000", {}, 422, "limit-exceeded"),
         ("?threshold=tuned", {}, 409, "thresholds-not-tuned"),
         ("?allow_labels=none", {}, 422, "unknown-label"),
-        ("?explain=true", {}, 422, "unsupported-option"),
         ("?deadline_ms=5", {}, 422, "unsupported-option"),
         ("?statistics=true", {}, 422, "unsupported-option"),
         ("", {"content-type": "application/json"}, 415, "unsupported-media-type"),

@@ -13,9 +13,11 @@ from tests.helpers.combined_models import documents, publish_combined
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.measured import evaluate
 
+import xylem
 from xylem.base import no_progress
 from xylem.base.db.engine import Database
-from xylem.workflows.tuning import TuneRequest, keep, tune
+from xylem.thresholds.tuning import TuneRequest, keep
+from xylem.workflows.tuning import tune
 from xylem_store.store import Store
 
 PATH = "/v1/models/both"
@@ -65,6 +67,18 @@ def test_labels_have_names_and_explanations_of_members_and_words(ask: Ask) -> No
     assert not any("rank" in one for one in named["explanation"]["members"])
 
 
+def test_every_door_explains_alike_with_members_and_names(store: Store, ask: Ask) -> None:
+    expected = {name: label["explanation"] for name, label in predict(ask, explain=True).items()}
+    assert expected["l6"]["names"] == [
+        {"name": "salt mine", "kind": "preferred", "words": ["salt", "mine"]}
+    ]
+    line = json.dumps({"text": TEXT}) + "\n"
+    batch = ask("/v1/models/both/batch?top_r=7&explain=true", line, "application/x-ndjson")
+    in_python = xylem.load(store.root, "both").explain(TEXT, top_r=7)
+    for labels in (batch["labels"], in_python):
+        assert {label["label"]: label["explanation"] for label in labels} == expected
+
+
 def test_lists_of_labels_and_thresholds_hold(store: Store, ask: Ask) -> None:
     assert "l1" not in predict(ask, deny_labels=["l1"])
     assert predict(ask, allow_labels=["l6", "l1"]).keys() == {"l1", "l6"}
@@ -75,7 +89,7 @@ def test_lists_of_labels_and_thresholds_hold(store: Store, ask: Ask) -> None:
     assert "l1" not in predict(ask, path=f"{PATH}/aliases/public")
 
 
-def test_batches_tensors_scores_and_annifs_clients_have_the_same_answers(ask: Ask) -> None:
+def test_batches_tensors_scores_and_annif_have_the_same_answers(ask: Ask) -> None:
     every = predict(ask)
     line = json.dumps({"text": TEXT}) + "\n"
     batch = ask("/v1/models/both/batch?top_r=7", line, "application/x-ndjson")

@@ -37,7 +37,7 @@ def test_all_of_it_is_small() -> None:
     } == {}
 
 
-def test_the_page_and_its_files_are_looked_for_again_under_a_strict_policy(
+def test_the_page_and_its_files_have_a_strict_policy(
     in_process: InProcess,
 ) -> None:
     page, script = in_process(get("/")), in_process(get("/console/main.js"))
@@ -63,7 +63,7 @@ def test_no_other_file_is_answered(in_process: InProcess, name: str) -> None:
     assert (response.status_code, response.json()["code"]) == (404, "route-not-found")
 
 
-def test_no_markup_is_made_of_text_and_nothing_comes_from_elsewhere() -> None:
+def test_no_markup_is_made_of_text_or_comes_from_elsewhere() -> None:
     page = (CONSOLE / "index.html").read_text()
     assert not re.search(r"<script>|style=|\son\w+=", page)
     markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function"
@@ -73,7 +73,7 @@ def test_no_markup_is_made_of_text_and_nothing_comes_from_elsewhere() -> None:
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), file
 
 
-def test_every_import_of_a_script_is_a_file_and_every_script_is_imported() -> None:
+def test_every_import_of_a_script_is_a_file_and_all_are_used() -> None:
     imported = {"main.js"}
     for file in SCRIPTS:
         found = re.findall(r'from "\./([\w.]+)"', file.read_text())

@@ -96,7 +96,7 @@ def test_what_is_wrong_with_a_key_is_told_only_to_who_has_it(site: Site) -> None
         assert kind.challenge.startswith("Bearer") and reason in kind.challenge
 
 
-def test_the_scheme_is_read_in_any_case_and_what_is_no_key_opens_nothing(site: Site) -> None:
+def test_the_scheme_is_read_in_any_case_and_bad_keys_are_refused(site: Site) -> None:
     key = site.key(AccessScope.PREDICT)
     site.ring.refresh()
     for scheme in ("Bearer", "bearer", "BEARER"):
@@ -126,9 +126,7 @@ def test_the_key_of_the_environment_needs_no_database(tmp_path: Path, form: str)
             site.ring.refresh()
 
 
-def test_a_first_admin_key_is_shown_once_and_made_only_without_another(
-    site: Site, tmp_path: Path
-) -> None:
+def test_a_first_admin_key_is_shown_once_if_there_is_no_other(site: Site, tmp_path: Path) -> None:
     site.ring.refresh()
     site.ring.refresh()
     (text,) = site.shown
@@ -161,7 +159,7 @@ def test_what_another_process_does_holds_after_a_refresh(site: Site, database_ur
         assert site.answer(made.text, AccessScope.PREDICT) == "key-revoked"
 
 
-def test_known_keys_are_honoured_for_a_while_without_the_database(site: Site) -> None:
+def test_keys_are_honoured_for_a_while_without_the_database(site: Site) -> None:
     key = site.key(AccessScope.PREDICT)
     assert site.answer(key, AccessScope.PREDICT) == "database-unavailable"  # before the first read
     site.ring.refresh()

@@ -177,7 +177,7 @@ def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
             assert all_heads(connection) == []
 
 
-def test_versions_that_take_the_same_events_do_not_wait_for_each_other(database_url: str) -> None:
+def test_versions_that_take_the_same_events_do_not_wait(database_url: str) -> None:
     """An event counts once for a model: what two of its versions are sent at once,
     one of them has.
     """

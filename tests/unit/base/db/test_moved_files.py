@@ -131,7 +131,7 @@ def test_another_file_in_its_place_is_used_with_its_tables(
             assert {key.name for key in AccessKeys(again).list()} == {*names, "another"}
 
 
-def test_what_was_committed_into_a_file_that_went_meanwhile_is_not_acknowledged(
+def test_a_commit_into_a_removed_file_is_not_acknowledged(
     tmp_path: Path,
 ) -> None:
     file = place_of(tmp_path)

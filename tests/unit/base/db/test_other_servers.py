@@ -93,7 +93,7 @@ def test_every_use_goes_through_a_pooler(pooler: str, tmp_path: Path) -> None:
 
 
 @on_postgresql
-def test_each_transaction_has_its_limits_and_no_session_keeps_them(database_url: str) -> None:
+def test_each_transaction_has_limits_that_no_session_inherits(database_url: str) -> None:
     limits = {
         "statement_timeout": f"{STATEMENT_SECONDS}s",
         "idle_in_transaction_session_timeout": f"{IDLE_SECONDS // 60}min",
@@ -246,7 +246,7 @@ def test_no_part_of_a_password_is_shown_as_something_else(form: str, password: s
         ("sqlite:///file::memory:?cache=shared&uri=true", "sqlite:////DIR/FILE"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_refused_with_the_form_that_can(url: str, form: str) -> None:
+def test_a_bad_url_is_refused_with_the_form_that_works(url: str, form: str) -> None:
     with pytest.raises(BadParameter) as caught:
         Database(url)
     assert form in str(caught.value)

@@ -82,7 +82,7 @@ def test_a_database_that_can_only_be_read_is_read(tmp_path: Path) -> None:
             assert database.failing_until > failing_until
 
 
-def test_what_another_one_writes_is_seen_where_this_one_may_only_read(tmp_path: Path) -> None:
+def test_what_another_server_writes_is_seen_by_a_reader(tmp_path: Path) -> None:
     """The same directory, mounted once to be written and once to be read."""
     source, mounted = tmp_path / "source", tmp_path / "mounted"
     source.mkdir()
@@ -105,7 +105,7 @@ def test_what_another_one_writes_is_seen_where_this_one_may_only_read(tmp_path: 
         subprocess.run(["umount", "--lazy", mounted], check=True)
 
 
-def test_a_server_over_a_store_that_is_only_read_serves_its_thresholds(own_store: Store) -> None:
+def test_a_read_only_store_is_served_with_its_thresholds(own_store: Store) -> None:
     body = {"instances": [RAW], "threshold": "tuned"}
     with ServerProcess(own_store.root) as server:
         events = [event(f"e{i}", ["label::3"]) for i in range(20)]
@@ -127,7 +127,7 @@ def test_a_server_over_a_store_that_is_only_read_serves_its_thresholds(own_store
         assert server.terminate() == 0
 
 
-def test_a_server_over_a_store_that_is_only_read_and_has_no_database_predicts(
+def test_a_read_only_store_without_a_database_is_served(
     own_store: Store,
 ) -> None:
     with read_only(own_store.root), ServerProcess(own_store.root) as server:

@@ -163,7 +163,7 @@ _QUICKLY = "import xylem.thresholds.store.feedback_rows as rows; rows.TRIM_SECON
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-def test_a_server_whose_clock_is_ahead_for_a_moment_loses_nothing(
+def test_a_server_whose_clock_is_ahead_loses_nothing(
     own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process's own clock is set, as an administrator sets it, and set right again."""

@@ -35,7 +35,7 @@ SPREADING = [name for name, spec in TRAINERS.items() if spec.alone(spec.paramete
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_results_and_errors_come_in_the_order_of_the_items_though_later_ones_end_first(
+def test_results_and_errors_come_in_the_order_of_the_items(
     threads: Any,
 ) -> None:
     items = [0.2, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0]
@@ -161,9 +161,7 @@ BLOCKS = "label-tree, on blocks"
 
 
 @pytest.mark.parametrize("name", [*SPREADING, BLOCKS])
-def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_interrupted_training_continues_to_the_same_bits(name: str, tmp_path: Path) -> None:
     x, y = learnable()
     data, place = TrainingSet(to_rows(x), to_labels(y)), tmp_path / "steps"
     if name == BLOCKS:
@@ -185,7 +183,7 @@ def test_a_training_that_is_interrupted_goes_on_from_its_steps_to_the_same_bits(
     assert not place.exists()
 
 
-def test_what_is_kept_is_taken_for_the_same_step_alone_and_only_where_it_is_asked_for(
+def test_a_stored_result_is_used_for_the_same_step_alone(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(KeyboardInterrupt), stored_steps(Counting(), tmp_path / "s", True) as kept:
@@ -222,7 +220,7 @@ def test_what_a_killed_process_wrote_half_is_cut_off(tmp_path: Path) -> None:
         assert packed(found[5]) == packed(run(Crew(1), step, range(5, 6))[5])
 
 
-def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_before_its_first(
+def test_steps_are_stored_in_one_place_by_one_training(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(BadData), stored_steps(Crew(1), tmp_path / "steps", False):
@@ -239,7 +237,7 @@ def test_steps_are_kept_in_one_place_by_one_training_and_by_none_that_fails_befo
         pass
 
 
-def test_values_come_back_from_bytes_and_through_views_as_they_were() -> None:
+def test_values_come_back_from_bytes_and_views_as_they_were() -> None:
     value = RowOutput(3, 0.1, [MATRIX, None, MATRIX[:0]])
     back = unpacked(RowOutput, packed(value))
     assert (back.number, back.share, back.arrays[1]) == (3, 0.1, None)

@@ -24,7 +24,8 @@ from xylem.engine.features.parameters import CharsParameters, TfidfParameters, W
 from xylem.engine.features.registry import feature_names, load_featurizer
 from xylem.engine.features.tfidf import fit_tfidf
 from xylem_store.compiled.decorators import kernel
-from xylem_store.names import NAME_BYTES_MAX, all_names, build_names, name_of, new_seed
+from xylem_store.hashes import new_seed
+from xylem_store.names import NAME_BYTES_MAX, all_names, build_names, name_of
 
 NASTY = [
     "",

@@ -81,7 +81,7 @@ def test_texts_keep_their_own_words() -> None:
     assert (none.word_ptr.tolist(), len(none.utf8)) == ([0], 0)
 
 
-def test_a_word_beyond_all_measure_and_one_whose_form_is_nothing_are_their_own_forms() -> None:
+def test_an_endless_word_and_one_without_a_form_are_their_forms() -> None:
     asked: list[str] = []
     forms = forms_with(lambda word: asked.append(word) or "short")
     longest = "x" * WORD_BYTES_MAX

@@ -47,7 +47,7 @@ def test_the_fields_that_are_there_tell_the_kind(fields: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "abc", "é", "€uro", "𝄞", "a\0b", "e\u0301"])
-def test_the_bytes_of_a_text_and_of_the_longest_name_are_those_of_their_utf8(text: str) -> None:
+def test_bytes_of_texts_and_names_are_those_of_utf8(text: str) -> None:
     assert utf8_length(text) == longest(["", text]) == longest({text: 1}) == len(text.encode())
     assert longest([]) == 0
 

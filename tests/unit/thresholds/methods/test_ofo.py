@@ -90,7 +90,7 @@ def test_events_add_up_the_same_in_any_order() -> None:
     assert sum(ends[0][0]) > 0
 
 
-def test_a_bound_is_the_priors_and_never_below_the_least_where_scores_are_probabilities() -> None:
+def test_a_bound_is_the_priors_and_never_below_the_least() -> None:
     bounds = ofo.lower_bounds(np.array([0, 5, 50, 100]), 100, 4)
     assert bounds.dtype == np.float32
     np.testing.assert_allclose(bounds, [ofo.LEAST, 5 / 105, 1 / 3, 0.5], rtol=1e-6)

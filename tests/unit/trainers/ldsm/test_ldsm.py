@@ -132,7 +132,7 @@ def test_trained_size_is_within_the_bound(items: Any) -> None:
     )
 
 
-def test_trained_size_is_within_the_bound_when_nodes_have_fewer_children_than_arity() -> None:
+def test_trained_size_is_within_the_bound_with_fewer_children() -> None:
     rows = random_rows(np.random.default_rng(0), 3, 10, 0.1)
     data = rows, random_labels(np.random.default_rng(1), 3, 8, 0.6)
     items = ("trees=2", "epochs=2", "max_nodes=8", "lambda1=0", "step=1000")

@@ -122,7 +122,7 @@ def test_of_equal_objectives_the_smallest_set_is_chosen(
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**31), st.integers(2, 6), st.floats(1, 4), st.floats(0, 4))
-def test_quality_is_that_of_the_definitions_and_within_the_lemmas(
+def test_quality_follows_the_definitions_and_the_lemmas(
     seed: int, n_children: int, lambda1: float, more: Any
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -142,7 +142,7 @@ def test_quality_is_that_of_the_definitions_and_within_the_lemmas(
     assert -1e-9 <= alpha <= 1
 
 
-def test_lemmas_1_and_2_as_printed_fail_above_for_a_small_lambda1() -> None:
+def test_lemmas_1_and_2_as_printed_fail_for_a_small_lambda1() -> None:
     """All rows to two of three children: J is 2 - 2 lambda1 + lambda2; to one of two:
     1 - lambda1.
     """

@@ -78,7 +78,7 @@ def test_rare_labels_count_less_for_the_number_of_leaves() -> None:
         assert found["nonzeros_bound"] == (n_leaves - 1) * 20
 
 
-def test_the_report_tells_what_the_splits_gain_and_fits_in_a_version() -> None:
+def test_the_report_has_the_gain_of_splits_and_fits_in_a_version() -> None:
     report = trained_by("lomtree", data(), "leaves=20").report
     assert report["rows"] == 5 * 600
     for line in report["splits_by_depth"]:
@@ -123,7 +123,7 @@ def test_the_ids_of_a_stream_are_the_final_ones() -> None:
     assert share_right(scores_of(trained, (rows, final)), final) > 0.9
 
 
-def test_rows_with_several_labels_are_answered_with_the_share_of_each() -> None:
+def test_rows_with_several_labels_have_the_share_of_each() -> None:
     rows, labels = data()
     carried = np.hstack([dense_labels(labels), np.ones((600, 1), bool)])
     given = rows, to_labels(carried)
@@ -147,7 +147,7 @@ def test_splits_that_separate_nothing_make_no_chain() -> None:
     assert trained_by("lomtree", alike, "leaves=64").report["depth"] <= 5
 
 
-def test_rows_without_labels_are_passed_over_and_rows_without_features_are_routed() -> None:
+def test_rows_without_labels_are_skipped_without_features_routed() -> None:
     rows, labels = data()
     keep = np.arange(600) % 3 > 0
     trained = trained_by(
@@ -204,7 +204,7 @@ def test_it_does_not_matter_how_rows_are_cut(cuts: list[int]) -> None:
     assert order_of(labels).difference() == order_of(*parts).difference() > 0.5
 
 
-def test_few_rows_rows_without_labels_and_labels_of_a_row_each_say_nothing() -> None:
+def test_few_rows_and_rows_without_labels_give_no_warning() -> None:
     assert order_of(_labels(np.arange(5000))).warnings() == []
     assert order_of().difference() == 0
     unlabelled = LabelRows(offsets([0] * 50), np.empty(0, np.int32), 3)

@@ -160,7 +160,7 @@ def test_weights_of_chunks_are_those_of_the_tables_by_feature(
             ]
 
 
-def test_what_is_known_of_a_node_and_of_a_feature_lies_in_its_cache_lines() -> None:
+def test_a_node_and_a_feature_lie_in_their_cache_lines() -> None:
     tree = trees.make_tree(5, 64, 64)
     for of_nodes in (tree.left, tree.norm, tree.weights.start, tree.classes.used):
         assert of_nodes.strides == (2 * tables.LINE_BYTES,)
@@ -213,7 +213,7 @@ def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slot
         assert n_refused(pool) == 0
 
 
-def test_a_table_with_room_reserved_does_not_move_until_it_is_full() -> None:
+def test_a_table_with_reserved_room_does_not_move_until_full() -> None:
     pool = make_pool(np.empty(2, tables.TABLE), 80, np.float32)
     tables.reserve(pool, 0, 48)
     start = pool.start[0]

@@ -49,7 +49,7 @@ def test_even_trees_have_the_fewest_levels(n: int, arity: int) -> None:
     assert (np.diff(shape.child_ptr) <= arity).all()
 
 
-def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None:
+def test_after_the_tree_nodes_start_again_and_embeddings_go_on() -> None:
     topology = topology_of(even_shape(np.arange(4, dtype=np.int32), 2), 2, 4)
     parameters: Any = parse_parameters("learned-tree", ["dim=3", "arity=2", "optimiser=adagrad"])
     state = softmax_training._start(count(every_row_its_label(4)), parameters, topology, Tools(1))
@@ -87,7 +87,7 @@ def held_out_loss(name: str, *items: str) -> float:
 
 
 @pytest.mark.parametrize(("statistics", "margin", "most"), [("means", 4, 1.02), ("paths", 0, 1.2)])
-def test_a_planted_hierarchy_is_learnt_nearly_as_well_as_it_is_known(
+def test_a_planted_hierarchy_is_learnt_nearly_as_well(
     statistics: str, margin: Any, most: Any
 ) -> None:
     random = held_out_loss("huffman-tree", "tree=random")
@@ -196,7 +196,7 @@ def test_what_does_not_fit_to_the_rows_is_refused(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_next_words_are_learnt_of_texts_whose_features_have_no_norm(
+def test_next_words_are_learnt_of_features_without_a_norm(
     stream: Any, texts: Any, store: Any, tmp_path: Path
 ) -> None:
     numeric = tmp_path / "rows.txt"
@@ -254,7 +254,7 @@ def test_frequent_labels_choose_first_among_clusters_with_room() -> None:
     assert chosen.tolist() == [1, 0, 0, 1]
 
 
-def test_a_label_lies_where_its_rows_are_and_a_word_at_its_own_embedding() -> None:
+def test_a_label_lies_at_its_rows_and_a_word_at_its_embedding() -> None:
     embedding = np.array([[3, 4], [0, 2], [0, 0]], np.float32)
     data = data_of(np.diag([1, 2, 1]), np.eye(3) > 0)
     every = np.arange(3, dtype=np.int32)
@@ -315,7 +315,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("name", "item"), KINDS)
 @pytest.mark.parametrize("n_labels", [1, 2, 3, 4])
-def test_fewer_labels_than_children_rows_without_features_and_labels_never_seen(
+def test_fewer_labels_than_children_and_empty_rows_are_learnt(
     name: str, item: str, n_labels: int
 ) -> None:
     x = np.eye(8)
@@ -360,7 +360,7 @@ def test_what_cannot_be_published_is_refused_and_nothing_is(
 
 
 @both
-def test_words_that_are_unknown_and_texts_shorter_than_the_window_are_scored(
+def test_unknown_words_and_texts_below_the_window_are_scored(
     name: str, store: Any, tmp_path: Path
 ) -> None:
     data = written(["a b", "b a", "rare"] * 4, tmp_path)

@@ -134,7 +134,7 @@ def aged(directory: Path, days: float) -> Path:
     return directory
 
 
-def test_a_process_that_compiles_removes_what_nobody_has_used_for_long(tmp_path: Path) -> None:
+def test_a_process_that_compiles_removes_what_is_long_unused(tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "plain" / cache_dir().name
     beam = source_files.package_folders()["xylem"] / "engine" / "kernels" / "search" / "beam.py"
     old = [
@@ -158,7 +158,7 @@ def test_a_process_that_compiles_removes_what_nobody_has_used_for_long(tmp_path:
     assert all((directory / "kernels.total-5.py311.1.nbc").exists() for directory in stay)
 
 
-def test_a_process_that_only_loads_marks_what_it_uses_and_removes_nothing(tmp_path: Path) -> None:
+def test_a_process_that_only_loads_marks_files_and_removes_none(tmp_path: Path) -> None:
     assert compiled(tmp_path)[0] == 2
     (environment,) = (tmp_path / "cache" / "plain").iterdir()
     (used,) = environment.iterdir()
@@ -254,7 +254,7 @@ def fresh_digest(path: Path) -> str:
     return source_files.source_digest(path)
 
 
-def test_an_edit_in_any_module_that_is_reached_changes_the_digest_and_no_other(
+def test_an_edit_in_any_reached_module_changes_the_digest(
     sources: Path,
 ) -> None:
     first, second, third = (sources / f"{name}.py" for name in ("first", "second", "third"))

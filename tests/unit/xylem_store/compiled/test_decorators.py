@@ -66,7 +66,7 @@ def test_errors_of_inlined_helpers_compiled_and_from_the_cache(tmp_path: Path) -
         assert outputs_of(tmp_path, _RAISE)[0].splitlines() == expected * 2
 
 
-def test_an_inlined_helper_has_machine_code_only_when_the_interpreter_calls_it(
+def test_an_inlined_helper_has_machine_code_only_if_called(
     tmp_path: Path,
 ) -> None:
     called = "print(len(plus.overloads)); assert plus(1, 2) == 3; print(len(plus.overloads))"
@@ -98,7 +98,7 @@ print(len(parsed))
 """
 
 
-def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(
+def test_the_llvm_code_of_a_cached_kernel_is_parsed_to_link_it(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "calling.py").write_text(_CALLING)
@@ -113,7 +113,7 @@ def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(
         )
 
 
-def test_a_process_neither_imports_linear_algebra_nor_frees_its_kernels_one_by_one(
+def test_a_process_imports_no_linear_algebra_and_frees_nothing(
     tmp_path: Path,
 ) -> None:
     script = (
@@ -163,7 +163,7 @@ print(len(sorts) > 0, {type(c.library).__name__ for c in sorts})
 """  # noqa: E501
 
 
-def test_what_numba_adds_has_no_machine_code_and_others_may_use_it(tmp_path: Path) -> None:
+def test_what_numba_adds_has_no_machine_code(tmp_path: Path) -> None:
     (tmp_path / "sorting.py").write_text(_SORTING)
     turned, refused, of_another, refused_too, sorts = outputs_of(tmp_path, _SORT)[0].splitlines()
     assert (turned, of_another) == ("[9, 8, 7, 4, 3]", "[3, 4, 7, 8, 9]")
@@ -237,7 +237,7 @@ def test_without_a_part_kernels_are_right_and_one_line_says_so(
         assert found == "6"
 
 
-def test_the_numba_that_is_pinned_has_all_and_the_table_names_all() -> None:
+def test_the_pinned_numba_has_all_that_the_table_names() -> None:
     assert (inner_parts.missing_parts(), inner_parts.missing_options()) == ([], [])
     page = (ROOT / "docs/adr/0018-numbas-inner-parts.md").read_text()
     told = set(re.findall(r"`([^`]+)`", page))

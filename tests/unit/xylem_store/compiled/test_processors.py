@@ -66,7 +66,7 @@ def test_a_level_that_cannot_run_here_is_refused(
 
 
 @CAN_V3
-def test_kernels_of_two_levels_stand_side_by_side_and_the_better_is_loaded(tmp_path: Path) -> None:
+def test_kernels_of_two_levels_coexist_and_the_better_is_loaded(tmp_path: Path) -> None:
     for level in (GENERIC, V3):
         assert compiled(tmp_path, XYLEM_KERNEL_CPU=level)[0] == 2
     names = [path.name.partition("numpy")[2] for path in (tmp_path / "cache" / "plain").iterdir()]

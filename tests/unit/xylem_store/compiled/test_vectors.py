@@ -80,7 +80,7 @@ def test_arithmetic_is_that_of_float32() -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def test_of_nan_max_and_min_are_the_right_operand_and_it_is_nonzero_and_not_greater() -> None:
+def test_max_and_min_of_nan_are_the_right_operand() -> None:
     nan, b, out = (
         np.full(16, np.nan, np.float32),
         np.arange(16, dtype=np.float32),
@@ -126,7 +126,7 @@ def test_bfloat16_is_the_upper_half_of_float32(start: Any) -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def test_other_dtypes_and_stores_into_read_only_arrays_are_refused() -> None:
+def test_other_dtypes_and_read_only_arrays_are_refused() -> None:
     out, fixed = np.zeros(16, np.float32), np.zeros(16, np.float32)
     fixed.flags.writeable = False
     for kernel_of, arguments, error, message in (
@@ -222,7 +222,7 @@ def _add_numbers(a: Any, scalar: Any, out: Any) -> None:
     vstore(out, 0, add_scaled8(load8(a, 0), scalar, scalar))
 
 
-def test_eight_elements_are_copied_from_and_to_where_the_indices_say() -> None:
+def test_eight_elements_are_copied_by_their_indices() -> None:
     out = np.full(20, -1, np.float32)
     _copy8(np.arange(40, dtype=np.float32).reshape(10, 4), 13, out, 5)
     assert out.tolist() == [-1.0] * 5 + list(range(13, 21)) + [-1.0] * 7

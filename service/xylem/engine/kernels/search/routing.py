@@ -13,8 +13,8 @@ import numpy as np
 from xylem.engine.kernels.search.calibrated import calibrate_answers
 from xylem.engine.kernels.search.call import Call, charge, clear_cost, write_answer
 from xylem.engine.kernels.search.feature_map import begin_piece, unmap_features
+from xylem.engine.kernels.search.narrow_chunks import is_narrow
 from xylem.engine.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
-from xylem.engine.kernels.search.scorer import is_narrow
 from xylem.engine.kernels.search.scoring import (
     IN_TURN,
     MAPPED,

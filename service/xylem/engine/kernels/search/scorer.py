@@ -10,11 +10,7 @@ chunk that many rows of a batch need is spread over a map from features to rows 
 then dense rows, each by ascending feature, then the bias), so that a margin has the same bits in
 every traversal.
 
-Nodes of decision trees have few children, and all rows of a node of up to DENSE_SHARE children are
-dense. Such a chunk, spread over the map, is scored in one pass (`add_narrow_rows`): each feature is
-looked up and its row added at once. For a feature without a row, the zeros that follow the last row
-are added. That changes no bits: a sum that begins with 0 is never -0, so that adding 0 or -0 leaves
-it as it is.
+Chunks of few children are scored in one pass: see `narrow_chunks`.
 """
 
 from typing import Any, NamedTuple
@@ -26,16 +22,13 @@ from xylem.engine.kernels.search.call import Rows
 from xylem.engine.kernels.search.workspace import STAGES, Entries, Workspace
 from xylem_store import (
     BLOCK_BITS,
-    EIGHT,
     F32,
     GROUP_BITS,
     I32,
     LANES,
     TreeEnsemble,
-    add_scaled8,
     count_below,
     has,
-    load8,
     padded_width,
     prefetch,
     split_word,
@@ -44,7 +37,6 @@ from xylem_store import (
     vload,
     vmul,
     vstore,
-    zero8,
 )
 from xylem_store import nonallocating_inlined as inlined
 
@@ -373,34 +365,3 @@ def find_all(parts: ScorerParts, node: int, low: int, high: int) -> None:
 def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
     """Return the width of a dense row of a node's chunk: the number of children, padded."""
     return np.int64(padded_width(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))
-
-
-@inlined
-def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
-    """Return whether the rows of a node's chunk are all dense and at most eight weights wide."""
-    chunk = ensemble.node_chunk[node]
-    has_sparse = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] > 1
-    return bool(not has_sparse and children_width(ensemble, node) <= EIGHT)
-
-
-@inlined
-def add_narrow_rows(parts: ScorerParts, node: int, row: int, slot: int) -> None:
-    """Score a node for one row as `scoring.NARROW` says, into margins[slot].
-
-    The bits and the costs are the same as with MAPPED.
-    """
-    ensemble, _, dense, rows, _, work = parts
-    chunk = ensemble.node_chunk[node]
-    width = children_width(ensemble, node)
-    feature_row = work.feature_row
-    base = ensemble.dense_ptr[chunk] - width
-    zeros = np.int64(len(dense) - LANES)
-    total = zero8()
-    n_dense = np.int64(0)
-    for i in range(rows.indptr[row], rows.indptr[row + 1]):
-        entry = np.int64(feature_row[place(rows.indices[place(i)])])
-        position = base - entry * width if entry < 0 else zeros
-        total = add_scaled8(total, rows.values[place(i)], load8(dense, position))
-        n_dense += np.int64(entry < 0)
-    vstore(work.margins[slot], 0, total)
-    finish_margins(ensemble, node, n_dense * width * dense.itemsize, work, slot)

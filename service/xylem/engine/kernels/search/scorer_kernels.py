@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.call import Call, Rows
+from xylem.engine.kernels.search.narrow_chunks import add_narrow_rows
 from xylem.engine.kernels.search.scorer import (
     ScorerParts,
-    add_narrow_rows,
     add_rows,
     children_width,
     find_all,

@@ -24,7 +24,7 @@ IN_TURN  scores the children of the nodes of entries first .. second - 1 for the
          step behind the one before it. The entries may become more between two calls: n is their
          number so far.
 MAPPED   does the same for entries of one node whose chunk is spread over the feature map
-NARROW   does as MAPPED, in less time, for a node that is `scorer.is_narrow`
+NARROW   does as MAPPED, in less time, for a node that is `narrow_chunks.is_narrow`
 ALONE    scores the children of inner node `first` for row `second`, into margins[0]; no other chunk
          is fetched meanwhile
 FEATURE  writes what feature `second` of the call's first row adds to the children of node `first`

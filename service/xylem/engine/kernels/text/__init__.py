@@ -1,1 +1,1 @@
-"""Kernels that read and write text: JSON, numbers, digests."""
+"""Kernels of texts and rows: characters are made ready, features are sorted and summed."""

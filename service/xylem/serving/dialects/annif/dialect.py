@@ -157,9 +157,7 @@ def suggest(
             if facts is not None:
                 uri = facts.text(label, URI)
                 notation = facts.text(label, NOTATION)
-                display_name = facts.name(label, language) or next(
-                    iter(facts.names(label).values()), None
-                )
+                display_name = facts.name(label, language)
             text_suggestions.append(
                 {
                     "uri": uri or name,

@@ -1,12 +1,11 @@
 """The dialect of predict: instances and options in JSON, answered by predictions in JSON."""
 
-from collections.abc import Sequence
-
 import orjson
 
 from xylem.base import READ, Limits, StageTimings
-from xylem.engine import FastAnswer, Featurizer, Predictions, PredictOptions, RowsRead
+from xylem.engine import Featurizer, Predictions, PredictOptions
 from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
+from xylem.serving.dialects.predict.fast_answers import FastAnswer, RowsRead
 from xylem.serving.dialects.predict.schema import TUNED, PredictRequest
 from xylem.serving.dialects.predict.writing import (
     ANSWER_END,
@@ -50,12 +49,7 @@ class PredictQuery(Query):
         """Return the predictions, with the label info and explanations that are requested."""
         request = self._request
         info = label_info_options(request, served.info)
-        texts: Sequence[str | None] = ()
-        if request.explain and chunked.ptr is None:
-            texts = [getattr(instance, "text", None) for instance in request.instances]
-        labels_json = describe_labels(
-            predictions, chunked.rows, served, info, explain=request.explain, texts=texts
-        )
+        labels_json = describe_labels(predictions, chunked, served, info, explain=request.explain)
         json_predictions = write_predictions(
             predictions, options, epoch, served, labels_json, chunked.unknown
         )

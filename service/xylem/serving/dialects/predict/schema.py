@@ -16,7 +16,7 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from xylem.base import fault, what_is
+from xylem.base import Limits, fault, what_is
 from xylem.serving.chunks import CHUNK_CHARACTERS_MIN
 from xylem.serving.dialects.predict.answers import Float32, VersionAnswer
 from xylem.serving.schemas.instances import (
@@ -149,7 +149,8 @@ class InfoQuery(RequestModel):
     ) = Field(
         default=None,
         description="whether each label gets its URI, its notation and its name in this "
-        "language, from the model's label info; null for what the label info does not have",
+        "language, or in the next one that has a name, from the model's label info; null for what "
+        "the label info does not have",
     )
     label_info: bool = Field(
         default=False,
@@ -190,7 +191,8 @@ class Options(InfoQuery):
     explain: bool = Field(
         default=False,
         description="whether each label gets the nodes on its paths and the features that "
-        "counted; instances times top_r may be at most the limit explained_labels_max",
+        "counted, and in a combined version what each member said and the names in the text; in "
+        "predict, instances times top_r may be at most the limit explained_labels_max",
     )
     deadline_ms: DeadlineMs = Field(
         default=None,
@@ -225,6 +227,14 @@ class Options(InfoQuery):
                     "chunk_characters",
                 )
         return self
+
+    def block_rows(self, limits: Limits) -> int:
+        """Return the most lines of a batch to answer together, for a bounded number of labels.
+
+        Explained labels are fewer, because an explanation is a hundred times as long as a label.
+        """
+        labels_max = limits.explained_labels_max if self.explain else limits.answer_labels_max
+        return max(1, min(limits.block_rows_max, labels_max // self.top_r))
 
 
 class PredictRequest(Options):

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from xylem.base import SparseRows
 from xylem.engine import (
     CombinedExplanation,
     Explanation,
@@ -17,10 +16,7 @@ from xylem.engine import (
     PredictOptions,
     RoutedExplanation,
     RoutedStep,
-    Spans,
     feature_names,
-    predictions_json,
-    spans_of,
 )
 from xylem.serving.batches.lines import dump
 from xylem.serving.dialects.predict.answers import (
@@ -30,8 +26,10 @@ from xylem.serving.dialects.predict.answers import (
     MembersExplanation,
     TreesExplanation,
 )
+from xylem.serving.dialects.predict.prediction_json import Spans, predictions_json, spans_of
 from xylem.serving.label_info import LabelInfoOptions, members_of
 from xylem.serving.live.served import ServedVersion
+from xylem.serving.rows import ChunkedRows
 from xylem.vocabulary import NameMatcher
 from xylem_store import member_arrays
 
@@ -135,17 +133,15 @@ def _with_members(
 
 def describe_labels(
     predictions: Predictions,
-    rows: SparseRows,
+    chunked: ChunkedRows,
     served: ServedVersion,
     info: LabelInfoOptions | None,
     *,
     explain: bool,
-    texts: Sequence[str | None] = (),
 ) -> list[bytes] | None:
-    """Return the further JSON members of each label found for `rows`; None if there are none.
+    """Return the further JSON members of each label found for the rows; None if there are none.
 
-    info   which label info is answered; None: no label info
-    texts  the text of each row, None for a row without one; empty: the texts are not available
+    info  which label info is answered; None: no label info
     """
     parts = []
     if info is not None:
@@ -154,29 +150,26 @@ def describe_labels(
         parts.append(
             [
                 b'"explanation":%b' % explanation
-                for explanation in explain_labels(predictions, rows, served, texts)
+                for explanation in explain_labels(predictions, chunked, served)
             ]
         )
     return [b",".join(members) for members in zip(*parts, strict=True)] if parts else None
 
 
 def explain_labels(
-    predictions: Predictions,
-    rows: SparseRows,
-    served: ServedVersion,
-    texts: Sequence[str | None] = (),
+    predictions: Predictions, chunked: ChunkedRows, served: ServedVersion
 ) -> list[bytes]:
-    """Return the JSON of the explanation of each label that was found for `rows`.
+    """Return the JSON of the explanation of each label that was found for the rows.
 
-    texts  as `describe_labels` takes them
+    Every door (predict, batches, files, Python) answers explanations that were made here.
     """
     explanations = []
     describe_feature = _feature_describer(served.features)
     for row, (start, end) in enumerate(itertools.pairwise(predictions.ptr.tolist())):
         for label in predictions.labels[start:end].tolist():
-            explanation = served.predictor.explain(rows, row, label)
+            explanation = served.predictor.explain(chunked.rows, row, label)
             if isinstance(explanation, CombinedExplanation):
-                text = texts[row] if texts else None
+                text = chunked.text(row)
                 explanations.append(dump(_combined(explanation, label, text, served)))
             else:
                 explanations.append(dump(_explain_trees(explanation, describe_feature)))

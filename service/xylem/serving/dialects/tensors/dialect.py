@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,16 @@ from xylem.serving.dialects.dialect import Body, Longer, Query, Reply
 from xylem.serving.dialects.predict.schema import TUNED
 from xylem.serving.dialects.search import SHORT_BEAMS, SearchDialect
 from xylem.serving.dialects.tensors.elements import binary_texts
+from xylem.serving.dialects.tensors.packed import PackedTensors, read_packed
 from xylem.serving.dialects.tensors.reading import (
     HEADER,
     InferPlan,
     InferRows,
     json_length,
-    pack_rows,
     read_plan,
     read_rows,
 )
-from xylem.serving.dialects.tensors.writing import pack_predictions, write_outputs
+from xylem.serving.dialects.tensors.writing import outputs_of, pack_predictions, write_outputs
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.rows import ChunkedRows
 from xylem_store import name_of
@@ -69,12 +68,13 @@ class InferQuery(Query):
         served: ServedVersion,
     ) -> Reply:
         """Return the answer: the requested outputs."""
-        parts = pack_predictions(served.labels, self.plan, predictions)
-        return _reply(self.plan, parts, epoch, served)
+        data, ends = pack_predictions(served.labels, self.plan.outputs, predictions)
+        return _reply(self.plan, data, ends, epoch, served)
 
     def compared(self) -> Query:
         """Return the request for the names of labels."""
-        return InferQuery(replace(self.plan, outputs={"labels": False}), self.instances)
+        outputs = outputs_of({"labels": False}, self.n_rows, self.options.top_r)
+        return InferQuery(replace(self.plan, outputs=outputs), self.instances)
 
 
 class TensorDialect(SearchDialect):
@@ -92,29 +92,24 @@ class TensorDialect(SearchDialect):
     ) -> Reply | Longer:
         """Do as `Dialect.answer`: a kernel reads the tensors if it can, and packs the outputs."""
         timings.begin()
-        n_json, plan = _read_plan(body, limits)
-        instances = None
-        data = body.message
-        start = body.start + n_json
-        if plan.form is None:
-            instances = read_rows(plan, memoryview(data)[start:])
-            plan, data = pack_rows(plan, instances)
-            start = 0
+        packed = _read_packed(body, limits) if served.fast.reads_tensors else None
+        query = self.read(body, limits) if packed is None else None
         timings.end(READ)
-        epoch = served.thresholds.epoch
-        if plan.form is not None:
+        if packed is not None:
+            plan = packed.plan
+            epoch = served.thresholds.epoch
             signed = served.ids.sign(epoch, SHORT_BEAMS)
-            packed = served.fast.answer_tensors(data, start, plan.form, plan.number, signed)
-            if packed is not None:
+            outputs = served.fast.answer_tensors(
+                packed.data, packed.start, packed.form, plan.number, signed
+            )
+            if outputs is not None:
                 if timings.is_traced:
                     timings.add_kernel_times(served.fast.times)
-                ends = [0, *packed.ends]
-                parts = [packed.data[first:last] for first, last in pairwise(ends)]
-                return _reply(plan, parts, epoch, served)
-        if instances is None:
-            instances = read_rows(plan, memoryview(data)[start:])
-        timings.begin()
-        return self.answer_read(InferQuery(plan, instances), served, limits, timings)
+                return _reply(plan, outputs.data, outputs.ends, epoch, served)
+        if query is None:
+            query = self.read(body, limits)
+            timings.begin()
+        return self.answer_read(query, served, limits, timings)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Read a body."""
@@ -158,6 +153,16 @@ class TensorDialect(SearchDialect):
 TENSORS = TensorDialect()
 
 
+def _read_packed(body: Body, limits: Limits) -> PackedTensors | None:
+    """Return the request of a body; None if no kernel reads its tensors."""
+    if body.header_or_query is None:
+        return read_packed(body.content, limits)
+    n_json, plan = _read_plan(body, limits)
+    if plan.form is None:
+        return None
+    return PackedTensors(plan, plan.form, body.message, body.start + n_json)
+
+
 def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
     """Return how many bytes of a body are JSON, and the plan that the JSON describes."""
     n_bytes = len(body.message) - body.start
@@ -166,9 +171,11 @@ def _read_plan(body: Body, limits: Limits) -> tuple[int, InferPlan]:
     return n_json, read_plan(head, n_bytes - n_json, limits)
 
 
-def _reply(plan: InferPlan, parts: Sequence[bytes], epoch: int, served: ServedVersion) -> Reply:
-    """Return the answer with these outputs, each as binary data."""
-    json, binary = write_outputs(plan, parts)
+def _reply(
+    plan: InferPlan, data: bytes, ends: Sequence[int], epoch: int, served: ServedVersion
+) -> Reply:
+    """Return the answer with these outputs: all as binary data, and where each ends."""
+    json, binary = write_outputs(plan.outputs, data, ends)
     head = _head(served.name, served.version, epoch)
     tail = b"]}" if plan.identity is None else b'],"id":%b}' % dump(plan.identity)
     is_tuned = plan.options.threshold == TUNED

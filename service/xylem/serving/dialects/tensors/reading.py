@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, UnsupportedOption
-from xylem.engine import TensorLayout, form_of
 from xylem.serving.dialects.search import body_query_of
 from xylem.serving.dialects.tensors.elements import (
     DTYPES,
@@ -18,9 +17,9 @@ from xylem.serving.dialects.tensors.elements import (
     check_kind,
     divide_binary,
     numbers_of,
-    packed_text,
     texts_of,
 )
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout, form_of
 from xylem.serving.dialects.tensors.schema import (
     OUTPUTS,
     InferParameters,
@@ -28,6 +27,7 @@ from xylem.serving.dialects.tensors.schema import (
     InferTensor,
     RequestedOutput,
 )
+from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
 from xylem.serving.parse import parse_json, validated
 from xylem.serving.schemas.limits import refuse_beyond
 from xylem_store import I64
@@ -48,7 +48,7 @@ that such a request needs.
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _TEXT = {"text"}
-_CSR = {"indptr", "indices", "values"}
+_CSR = ("indptr", "indices", "values")
 
 Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
 """The rows of a request as compressed sparse rows: indptr, indices, values."""
@@ -60,7 +60,7 @@ class InferPlan(Struct, frozen=True):
     limits    the limits that the request was checked against
     n_binary  bytes of binary data behind the JSON
     parts     the tensors, by their names
-    outputs   for the name of each output to answer with, whether it is sent as binary data
+    outputs   the outputs to answer with
     identity  the id of the request, which the answer repeats
     form      the description of the binary data for kernels; None if a tensor is in the JSON, or if
               no kernel can answer the request
@@ -72,7 +72,7 @@ class InferPlan(Struct, frozen=True):
     options: InferParameters
     n_rows: int
     parts: dict[str, TensorPart]
-    outputs: dict[str, bool]
+    outputs: InferOutputs
     identity: str | None
     form: I64 | None = None
     number: float = 0.0
@@ -96,19 +96,28 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     plan = _plans.get(head)
     if plan is not None and plan.n_binary == n_binary and plan.limits is limits:
         return plan
-    plan = _make_plan(head, n_binary, limits)
+    plan = make_plan(parse_json(head, limits, _ITEMS_MAX), n_binary, limits)
     if any(part.start is None for part in plan.parts.values()):
         return plan
     plan = _with_form(plan)
-    if len(head) <= PLAN_BYTES_MAX:
-        if len(_plans) >= PLANS_MAX:
-            _plans.clear()
-        _plans[head] = plan
+    remember(_plans, head, plan)
     return plan
 
 
-def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
-    request = validated(parse_json(head, limits, _ITEMS_MAX), InferRequest, limits)
+def remember(plans: dict[bytes, InferPlan], key: bytes, plan: InferPlan) -> None:
+    """Keep a plan by its JSON, unless that is long."""
+    if len(key) <= PLAN_BYTES_MAX:
+        if len(plans) >= PLANS_MAX:
+            plans.clear()
+        plans[key] = plan
+
+
+def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
+    """Return the plan of a request without a form, from the value of its JSON.
+
+    Raises BadRequest, LimitExceeded or UnsupportedOption, naming the place.
+    """
+    request = validated(value, InferRequest, limits)
     options = request.parameters
     for name in options.model_fields_set.intersection(UNSUPPORTED_OPTIONS):
         if getattr(options, name):
@@ -118,8 +127,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
     parts = divide_binary(request.inputs, n_binary)
-    outputs = _outputs(request)
-    if places.keys() not in (_TEXT, _CSR):
+    if places.keys() not in (_TEXT, set(_CSR)):
         names = ", ".join(places)
         raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
             "inputs"
@@ -139,7 +147,7 @@ def _make_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
         options=options,
         n_rows=n_rows,
         parts={name: parts[i] for name, i in places.items()},
-        outputs=outputs,
+        outputs=_outputs(request, n_rows),
         identity=request.id,
     )
 
@@ -161,36 +169,18 @@ def _with_form(plan: InferPlan) -> InferPlan:
             n_values = n_elements
     if "values" in plan.parts and plan.parts["values"].tensor.shape[0] != n_values:
         return plan
-    return _planned(plan, TensorLayout(plan.n_rows, n_values, plan.n_binary, **starts))
+    return planned(plan, TensorLayout(plan.n_rows, n_values, plan.n_binary, **starts))
 
 
-def _planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
+def planned(plan: InferPlan, layout: TensorLayout) -> InferPlan:
     """Return a plan with the form of tensors of a layout, if kernels can answer the request."""
     query_and_number = body_query_of(plan.options, plan.n_rows, layout.n_values)
     if query_and_number is None:
         return plan
-    codes = [_CODES[name] for name in plan.outputs]
+    codes = [_CODES[name] for name in plan.outputs.are_binary]
     return replace(
         plan, form=form_of(layout, query_and_number[0], codes), number=query_and_number[1]
     )
-
-
-def pack_rows(plan: InferPlan, rows: InferRows) -> tuple[InferPlan, bytes]:
-    """Return instances as binary data, and the plan with their form."""
-    if rows.csr is None:
-        packed = b"".join(packed_text(text.encode()) for text in rows.texts or ())
-        return _planned(plan, TensorLayout(plan.n_rows, 0, len(packed), text=0)), packed
-    indptr, indices, values = rows.csr
-    packed = b"".join([indptr.tobytes(), indices.tobytes(), values.tobytes()])
-    layout = TensorLayout(
-        plan.n_rows,
-        len(indices),
-        len(packed),
-        indptr=0,
-        indices=indptr.nbytes,
-        values=indptr.nbytes + indices.nbytes,
-    )
-    return _planned(plan, layout), packed
 
 
 def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
@@ -201,9 +191,7 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     """
     if "text" in plan.parts:
         return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
-    indptr, indices, values = (
-        numbers_of(plan.parts[name], binary) for name in ("indptr", "indices", "values")
-    )
+    indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     csr = (indptr, indices, values)
     _check_rows(csr, plan.parts, plan.limits)
     return InferRows(None, csr)
@@ -238,17 +226,22 @@ def _by_name(
     return places
 
 
-def _outputs(request: InferRequest) -> dict[str, bool]:
-    """Return the outputs to answer with, and whether each is sent as binary data."""
+def _outputs(request: InferRequest, n_rows: int) -> InferOutputs:
+    """Return the outputs to answer with."""
     binary_by_default = request.parameters.binary_data_output
+    top_r = request.parameters.top_r
     if not request.outputs:
-        return dict.fromkeys(OUTPUTS, binary_by_default)
+        return outputs_of(dict.fromkeys(OUTPUTS, binary_by_default), n_rows, top_r)
     _by_name(request.outputs, "outputs", "outputs")
     requested = {output.name: output.parameters.binary_data for output in request.outputs}
-    return {
-        name: binary_by_default if is_binary is None else is_binary
-        for name, is_binary in requested.items()
-    }
+    return outputs_of(
+        {
+            name: binary_by_default if is_binary is None else is_binary
+            for name, is_binary in requested.items()
+        },
+        n_rows,
+        top_r,
+    )
 
 
 def _check_rows(csr: Arrays, parts: Mapping[str, TensorPart], limits: Limits) -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from xylem.base.rows import offsets
-from xylem.engine.kernels.text.digits import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal
+from xylem.datasets.kernels.decimals import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal
 from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 from xylem_store.compiled.decorators import kernel
 

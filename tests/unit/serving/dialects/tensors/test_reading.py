@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers.bodies import LIMITS, ROWS, featurizer_of, instances, texts
 from tests.helpers.datasets_helpers import assert_same_bits
 from tests.helpers.oip_requests import HEADER, binary_body, changed, csr, tensor
-from tests.unit.engine.features.bodies import LIMITS, ROWS, featurizer_of, instances, texts
 
 from xylem.base.errors import BadInput, BadRequest, LimitExceeded
 from xylem.base.settings import Limits
@@ -66,7 +66,7 @@ def test_texts_in_json_and_as_binary_data(some: list[str], is_wide: bool) -> Non
         assert query.instances.texts == [text[:9] for text in some]
 
 
-def test_a_plan_is_kept_for_requests_of_one_json_and_made_anew_for_others() -> None:
+def test_a_plan_is_cached_for_requests_of_one_json() -> None:
     for first, second in (([3, 17], [4, 18]), ([1, 2], [38, 39])):
         for ids in (first, second):
             request = {"inputs": csr([{"indices": ids, "values": [1, 2]}])}

@@ -1,6 +1,5 @@
 """Outputs are written as numpy and orjson write them, one place after the other."""
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -9,14 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xylem.base.settings import Limits
 from xylem.engine.answering import Predictions
-from xylem.engine.features.request_bodies import BodyQuery
-from xylem.engine.features.tensor_arrays import TensorLayout, form_of
-from xylem.engine.kernels.text.tensors import END, pack_outputs
-from xylem.serving.dialects.tensors.reading import InferPlan
-from xylem.serving.dialects.tensors.schema import OUTPUTS, InferParameters
-from xylem.serving.dialects.tensors.writing import pack_predictions, write_outputs
+from xylem.serving.dialects.predict.kernels.request_bodies import BodyQuery
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout, form_of
+from xylem.serving.dialects.tensors.kernels.tensors import END, pack_outputs
+from xylem.serving.dialects.tensors.schema import OUTPUTS
+from xylem.serving.dialects.tensors.writing import (
+    InferOutputs,
+    outputs_of,
+    pack_predictions,
+    write_outputs,
+)
 from xylem_store.names import NameTable, build_names
 
 NAMES = ["a", 'say "b" \\ c', "émigré::日本", "x" * 4096, "\U0001f600/</script>", "back\\slash"]
@@ -44,28 +46,28 @@ def predictions_of(rows: list[Row], exact: list[bool]) -> Predictions:
     )
 
 
-def kernel_parts(table: NameTable, plan: InferPlan, found: Predictions) -> list[bytes]:
+def kernel_outputs(
+    table: NameTable, outputs: InferOutputs, found: Predictions
+) -> tuple[bytes, list[int]]:
     """What the kernel packs, which is called as a search calls it."""
-    layout = TensorLayout(plan.n_rows, 0, 0)
-    asked = BodyQuery(plan.n_rows, 0, plan.options.top_r, 1, 0, 0)
-    form = form_of(layout, asked, [list(OUTPUTS).index(name) for name in plan.outputs])
+    layout = TensorLayout(outputs.n_rows, 0, 0)
+    asked = BodyQuery(outputs.n_rows, 0, outputs.n_places, 1, 0, 0)
+    form = form_of(layout, asked, [list(OUTPUTS).index(name) for name in outputs.are_binary])
     spans = (found.ptr[:-1], found.ptr[1:], found.labels, found.scores, found.exact)
     out = np.empty(16, np.uint8)
     while not pack_outputs(spans, (table.offsets, table.utf8), form, out):
         out = np.empty(4 * len(out), np.uint8)
-    ends = [0, *form[END : END + len(plan.outputs)].tolist()]
-    return [out[start:end].tobytes() for start, end in itertools.pairwise(ends)]
+    ends = form[END : END + len(outputs.are_binary)].tolist()
+    return out[: ends[-1]].tobytes(), ends
 
 
 def written(
-    table: NameTable, outputs: dict[str, bool], n_places: int, found: Predictions
+    table: NameTable, are_binary: dict[str, bool], n_places: int, found: Predictions
 ) -> tuple[bytes, bytes]:
-    n_rows = len(found.ptr) - 1
-    options = InferParameters(top_r=n_places)
-    plan = InferPlan(Limits(), 0, options, n_rows, {}, outputs, None)
-    parts = pack_predictions(table, plan, found)
-    assert kernel_parts(table, plan, found) == parts
-    return write_outputs(plan, parts)
+    outputs = outputs_of(are_binary, len(found.ptr) - 1, n_places)
+    data, ends = pack_predictions(table, outputs, found)
+    assert kernel_outputs(table, outputs, found) == (data, ends)
+    return write_outputs(outputs, data, ends)
 
 
 def expected_tensors(

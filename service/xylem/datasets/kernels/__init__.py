@@ -1,0 +1,1 @@
+"""Compiled kernels that read numbers from bytes."""

@@ -1,0 +1,210 @@
+"""Requests to one version in a single call of a kernel, from a body's bytes to its answer's JSON.
+
+All buffers are made once, and used by one request after the other, on one thread. A predictor makes
+arrays for each call, takes idle buffers and gathers the answers: that is cheap for many rows, but
+for one row it costs as much as the search. The predictions are those of `Predictor.predict`, to the
+bit.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from xylem.engine import ALL_ALLOWED, TUNED, Predictor
+from xylem.serving.dialects.predict.fast_answers import (
+    FastAnswer,
+    FastVersion,
+    PackedOutputs,
+    RowsRead,
+)
+from xylem.serving.dialects.predict.kernels.fast_request import (
+    GROW,
+    N_TIMES,
+    PREDICTIONS,
+    READS,
+    TENSORS,
+    WRITES,
+    FastCall,
+    FastModel,
+    answer_fast,
+)
+from xylem.serving.dialects.predict.kernels.prediction_json import TOKEN_ROOM, write_predictions
+from xylem.serving.dialects.predict.kernels.request_bodies import (
+    BodyQuery,
+    RequestBodies,
+    read_body,
+)
+from xylem.serving.dialects.predict.prediction_json import cut_texts, text_room
+from xylem.serving.dialects.tensors.kernels.tensor_arrays import read_arrays
+from xylem.serving.dialects.tensors.kernels.tensors import END, FORM_SIZE, N_OUTPUTS, pack_outputs
+from xylem.serving.feedback.present import Signed
+from xylem_store import I64, U8, address_of, handle_of
+
+# stands for the handle of the buffers until the first request makes them
+_NO_BUFFERS = np.empty(0, np.int64)
+_KIND = 4  # the place of the kind of threshold in what a request needed
+_FEATURES = b'"features"'  # a key of bodies of named features, which kernels do not read
+_BODY_END = b"\n\0"  # the bytes that readers of bodies need behind the body
+_NO_DATA = np.frombuffer(_BODY_END, np.uint8)
+
+
+class BeamRequests:
+    """Answers requests by the beam search of label trees. One call at a time.
+
+    times           int64[N_TIMES]: when the steps of the last answer ended (BEGAN to WRITTEN)
+    reads_tensors   whether `answer_tensors` answers any request
+    """
+
+    reads_tensors = True
+
+    def __init__(self, version: FastVersion, predictor: Predictor) -> None:
+        """Prepare to answer requests to a version; `predictor` is made of its model."""
+        model, featurizer, forms, self._stages, mask = version
+        self.times = np.zeros(N_TIMES, np.int64)
+        self._bodies = RequestBodies(forms.bodies, featurizer)
+        self._beams = predictor.ready_beams(self._bodies.arrays[:3], self._bodies.arrays[3], mask)
+        self._requested = self._beams.requested
+        self._limits = handle_of(forms.limits)
+        self._is_named = featurizer.kind == "named"
+        self._names = model.labels
+        self._ready_query = np.zeros(len(BodyQuery._fields), np.int64)
+        self._form = np.zeros(FORM_SIZE, np.int64)
+        self._model_with = partial(
+            FastModel,
+            n_features=featurizer.n_features,
+            norm=featurizer.norm_code,
+            top_r=forms.bodies.top_r,
+            beam_width=forms.bodies.beam_width,
+        )
+        self._handle = _NO_BUFFERS
+
+    def prepare(self) -> None:
+        """Make the first buffers and load the kernels, so that the first answer need not do it."""
+        self._beams.prepare()
+        self._make(text_room(1, self._beams.top_r_max))
+
+    def answer(self, message: bytes, start: int, signed: Signed) -> FastAnswer | None:
+        """Return the answer to the body message[start:], as JSON of predictions.
+
+        Return None if the kernel does not read the body, or it is not within the limits. At most
+        `rows_max` serial numbers are used.
+        """
+        if self._is_named and _FEATURES in message:
+            return None
+        data = np.frombuffer(message + _BODY_END, np.uint8)
+        return self._read_text(self._run(data, start, PREDICTIONS, signed))
+
+    def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
+        """Return the answer to rows that were read elsewhere, as `answer` does."""
+        if self._handle is _NO_BUFFERS:
+            self.prepare()
+        if not self._copy_rows(rows):
+            return None
+        try:
+            return self._read_text(self._run(_NO_DATA, 0, PREDICTIONS, signed))
+        finally:
+            self._ready_query[0] = 0
+
+    def answer_tensors(
+        self, data: bytes, start: int, form: I64, number: float, signed: Signed
+    ) -> PackedOutputs | None:
+        """Return the outputs for the tensors data[start:]; None if the kernel does not answer them.
+
+        form     int64[FORM_SIZE], the form of the request (`dialects.tensors.kernels.tensors`)
+        number   the threshold, if it is one number for all labels, between 0 and 1
+        """
+        self._form[:] = form
+        self._bodies.arrays[3][0] = number
+        array = np.frombuffer(data + _BODY_END, np.uint8)
+        if self._run(array, start, TENSORS, signed) == 0:
+            return None
+        ends = self._form[END : END + self._form.item(N_OUTPUTS)].tolist()
+        return PackedOutputs(bytes(self._text[: ends[-1]]), ends)
+
+    def _run(self, data: U8, start: int, kind: int, signed: Signed) -> int:
+        """Call the kernel; return how many rows it has answered, 0 if it answers none."""
+        if self._handle is _NO_BUFFERS:
+            self.prepare()
+        present, epoch, serial = signed
+        while (
+            n_rows := answer_fast(data, start, kind, self._handle, present.handle, epoch, serial)
+        ) == GROW:
+            self._grow()
+        return n_rows
+
+    def _read_text(self, n_rows: int) -> FastAnswer | None:
+        """Return the answer that the kernel has written as text; None if it has answered no row."""
+        if n_rows == 0:
+            return None
+        is_tuned = self._requested.item(_KIND) == TUNED
+        if n_rows == 1:
+            return FastAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
+        parts = cut_texts(self._text, self._call.text_ends[:n_rows])
+        return FastAnswer(n_rows, b",".join(parts), is_tuned)
+
+    def _copy_rows(self, read: RowsRead) -> bool:
+        """Copy rows and their query to the kernel's buffers; return whether there is room."""
+        rows = read.rows
+        indptr, indices, values, number_out = self._bodies.arrays
+        n_values = len(rows.indices)
+        if rows.n_rows >= len(indptr) or n_values > len(indices):
+            return False
+        indptr[: rows.n_rows + 1] = rows.indptr
+        number_out[0] = read.number
+        indices[:n_values] = rows.indices
+        values[:n_values] = rows.values
+        self._ready_query[:] = read.query
+        return True
+
+    def _grow(self) -> None:
+        """Make larger buffers for the last request, or a larger text if only that was too small."""
+        n_bytes = len(self._call.text)
+        if not self._beams.grow():
+            n_bytes *= 4
+        n_rows, _, top_r, _, _ = self._requested.tolist()
+        self._make(max(n_bytes, text_room(n_rows, n_rows * top_r)))
+
+    def _make(self, n_bytes: int) -> None:
+        """Make the arrays of a call, with n_bytes bytes for the text, on the buffers of now."""
+        bodies = self._bodies
+        beam = self._beams.beam
+        n_rows = len(bodies.arrays[0]) - 1
+        spans = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
+        names = self._names.offsets, self._names.utf8
+        token = np.empty(TOKEN_ROOM + 4 * self._beams.top_r_max, np.uint8)
+        text = np.empty(n_bytes, np.uint8)
+        text_ends = np.empty(n_rows, np.int64)
+        answers = (*spans, beam.labels, beam.scores, beam.exact)
+        seal = np.empty(0, np.uint64), 0, 0, 0, 0
+        written = answers, beam.scores, (*names, ALL_ALLOWED), seal, 0
+        read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
+        tensors = (_NO_DATA, 0, bodies.constants, bodies.arrays[:3], self._form, bodies.texts_at)
+        model = self._model_with(
+            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
+            writing=address_of(write_predictions, WRITES, *written, token, text, text_ends),
+            reading_tensors=address_of(read_arrays, READS, *tensors),
+            writing_tensors=address_of(pack_outputs, WRITES, answers, names, self._form, text),
+        )
+        self._model = handle_of(model)
+        self._call = FastCall(
+            self._model,
+            self._limits,
+            self._beams.handle,
+            self._ready_query,
+            *bodies.arrays,
+            texts=bodies.texts_at,
+            form=self._form,
+            starts=spans[0],
+            ends=spans[1],
+            offsets=names[0],
+            utf8=names[1],
+            token=token,
+            text=text,
+            text_ends=text_ends,
+            times=self.times,
+            bounds_ns=self._stages.bounds_ns,
+            stage_counts=self._stages.counts,
+            total_ns=self._stages.total_ns,
+        )
+        self._handle = handle_of(self._call)
+        self._text = text.data

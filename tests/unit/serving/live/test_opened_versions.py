@@ -1,0 +1,94 @@
+"""Versions that are opened when they are requested, and how many are kept open."""
+
+import asyncio
+import threading
+
+import pytest
+from tests.helpers.live_models import (
+    Opened,
+    find,
+    following,
+    held_by,
+    live_over,
+    looked,
+    publish,
+    until,
+)
+
+from xylem.base.errors import TimedOut
+from xylem_store.errors import ModelNotFound, VersionNotFound
+from xylem_store.store import Store
+
+
+async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
+    opened = Opened()
+    for seed in range(3, 7):
+        publish(own_store, seed)
+    live = looked(own_store, opened, versions_max=2)
+    opened.clear()
+    for ref in ("2", "3", "2", "4", "2", "3"):
+        assert await live.find("raw", ref) == f"raw@{ref}"
+    assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
+
+
+async def test_a_version_is_opened_once_for_many_requests(
+    three: Store,
+) -> None:
+    opened = Opened()
+    live = live_over(three, opened)
+    async with following(live, 0.01):
+        opened.clear()
+        assert await asyncio.gather(*(live.find("raw", "2") for _ in range(20))) == ["raw@2"] * 20
+        three.promote("raw", 2)
+        await until(
+            lambda: live.aliases["raw", "latest"].version == 2 and not live._requested.opened
+        )
+        assert await live.find("raw", "latest") == "raw@2"
+    assert opened == ["raw@2"]
+
+
+async def test_an_unknown_model_does_not_wait_for_one_that_opens(three: Store) -> None:
+    gate = threading.Event()
+    live = looked(three, held_by(gate))
+    opening = asyncio.create_task(live.find("raw", "2"))
+    await asyncio.sleep(0.01)
+    with pytest.raises(ModelNotFound):
+        await asyncio.wait_for(live.find("none", "1"), 60)
+    gate.set()
+    await opening
+
+
+@pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
+def test_models_beyond_the_limit_open_when_asked_for(
+    own_store: Store, limit: int, resident: int
+) -> None:
+    opened = Opened()
+    live = looked(own_store, opened, models_max=limit)
+    assert len(opened) == resident
+    assert live.ready
+    for model in ("hashed", "named", "raw", "text"):
+        assert find(live, model=model).startswith(model)
+
+
+async def test_a_request_does_not_wait_for_ever(three: Store) -> None:
+    gate = threading.Event()
+    live = looked(three, held_by(gate), seconds_max=0.05)
+    with pytest.raises(TimedOut):
+        await live.find("raw", "2")
+    gate.set()
+    await until(lambda: ("raw", 2) in live.open_versions())
+    assert await live.find("raw", "2") == "raw@2"
+
+
+async def test_deleted_versions_are_let_go(three: Store) -> None:
+    live = live_over(three)
+    async with following(live, 0.01):
+        assert await live.find("raw", "2") == "raw@2"
+        three.delete("raw", 2)
+        await until(
+            lambda: (
+                2 not in live.models["raw"].versions and ("raw", 2) not in live._requested.opened
+            )
+        )
+        with pytest.raises(VersionNotFound):
+            await live.find("raw", "2")

@@ -1,0 +1,46 @@
+"""Canaries of live models: served, not to be opened, and beyond what is kept open."""
+
+from tests.helpers.alias_helpers import split
+from tests.helpers.live_models import Opened, damage, find, looked
+
+from xylem.serving.live.split import roles_of
+from xylem_store.alias import PARTS, TrafficShare
+from xylem_store.store import Store
+
+
+def test_a_split_is_served_and_ends_with_a_move(three: Store) -> None:
+    opened = Opened()
+    three.promote("raw", 2)
+    live = looked(three, opened)
+    assert live.splits == {}
+    split(three, "raw", (1, 5000), (3, PARTS))
+    before = live.heads
+    live.look()
+    assert live.heads is not before
+    beside = live.splits["raw", "latest"]
+    assert (beside.canary, beside.shadow, find(live)) == ("raw@1", "raw@3", "raw@2")
+    assert live.resident("raw", "3") == "raw@3"
+    alias = dict(live.status().aliases)["raw", "latest"]
+    assert alias == three.alias("raw")
+    assert roles_of(alias) == [("stable", 2, 5000), ("canary", 1, 5000), ("shadow", 3, PARTS)]
+    three.promote("raw", 3)
+    live.look()
+    assert (live.splits, find(live)) == ({}, "raw@3")
+    assert sorted(opened) == sorted(set(opened))  # each once
+
+
+def test_a_canary_that_cannot_be_opened_answers_nothing(three: Store) -> None:
+    three.promote("raw", 2)
+    split(three, "raw", (3, 5000), (1, PARTS))
+    damage(three, "raw", 3)
+    live = looked(Store(three.root))
+    beside, alias = live.splits["raw", "latest"], live.aliases["raw", "latest"]
+    assert (beside.canary, beside.shadow, find(live)) == (None, "raw@1", "raw@2")
+    assert (alias.version, alias.canary, alias.shadow) == (2, None, TrafficShare(1, PARTS))
+    assert [failure.ref for failure in live.status().failures] == ["3"]
+
+
+def test_a_canary_beyond_the_versions_kept_open_answers_nothing(three: Store) -> None:
+    split(three, "raw", (2, 5000))
+    live = looked(three, models_max=len(three.models()) + 1)  # `stable` of `raw`, too
+    assert (live.splits, find(live)) == ({}, "raw@3")
