@@ -2,7 +2,6 @@
 
 from .annif import CorpusDirectory as CorpusDirectory
 from .annif import is_fasttext as is_fasttext
-from .column_guess import options_of as options_of
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import first_labels as first_labels

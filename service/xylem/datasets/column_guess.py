@@ -29,7 +29,8 @@ ROWS = 500
 SAMPLE_CHARACTERS = 1 << 22
 """The most rows that are read to guess the columns, and about the most characters of them."""
 
-TEXTS = frozenset(["abstract", "body", "content", "description", "headline", "subject", "summary", "text", "title"])
+TEXTS = ("abstract", "body", "content", "description", "headline", "subject", "summary")
+TEXTS += (DEFAULT_TEXT, "title")
 LABELS = (
     *(DEFAULT_LABELS, "label", "subject_uris", "subjects", "subject", "tags", "tag"),
     *("categories", "category", "keywords", "topics", "topic", "classes", "class", "target"),
