@@ -12,9 +12,6 @@ from .access.ring import Principal as Principal
 from .bars import progress_bar as progress_bar
 from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS
-from .columns import DEFAULT_LABELS as DEFAULT_LABELS
-from .columns import DEFAULT_SEPARATOR as DEFAULT_SEPARATOR
-from .columns import DEFAULT_TEXT as DEFAULT_TEXT
 from .columns import TABLES as TABLES
 from .columns import TableColumns as TableColumns
 from .columns import TextColumn as TextColumn

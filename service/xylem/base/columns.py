@@ -73,11 +73,6 @@ class TableColumns(NamedTuple):
 DEFAULT_COLUMNS = TableColumns()
 """No option says how a file is read."""
 
-DEFAULT_SEPARATOR = ";"
-DEFAULT_TEXT = "text"
-DEFAULT_LABELS = "labels"
-"""What is read if nothing else can be guessed."""
-
 
 def columns_of(
     texts: Sequence[str] | None,

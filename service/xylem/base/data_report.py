@@ -52,7 +52,7 @@ class DataReport(NamedTuple):
     without_text     rows whose text is empty or blank; None if the rows are no texts
     without_labels   rows that have no label
     labels           distinct labels that occur
-    median, most     labels a row
+    median, largest  labels a row
     examples         the most frequent labels
     scripts          the share of each script in a sample of the texts, if there are several
     options          how a table was read, as options of commands; empty for other files
@@ -65,7 +65,7 @@ class DataReport(NamedTuple):
     without_labels: int
     labels: int
     median: float
-    most: int
+    largest: int
     examples: tuple[FrequentLabel, ...]
     scripts: dict[str, float]
     options: tuple[str, ...]
@@ -79,7 +79,7 @@ class DataReport(NamedTuple):
             "without_text": self.without_text,
             "without_labels": self.without_labels,
             "labels": self.labels,
-            "labels_a_row": {"median": self.median, "most": self.most},
+            "labels_a_row": {"median": self.median, "most": self.largest},
             "examples": [example._asdict() for example in self.examples],
             "scripts": self.scripts,
             "options": list(self.options),
@@ -92,12 +92,12 @@ class DataReport(NamedTuple):
     def lines(self) -> tuple[str, str]:
         """Return the report as two lines for people."""
         lacking = [
-            f"{count:,} without {what}"
-            for what, count in (("text", self.without_text), ("labels", self.without_labels))
+            f"{count:,} without {part}"
+            for part, count in (("text", self.without_text), ("labels", self.without_labels))
             if count
         ]
-        sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.most:,})"
-        scripts = ", ".join(f"{100 * part:.0f} % {name}" for name, part in self.scripts.items())
+        sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})"
+        scripts = ", ".join(f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
         first = ", ".join(
             [f"{self.source}: {self.rows:,} rows", *lacking, sizes, *([scripts] if scripts else [])]
         )

@@ -32,7 +32,7 @@ def print_json(value: object) -> None:
     import orjson
 
     if _reports and isinstance(value, dict):
-        findings = [found for report in _reports for found in report.findings_as_json()]
+        findings = [item for report in _reports for item in report.findings_as_json()]
         value = {**value, "data": _reports[0].as_json(), "findings": findings}
         _reports.clear()
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")

@@ -10,7 +10,7 @@ from xylem.base import file_path
 from xylem.cli.console import first_rows, print_json, print_line, print_rows, progress
 from xylem.cli.options import FORMATS, Json, Table, grouped
 
-ROWS_SHOWN = 3
+N_FIRST_ROWS = 3
 
 
 @grouped
@@ -38,8 +38,8 @@ def inspect(
     options = ["--data", str(file), *report.options, "--model", "NAME"]
     command = shlex.join(["xylem", "train", "label-tree", *options])
     if json:
-        rows = first_rows(dataset, ROWS_SHOWN)
+        rows = first_rows(dataset, N_FIRST_ROWS)
         print_json({**report.as_json(), "first_rows": rows, "train": command})
         return
-    print_rows(dataset, ROWS_SHOWN)
+    print_rows(dataset, N_FIRST_ROWS)
     print_line(command)

@@ -3,11 +3,11 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base import BadData, Dataset, file_path, n_threads
+from xylem.base import BadData, file_path, n_threads
 from xylem.cli.aliases import store_to_publish
 from xylem.cli.console import complain, print_json, print_line, print_rows, progress
 from xylem.cli.options import (
@@ -20,7 +20,10 @@ from xylem.cli.options import (
     grouped,
 )
 
-ROWS_SHOWN = 5
+if TYPE_CHECKING:  # it imports numpy
+    from xylem.base import Dataset
+
+N_FIRST_ROWS = 5
 
 
 class Result(NamedTuple):
@@ -68,9 +71,9 @@ def try_file(
     model_store = store_to_publish(store, "xylem try")
     threads = n_threads(work.threads)
 
-    def check(dataset: Dataset) -> None:
+    def check(dataset: "Dataset") -> None:
         if not json:
-            print_rows(dataset, ROWS_SHOWN)
+            print_rows(dataset, N_FIRST_ROWS)
         for finding in dataset.report.findings if dataset.report and not result.yes else ():
             raise BadData(f"{file}: {finding}; --yes trains nevertheless")
 

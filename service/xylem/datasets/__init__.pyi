@@ -11,12 +11,12 @@ from .files import find_files as find_files
 from .files import kind_of as kind_of
 from .files import open_data as open_data
 from .files import source_of as source_of
+from .findings import repeated_rows as repeated_rows
 from .json_lines import RowCollector as RowCollector
 from .kernels.decimals import EXACT as EXACT
 from .kernels.decimals import is_digit as is_digit
 from .kernels.decimals import parse_decimal as parse_decimal
 from .kernels.decimals import parse_id as parse_id
-from .label_names import label_name as label_name
 from .npz_pair import partner as partner
 from .parquet import check_installed as check_installed
 from .reader import STDIN as STDIN

@@ -11,26 +11,26 @@ from glob import escape
 from itertools import islice
 from typing import Any, NamedTuple
 
-from xylem.base import (
-    DEFAULT_LABELS,
-    DEFAULT_SEPARATOR,
-    DEFAULT_TEXT,
-    BadData,
-    TableColumns,
-    TextColumn,
-)
+from xylem.base import BadData, TableColumns, TextColumn
 from xylem.datasets.annif import is_corpus
 from xylem.datasets.delimited import DELIMITERS, delimited_rows
 from xylem.datasets.findings import ambiguous_labels, mark_between, no_header
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
 
+DEFAULT_SEPARATOR = ";"
+DEFAULT_TEXT = "text"
+DEFAULT_LABELS = "labels"
+"""What is read if nothing else can be guessed."""
+
 ROWS = 500
 SAMPLE_CHARACTERS = 1 << 22
 """The most rows that are read to guess the columns, and about the most characters of them."""
 
-TEXTS = ("abstract", "body", "content", "description", "headline", "subject", "summary")
-TEXTS += (DEFAULT_TEXT, "title")
+TEXTS = (
+    *(DEFAULT_TEXT, "abstract", "body", "content", "description"),
+    *("headline", "subject", "summary", "title"),
+)
 LABELS = (
     *(DEFAULT_LABELS, "label", "subject_uris", "subjects", "subject", "tags", "tag"),
     *("categories", "category", "keywords", "topics", "topic", "classes", "class", "target"),
@@ -177,8 +177,8 @@ def _sample(file: DataFile, columns: TableColumns) -> _Sample:
         fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
         if fit > best_fit or (fit == best_fit and width > len(best.cells)):
             best_fit = fit
-            whole = [row for row in rows[1:] if len(row) == width]
-            cells = {name: [row[i] for row in whole] for i, name in enumerate(rows[0])}
+            full_rows = [row for row in rows[1:] if len(row) == width]
+            cells = {name: [row[i] for row in full_rows] for i, name in enumerate(rows[0])}
             best = _Sample(mark, rows_of_lines[0][0] if rows_of_lines else 1, cells)
         if best_fit == 1.0 and mark == usual_delimiter:
             break
@@ -253,13 +253,13 @@ def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> 
     if not candidates:
         return DEFAULT_LABELS
     chosen = max(candidates, key=lambda name: candidates[name])
-    others = [
+    rivals = [
         name
         for name, values in candidates.items()
         if name != chosen and values.is_divided == candidates[chosen].is_divided
     ]
-    if others:
-        file.findings.append(ambiguous_labels(chosen, others))
+    if rivals:
+        file.findings.append(ambiguous_labels(chosen, rivals))
     return chosen
 
 

@@ -24,7 +24,7 @@ Check: TypeAlias = Callable[["Survey", Sequence[str]], Iterator[Finding]]
 MARKS = ("|", ";", ",", "><", "#", "/", "\t", " ")
 """What may stand between labels; the first ones are hardly ever part of a label."""
 
-MOST = 0.5
+MAJORITY = 0.5
 """The share of names, or of rows, that most of them are."""
 
 FEW = 3
@@ -56,8 +56,8 @@ def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
     n_closed = int(survey.label_rows[closing].sum())
     # brackets of one label, as [music], are not those of a list: a list has quotes or commas
     listed = [i for i in ids if len(names[i]) < 3 or names[i][1] in "'\"" or "," in names[i]]
-    is_list = int(survey.label_rows[listed].sum()) >= MOST * n_open
-    if n_open >= MOST * survey.n_labelled and n_closed >= MOST * n_open and is_list:
+    is_list = int(survey.label_rows[listed].sum()) >= MAJORITY * n_open
+    if n_open >= MAJORITY * survey.n_labelled and n_closed >= MAJORITY * n_open and is_list:
         yield Finding(
             "labels-as-text",
             "refused",
@@ -97,7 +97,7 @@ def mark_between(names: Iterable[str]) -> str | None:
             continue
         marked = [name for name in distinct if mark in name]
         parts = {part.strip(" <>") for name in marked for part in name.split(mark)} - {""}
-        is_most = len(marked) >= MOST * len(distinct)
+        is_most = len(marked) >= MAJORITY * len(distinct)
         are_few = 2 * len(parts) <= len(marked)
         are_names = mark != " " and len(marked) >= FEW and parts <= distinct
         if len(parts) > 1 and ((is_most and are_few) or are_names):
@@ -112,7 +112,7 @@ def fasttext_prefix(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
         return
     ids = [i for i, name in enumerate(names) if "__label__" in name]
     commas = [i for i, name in enumerate(names) if name.endswith(",")]
-    if ids or (len(commas) >= MOST * len(names) and len(names) >= FEW):
+    if ids or (len(commas) >= MAJORITY * len(names) and len(names) >= FEW):
         yield Finding(
             "fasttext-prefix",
             "refused",
@@ -272,7 +272,7 @@ def swallowed_rows(row: int, cells: Sequence[str], delimiter: str) -> Finding | 
     """Return the finding about a cell that has swallowed rows behind a stray quote, if it has."""
     lines = max(cells, key=lambda cell: cell.count("\n")).split("\n")[1:-1]
     n_like_rows = sum(line.count(delimiter) == len(cells) - 1 for line in lines)
-    if len(lines) < LINES_LEAST or n_like_rows <= MOST * len(lines):
+    if len(lines) < LINES_LEAST or n_like_rows <= MAJORITY * len(lines):
         return None
     return Finding(
         "swallowed-rows",
@@ -308,9 +308,9 @@ def no_header(row: int, header: Sequence[str]) -> Finding:
     )
 
 
-def ambiguous_labels(chosen: str, others: Sequence[str]) -> Finding:
+def ambiguous_labels(chosen: str, rivals: Sequence[str]) -> Finding:
     """Return the finding about several columns that may have the labels."""
-    listing = ", ".join(repr(name) for name in others[:EXAMPLES_QUOTED])
+    listing = ", ".join(repr(name) for name in rivals[:EXAMPLES_QUOTED])
     return Finding(
         "ambiguous-labels",
         "warning",

@@ -290,7 +290,7 @@ class RowCollector:
         self.survey.add(rows, texts, places, counts)
         return rows
 
-    def _dataset(self, labels: LabelRows, unknown: I32, source: str = "", **others: Any) -> Dataset:
+    def _dataset(self, labels: LabelRows, unknown: I32, source: str = "", **fields: Any) -> Dataset:
         texts, named_features = (
             (self.texts, None) if self.kind == "text" else (None, self.named_features)
         )
@@ -302,5 +302,5 @@ class RowCollector:
             unknown,
             texts=texts,
             named_rows=named_features,
-            **others,
+            **fields,
         )

@@ -225,18 +225,18 @@ class DataFile:
             expected = "expected UTF-8, found a byte order mark of UTF-16"
             return self.fault(1, f"{expected}: --encoding utf-16")
         offset = block.find(b"\0")
-        found = "expected text, found NUL, byte {} of the line: perhaps the file is UTF-16"
+        message = "expected text, found NUL, byte {} of the line: perhaps the file is UTF-16"
         if offset < 0:
             try:
                 block.decode()
             except UnicodeDecodeError as error:
                 offset = error.start
-                found = f"expected UTF-8, found byte 0x{block[offset]:02x}, byte {{}} of the line"
-                found += ": perhaps it is Windows-1252: --encoding windows-1252"
+                message = f"expected UTF-8, found byte 0x{block[offset]:02x}, byte {{}} of the line"
+                message += ": perhaps it is Windows-1252: --encoding windows-1252"
         if offset < 0:
             return None
         line = self.line + block.count(b"\n", 0, offset)
-        return self.fault(line, found.format(offset - block.rfind(b"\n", 0, offset)))
+        return self.fault(line, message.format(offset - block.rfind(b"\n", 0, offset)))
 
     def files(self) -> Iterator[DataFile]:
         """Yield this file; `DataFiles` yields several."""

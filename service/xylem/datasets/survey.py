@@ -158,7 +158,7 @@ class Survey:
             without_labels=int(self.sizes[0]),
             labels=int(np.count_nonzero(self.label_rows)),
             median=float(counts[half].mean()),
-            most=int(np.flatnonzero(self.sizes).max(initial=0)),
+            largest=int(np.flatnonzero(self.sizes).max(initial=0)),
             examples=tuple(
                 FrequentLabel(
                     names[i] if names else str(i),

@@ -16,7 +16,6 @@ from xylem.datasets import (
     RowCollector,
     Survey,
     first_labels,
-    label_name,
     refuse,
 )
 from xylem.engine import rows_of_csr
@@ -216,7 +215,7 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
                 raise BadData(
                     f"labels: row {i}: expected a list of strings, found {_describe(name)} in it"
                 )
-        rows.append([label for name in names if (label := label_name(str(name)))])
+        rows.append([str(name) for name in names])
     if len(rows) != n_rows:
         raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {len(rows)}")
     return rows

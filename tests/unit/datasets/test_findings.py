@@ -131,7 +131,7 @@ def test_plain_rows_are_read_alike_and_have_no_findings(door: Door, tmp_path: Pa
     assert sorted(as_read(dataset)) == sorted(RIGHT)
     report = dataset.report
     assert report is not None and report.findings == ()
-    assert (report.rows, report.labels, report.median, report.most) == (240, 8, 2, 3)
+    assert (report.rows, report.labels, report.median, report.largest) == (240, 8, 2, 3)
     counts = {name: sum(name in labels for _, labels in ROWS) for name in LABELS}
     example = report.examples[0]
     assert len(report.examples) == 3 and example.rows == max(counts.values())
@@ -234,7 +234,7 @@ def test_null_labels_are_none_and_whole_numbers_are_labels(tmp_path: Path) -> No
             read_dataset(write_lines(tmp_path / "b.jsonl", [{"text": "", "labels": [1, wrong]}]))
 
 
-def test_labels_of_an_older_version_are_compared_in_the_same_form(tmp_path: Path) -> None:
+def test_labels_of_older_versions_are_compared_in_the_same_form(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.jsonl", [{"text": t, "labels": ls} for t, ls in ROWS])
     older = build_names([f" {name}" for name in sorted(LABELS)])
     dataset = read_dataset(file, labels=older)
@@ -464,7 +464,7 @@ def test_counts_of_rows_without_text_or_labels(tmp_path: Path) -> None:
     report = read_dataset(write_lines(tmp_path / "a.jsonl", lines)).report
     assert report is not None
     assert (report.rows, report.without_text, report.without_labels) == (7, 2, 3)
-    assert (report.labels, report.median, report.most) == (2, 2, 2)
+    assert (report.labels, report.median, report.largest) == (2, 2, 2)
     assert report.scripts == {"cyrillic": 0.6, "latin": 0.4}
     assert report.lines()[0] == (
         "a.jsonl: 7 rows, 2 without text, 3 without labels, 2 labels, 2 a row (the most: 2), "
