@@ -135,8 +135,11 @@ def test_plain_manifests_and_the_pods_of_examples_are_valid(tmp_path: Path) -> N
 
 def without_image(document: Document) -> Document:
     """A document as its manifest has it: the image by its name alone,
-    no note to helm on how to delete it.
+    no note to helm on how to delete it, no digest of the configuration.
     """
+    pod_metadata = document.get("spec", {}).get("template", {}).get("metadata", {})
+    if "annotations" in pod_metadata:
+        assert pod_metadata.pop("annotations").keys() == {"checksum/config"}
     for _, pod in pods([document]):
         for container in pod["containers"]:
             container["image"] = "xylem"
@@ -179,6 +182,9 @@ all else:
 placed:
   serviceAccount: {create: true, annotations: {eks.amazonaws.com/role-arn: "arn:x"}}
   podAnnotations: {team: search}
+  priorityClassName: high
+  extraVolumes: [{name: mine, emptyDir: {}}]
+  extraVolumeMounts: [{name: mine, mountPath: /mine}]
   nodeSelector: {disk: fast}
   tolerations: [{key: only, operator: Exists}]
   affinity: {podAntiAffinity: {}}
@@ -233,7 +239,57 @@ def test_pods_are_where_and_as_the_values_say(tmp_path: Path) -> None:
         assert ("OMP_NUM_THREADS" in told) == (name in of_workers), name
     for kind, name in (("Deployment", "xylem"), ("Job", "xylem-train")):
         metadata = found[kind, name]["spec"]["template"]["metadata"]
-        assert metadata["annotations"] == values["podAnnotations"]
+        assert metadata["annotations"].items() > values["podAnnotations"].items()
+        pod = made[name]
+        assert pod["priorityClassName"] == "high"
+        assert {"name": "mine", "emptyDir": {}} in pod["volumes"]
+        assert {"name": "mine", "mountPath": "/mine"} in pod["containers"][0]["volumeMounts"]
+
+
+def digests(found: list[Document]) -> set[str]:
+    return {
+        each["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        for each in found
+        if each["kind"] == "Deployment"
+    }
+
+
+def test_a_changed_config_makes_new_pods_and_keeps_its_numbers(tmp_path: Path) -> None:
+    config = {"XYLEM_BODY_BYTES_MAX": 16777216, "XYLEM_STORE_POLL_SECONDS": 0.5}
+    plain = rendered(tmp_path)
+    changed = rendered(tmp_path, config={**config, "XYLEM_ACCESS_LOG": False})
+    assert len(digests(plain)) == len(digests(changed)) == 1
+    assert digests(plain) != digests(changed)
+    data = by_name(changed)["ConfigMap", "xylem"]["data"]
+    assert data["XYLEM_BODY_BYTES_MAX"] == "16777216"
+    assert data["XYLEM_STORE_POLL_SECONDS"] == "0.5"
+    assert data["XYLEM_ACCESS_LOG"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "has_budget"),
+    [
+        ({"count": 1, "autoscaling": {"enabled": False}}, False),
+        ({"count": 2, "autoscaling": {"enabled": False}}, True),
+        ({"autoscaling": {"min": 1}}, False),
+        ({"count": 1}, True),
+    ],
+)
+def test_one_replica_has_no_budget_that_keeps_its_node(
+    tmp_path: Path, replicas: Any, has_budget: bool
+) -> None:
+    kinds = {each["kind"] for each in rendered(tmp_path, replicas=replicas)}
+    assert ("PodDisruptionBudget" in kinds) == has_budget
+
+
+def test_monitors_have_labels_and_pods_reach_what_the_values_say(tmp_path: Path) -> None:
+    egress = [{"ports": [{"protocol": "TCP", "port": 4318}]}]
+    values = {"networkPolicy": {"egress": egress}}
+    monitor = {"enabled": True, "labels": {"release": "prometheus"}}
+    found = by_name(rendered(tmp_path, monitor=monitor, **values))
+    for name in (("ServiceMonitor", "xylem"), ("PodMonitor", "xylem-worker")):
+        assert found[name]["metadata"]["labels"] == monitor["labels"]
+    assert found["NetworkPolicy", "xylem"]["spec"]["egress"][-1:] == egress
 
 
 def test_an_ingress_publishes_what_is_for_strangers_and_no_more(tmp_path: Path) -> None:
@@ -286,6 +342,10 @@ def test_two_releases_in_a_namespace_have_nothing_of_each_other(tmp_path: Path) 
         ("workers: {nodeselector: {}}", "nodeselector"),
         ('admin: {enabled: "yes"}', "enabled"),
         ("config: {LOG_LEVEL: info}", "LOG_LEVEL"),
+        ("config: {XYLEM_LOGLEVEL: info}", "XYLEM_LOGLEVEL"),
+        ("config: {XYLEM_LOG_LEVEL: loud}", "XYLEM_LOG_LEVEL"),
+        ("config: {XYLEM_BATCHES_MAX: many}", "XYLEM_BATCHES_MAX"),
+        ("config: {XYLEM_ACCESS_LOG: 7}", "XYLEM_ACCESS_LOG"),
         ("tolerations: {key: x}", "tolerations"),
         ("extraEnv: {A: b}", "extraEnv"),
         ("extraEnv: [{value: b}]", "extraEnv"),
@@ -308,8 +368,9 @@ def test_the_schema_has_every_value_and_no_other() -> None:
     assert schema["properties"].keys() - {"global"} == values.keys()
     for name, value in values.items():
         known = schema["properties"][name]
-        if known.get("additionalProperties") is False:
+        if known.get("additionalProperties") is False and name != "config":  # test_deploy.py has it
             optional = {"podAnnotations", "nodeSelector", "tolerations", "affinity", "extraEnv"}
+            optional |= {"priorityClassName", "extraVolumes", "extraVolumeMounts"}
             assert known["properties"].keys() - optional == value.keys(), name
 
 

@@ -99,6 +99,11 @@ def main() -> None:
 
 def run() -> int:
     """Run the command line; return its exit status. An error is one line on standard error."""
+    for argument in sys.argv[1:]:
+        # Python marks bytes that are no UTF-8 by surrogates, which can be neither stored nor shown
+        if argument.encode(errors="ignore").decode() != argument:
+            complain(f"expected arguments in UTF-8, found {argument!a}")
+            return BAD_INPUT
     try:
         status: int = application()(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # how typer returns Ctrl-C

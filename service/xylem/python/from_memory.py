@@ -2,14 +2,25 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from xylem.base import BadData, BadParameter, DataReport, Dataset, LabelRows, SparseRows, offsets
+from xylem.base import (
+    BadData,
+    BadInstance,
+    BadParameter,
+    DataReport,
+    Dataset,
+    LabelRows,
+    SparseRows,
+    offsets,
+)
 from xylem.datasets import (
     N_IDS_MAX,
     DataFile,
@@ -175,7 +186,7 @@ def _indicators_of(labels: Any) -> Any:
 
 def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
     """Return the labels in an indicator matrix. Raises BadData and BadInstance."""
-    matrix = _matrix(labels, None)
+    matrix = _matrix(labels, None, "labels")
     if matrix.n_rows != n_rows:
         raise BadData(
             f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}"
@@ -228,25 +239,45 @@ def is_matrix(value: Any) -> bool:
     )
 
 
-def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
+def _matrix(matrix: Any, n_columns: int | None, name: str = "matrix") -> SparseRows:
     """Check and copy a matrix. Raises BadData and BadInstance.
 
     n_columns  the number of columns, which the matrix may not exceed; None: that of the matrix
+    name       what messages call it
     """
     if not hasattr(matrix, "tocsr"):
         matrix = np.asarray(matrix)
         if matrix.ndim != 2:
             raise BadData(
-                f"matrix: expected an array of rows and columns, found {matrix.ndim} dimensions"
+                f"{name}: expected an array of rows and columns, found {matrix.ndim} dimensions"
             )
         matrix = csr_matrix(matrix)
     rows = matrix.tocsr()
     width = int(rows.shape[1]) if n_columns is None else n_columns
     if not 0 < width <= N_IDS_MAX:
-        raise BadData(f"matrix: expected 1 to {N_IDS_MAX} columns, found {width}")
+        raise BadData(f"{name}: expected 1 to {N_IDS_MAX} columns, found {width}")
     values = np.asarray(rows.data)
     values = values.astype(np.float32) if values.dtype == np.bool_ else values
-    return rows_of_csr(np.asarray(rows.indptr), np.asarray(rows.indices), values, width)
+    indptr = np.asarray(rows.indptr)
+    indices = np.asarray(rows.indices)
+    are_compared = values.dtype.kind == "f" and len(indices) == len(values)
+    faults = np.flatnonzero(~np.isfinite(values)) if are_compared else np.empty(0, np.int64)
+    if len(faults):
+        row = np.searchsorted(indptr, faults[0], "right") - 1
+        place = f"row {row}, column {indices[faults[0]]}"
+        raise BadData(f"{name}: {place}: expected a finite number, found {values[faults[0]]}")
+    with naming_row():
+        return rows_of_csr(indptr, indices, values, width)
+
+
+@contextmanager
+def naming_row() -> Iterator[None]:
+    """Put the row, from 0, in front of the message of a BadInstance that the block raises."""
+    try:
+        yield
+    except BadInstance as error:
+        place = re.fullmatch(r"instances\[(\d+)\]", error.path or "")
+        raise BadInstance(f"row {place[1]}: {error}") if place else error from None
 
 
 def _digest(checked: InMemoryInstances, labels: object) -> str:

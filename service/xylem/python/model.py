@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_threads, progress_bar, ready_database
@@ -24,8 +25,8 @@ from xylem.workflows import (
     refuse_link,
     tune,
 )
+from xylem_store import Conflict, Manifest, Store, draft_of, model_of, parent_of
 from xylem_store import Model as Opened
-from xylem_store import draft_of, model_of, parent_of
 
 _ROWS = Path("rows")  # in errors, the name of rows that are in memory and not in a file
 
@@ -203,26 +204,43 @@ class Model(PredictingModel):
             return self._opened
         return replace(self._opened, manifest=replace(self._opened.manifest, model=name))
 
-    def save(self, store: str | PathLike[str], name: str) -> int:
-        """Publish a trained model in a store as the next version of `name`; return its number.
+    def save(self, store: str | PathLike[str], name: str | None = None) -> int:
+        """Publish the model in a store as the next version of `name`; return its number.
 
-        The version becomes `latest`, and gets the tuned thresholds of this model. Raises
+        A loaded version is copied from its store, as by `xylem models export` and `import`: every
+        digest is checked, and label info goes with it. Its name stays if `name` is left out. The
+        version becomes `latest`, and gets the tuned thresholds of this model. Raises
+        `xylem.errors.BadParameter` for a trained model without a name, and
         `xylem.errors.StoreError`.
         """
-        if self._home is not None:
-            raise BadParameter(
-                "save: expected a model that was trained here, found one of a store: copy it "
-                "by `xylem models export` and `import`"
-            )
+        if name is None and self._home is None:
+            raise BadParameter("name: expected the name of the model to publish, found none")
         home = store_of(Path(store))
         home.prepare()
+        self._thresholds()
+        name = name or self._opened.manifest.model
         if self._tuned is None:
-            return home.publish(name, draft_of(self._opened)).version
+            return self._publish(home, name).version
         # the database is opened first: if that fails, no version without thresholds is published
         with ready_database(home.root) as database:
-            published = home.publish(name, draft_of(self._opened))
+            published = self._publish(home, name)
             ThresholdDatabase(database).save(name, published.version, self._tuned, published.digest)
         return published.version
+
+    def _publish(self, home: Store, name: str) -> Manifest:
+        """Publish this model, or a copy of the version that it was loaded from."""
+        if self._home is None:
+            return home.publish(name, draft_of(self._opened))
+        manifest = self._opened.manifest
+        source = store_of(self._home)
+        if source.manifest(manifest.model, manifest.version) != manifest:
+            raise Conflict(
+                f"{manifest.full_name}: expected the version that was loaded, found another"
+            )
+        with TemporaryFile() as file:
+            source.export(manifest.model, manifest.version, file, label_info=True)
+            file.seek(0)
+            return home.import_(file, name)
 
     def _labelled(self, instances: Any, labels: Any) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""

@@ -1,10 +1,10 @@
 """Predict with a model in this process: labels of instances, their scores and explanations."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, overload
 
 import numpy as np
 
@@ -26,11 +26,30 @@ from xylem.python.from_memory import (
     instances_from_memory,
     is_matrix,
     label_lists,
+    naming_row,
 )
-from xylem.serving import check_chunk_characters, divide, search_chunks
+from xylem.serving import (
+    LiveLabelInfo,
+    check_chunk_characters,
+    divide,
+    search_chunks,
+    store_of,
+)
 from xylem.thresholds import ThresholdDatabase, Tuned
 from xylem.vocabulary import featurizer_of
-from xylem_store import F32, I32, I64, Packed, find_all, name_of, pack, read_report, unpack
+from xylem_store import (
+    COMBINED,
+    F32,
+    I32,
+    I64,
+    Packed,
+    find_all,
+    name_of,
+    pack,
+    proposing_of,
+    read_report,
+    unpack,
+)
 from xylem_store import Model as Opened
 
 if TYPE_CHECKING:
@@ -48,6 +67,38 @@ class ScoredLabel(NamedTuple):
 
     label: str
     score: float
+
+
+class LabelNames(Sequence[str]):
+    """The names of a model's labels, by id. Each is read when it is asked for, not listed before.
+
+    A million names take no memory of their own; `list(names)` makes strings of all.
+    """
+
+    def __init__(self, live: LiveLabelInfo) -> None:
+        self._labels = live.labels
+        self._facts = live.current
+
+    def __len__(self) -> int:
+        """Return the number of labels."""
+        return self._labels.n_names
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
+        """Return the name of a label, or a list of names. Raises IndexError."""
+        if isinstance(index, slice):
+            return [self[label] for label in range(len(self))[index]]
+        label = range(len(self))[index]
+        facts = self._facts
+        if facts is None:
+            return name_of(self._labels, label)
+        name = facts.name(label, facts.info.head.language)
+        return name or next(iter(facts.names(label).values()), name_of(self._labels, label))
 
 
 class PredictingModel:
@@ -111,12 +162,41 @@ class PredictingModel:
         return self._opened.manifest.n_labels
 
     @property
-    def report(self) -> dict[str, Any]:
-        """Return the report of training, combining or tuning.
+    def label_names(self) -> "LabelNames":
+        """Return the names of the labels, by the label's id, from 0: a sequence of strings.
 
-        Its keys are `warnings`, `combined`, `trials` and `thresholds`, those that apply.
+        A name is the label as `predict` returns it. If the model was loaded from a store that has
+        label info for it, it is the name there: in the language of the label info, else in the next
+        one that has a name.
         """
-        return {**read_report(self._opened.arrays), **self._extra_report}
+        live = LiveLabelInfo(self._opened.manifest.model, self._opened.labels)
+        if self._home is not None:
+            live.follow(store_of(self._home).label_info(live.model))
+        return LabelNames(live)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Return what training, combining and tuning reported.
+
+        `trainer`, `parameters`, `rows`, `metrics` and `beam_width` are in every report: the trainer
+        with its parameters, the number of training rows, the measures on validation rows in percent
+        ({} without such rows), and the nodes that a search keeps on each level. Where they apply,
+        `warnings`, `features` (the kinds that were tried, and the chosen one), `size`, `training`,
+        `validation`, `combined`, `rerank`, `trials` and `thresholds` stand beside them.
+        """
+        manifest = self._opened.manifest
+        beam_width = PredictOptions().beam_width
+        if manifest.kind == COMBINED:
+            beam_width = proposing_of(self._opened.arrays).beam_width
+        return {
+            "trainer": self.trainer,
+            "parameters": self.parameters,
+            "rows": manifest.data.rows,
+            "metrics": dict(manifest.metrics),
+            "beam_width": beam_width,
+            **read_report(self._opened.arrays),
+            **self._extra_report,
+        }
 
     def predict(
         self,
@@ -215,6 +295,7 @@ class PredictingModel:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
         encoded_instance: dict[str, Any]
         if checked.matrix is None:
+            self._rows(checked)  # refuses numbers that JSON cannot say
             encoded_instance = {checked.kind: checked.rows[0]}
         else:
             encoded_instance = {
@@ -340,13 +421,14 @@ class PredictingModel:
             raise BadData(f"matrix: expected {expected}, found {n_columns}")
 
     def _rows(self, checked: InMemoryInstances) -> SparseRows:
-        """Return the rows of features of instances."""
-        if checked.kind == "text":
-            return self._featurizer.transform_texts(checked.rows)
-        if checked.kind == "features":
-            return self._featurizer.transform_named(checked.rows)
-        assert checked.matrix is not None
-        return self._featurizer.transform_csr(*checked.matrix[:3])
+        """Return the rows of features of instances. Raises BadInstance, which names the row."""
+        with naming_row():
+            if checked.kind == "text":
+                return self._featurizer.transform_texts(checked.rows)
+            if checked.kind == "features":
+                return self._featurizer.transform_named(checked.rows)
+            assert checked.matrix is not None
+            return self._featurizer.transform_csr(*checked.matrix[:3])
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:

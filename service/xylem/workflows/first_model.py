@@ -22,6 +22,12 @@ from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
 
+_IN_ALL = "in all"
+"""The phase of the first progress bar."""
+
+STAGES = ("reading the file", "learning labels", "choosing thresholds", "measuring", "publishing")
+"""What the progress bars call the stages: the words of a user, who knows no phase of a training."""
+
 LEAST_ROWS = 10  # the minimum: of 10 rows one is held out for thresholds, and one for figures
 FEW_ROWS = 100  # figures of fewer held-out rows may be chance: a warning says so
 
@@ -46,7 +52,8 @@ def make_first_model(
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
     """
     check_model(name)
-    dataset = read_dataset(data, columns=columns, on_progress=partial(on_progress, "read"))
+    reading = partial(_stage(on_progress, 0), "read")
+    dataset = read_dataset(data, columns=columns, on_progress=reading)
     check(dataset)
     train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
@@ -59,23 +66,27 @@ def make_first_model(
         origin={"parent": parent_in(store, name)},
     )
     store.prepare()
-    draft = train_dataset(train, request, on_progress)
+    draft = train_dataset(train, request, _stage(on_progress, 1))
     model = model_of(draft)
     featurizer = featurizer_of(model)
     tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))
-    draft = replace(draft, metrics=valid_figures(model, test_rows, threads, on_progress).metrics)
     outcomes = []
     report = read_report(model.arrays)
     if len(tuning_rows.labels.indices):
+        choosing = _stage(on_progress, 2)
         outcomes = tune(
-            model, request_of(None, data, None, "zero", threads=threads), on_progress, tuning_rows
+            model, request_of(None, data, None, "zero", threads=threads), choosing, tuning_rows
         )
     thresholds = outcomes[0].tuned.thresholds if outcomes else None
-    evaluation = evaluate_rows(model, test_rows, threads, on_progress, thresholds=thresholds)
+    measuring = _stage(on_progress, 3)
+    draft = replace(draft, metrics=valid_figures(model, test_rows, threads, measuring).metrics)
+    evaluation = evaluate_rows(model, test_rows, threads, measuring, thresholds=thresholds)
+    _stage(on_progress, 4)
     with ready_database(store.root) as database:  # a missing database is found before publishing
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)
+    on_progress(_IN_ALL, len(STAGES), len(STAGES))
     sizes = np.diff(test.labels.indptr)
     n_hits = int(evaluation.counts.hits.sum())
     n_predicted = int(evaluation.counts.predicted.sum())
@@ -101,6 +112,22 @@ def make_first_model(
         },
         "warnings": warnings,
     }
+
+
+def _stage(on_progress: OnProgress, number: int) -> OnProgress:
+    """Begin a stage, and return what its phases report to: they share the bar of the stage.
+
+    A phase is named by its number, so that the bar begins anew with each.
+    """
+    on_progress(_IN_ALL, number, len(STAGES))
+    phases: list[str] = []
+
+    def show(phase: str, done: int, total: int) -> None:
+        if phase not in phases:
+            phases.append(phase)
+        on_progress(f"{STAGES[number]}, {phases.index(phase) + 1}", done, total)
+
+    return show
 
 
 def _split_rows(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:

@@ -21,7 +21,8 @@ def greatest_below(
     default       the value of a node without labels below it; no label has a smaller one
     """
     node_values = np.full(len(ensemble.parent), default, label_values.dtype)
-    lift(ensemble.node_label, ensemble.parent, label_values, node_values)
+    # those of a training in memory can be written to: `lift` would be compiled for them once more
+    lift(read_only(ensemble.node_label), read_only(ensemble.parent), label_values, node_values)
     return node_values
 
 
