@@ -94,6 +94,7 @@ TABLE = {
     "xylem.trainers": ("xylem: base.executors engine.kernels evaluation.ranking; xylem_store"),
     "xylem.thresholds.live": (
         "xylem: thresholds.methods thresholds.store evaluation.ranking engine.kernels "
+        "engine.options "
         "base.db; xylem_store"
     ),
     "xylem.thresholds.store": (

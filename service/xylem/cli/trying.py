@@ -95,7 +95,9 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
     rows = facts["rows"]
     name = facts["model"]
     threshold = (
-        "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
+        "a threshold of 0.5"
+        if facts["limit"] is None
+        else f"the tuned threshold, at most {facts['limit']} a row and"
     )
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
@@ -106,7 +108,7 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
         "possible:"
         f" {tens['possible']});",
         f"  these five have {tens['R@5']} in 10 of a row's labels;",
-        f"  those that reach {threshold}, {facts['predicted_a_row']:.1f} a row, are right "
+        f"  those that reach {threshold} {facts['predicted_a_row']:.1f} on average, are right "
         f"{tens['precision']} times"
         f" in 10, and are {tens['recall']} in 10 of the true ones.",
         f"Published as {name}@{facts['version']} in {store}. Next:",

@@ -47,10 +47,13 @@ class ThresholdOptions(TypedDict, total=False):
 
     kappa  the least probability of an estimate
     start  the start values of OFO
+    objective  the F-measure to tune for: "macro" gives each label a threshold; "micro" and
+               "instance" give all one, and a row a limit of labels
     """
 
     kappa: float | Literal["auto"] | None
     start: tuple[float, float] | None
+    objective: Literal["macro", "micro", "instance"]
 
 
 class Model(PredictingModel):
@@ -85,14 +88,14 @@ class Model(PredictingModel):
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
         labelled = self._labelled(*rows)
-        thresholds = self._thresholds()
+        tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
                 self._opened,
                 labelled,
                 n_threads(threads, labelled.rows.n_rows),
                 show,
-                thresholds=thresholds,
+                tuned=tuned,
                 empty=empty,
             ).report
 
@@ -121,7 +124,7 @@ class Model(PredictingModel):
         request = CompareRequest(_ROWS, empty, threads=n_threads(threads), **resampling)
         rows = columns_from_memory(instances, labels, text_column, label_column)
         models = (("a", self), ("b", other))
-        sides = [Contender(model._as_member(name), model._thresholds()) for name, model in models]
+        sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
         with progress_bar(progress) as show:
             return compare(
                 sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
@@ -166,7 +169,7 @@ class Model(PredictingModel):
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
-        """Return this model with a threshold for each label that is tuned for macro-F.
+        """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
         They are used with `threshold="tuned"`. Instances, labels and columns are as in `train`:
         rows that the model was not trained on. `method` and the options are those of `xylem
@@ -217,7 +220,7 @@ class Model(PredictingModel):
             raise BadParameter("name: expected the name of the model to publish, found none")
         home = store_of(Path(store))
         home.prepare()
-        self._thresholds()
+        self._tuned_state()
         name = name or self._opened.manifest.model
         if self._tuned is None:
             return self._publish(home, name).version

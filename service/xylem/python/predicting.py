@@ -214,9 +214,10 @@ class PredictingModel:
         instances         as in the class: a list, a matrix, a series or a frame
         top_r             5 if left out; top_k is another name for it
         threshold         only labels with at least this score, from 0 to 1, are returned; "tuned":
-                          each label has its own, found by `tune_thresholds`. For a loaded version
-                          they are those that `xylem thresholds` and feedback have stored when
-                          they are first used
+                          each label has its own, found by `tune_thresholds`, or all have one, and
+                          a row no more labels than the limit that was tuned with it. For a loaded
+                          version they are those that `xylem thresholds` and feedback have stored
+                          when they are first used
         threads           the number of cores if left out
         text_column       the column of a frame with the texts, or several columns
         chunk_characters  texts longer than this are divided between words into chunks of at most
@@ -334,7 +335,11 @@ class PredictingModel:
         )
         n_labels = self._opened.manifest.n_labels
         checked = self._instances(instances)
-        options = PredictOptions(top_r=min(top_r, n_labels), threshold=node_thresholds)
+        options = PredictOptions(
+            top_r=min(top_r, n_labels),
+            threshold=node_thresholds,
+            limit=self._tuned.aim.limit if self._tuned and threshold == TUNED else None,
+        )
         ptr = None
         if chunk_characters is not None:
             n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
@@ -365,7 +370,7 @@ class PredictingModel:
         Raises BadInput and DatabaseUnavailable.
         """
         if threshold == TUNED:
-            if (thresholds := self._thresholds()) is None:
+            if (tuned := self._tuned_state()) is None:
                 model_name = (
                     "a model that was trained here"
                     if self._home is None
@@ -376,7 +381,7 @@ class PredictingModel:
                     "tune_thresholds, "
                     "or ask for a number"
                 )
-            return thresholds
+            return tuned.thresholds
         if threshold is None:
             return None
         if isinstance(threshold, int | float) and 0 <= threshold <= 1:
@@ -384,8 +389,8 @@ class PredictingModel:
         expected = f'None, "{TUNED}" or a number from 0 to 1'
         raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
 
-    def _thresholds(self) -> F32 | None:
-        """Return the tuned threshold of each label, float32[K], or None if they are not tuned.
+    def _tuned_state(self) -> Tuned | None:
+        """Return the tuned thresholds, or None if there are none.
 
         They are read from the store once.
         """
@@ -395,7 +400,7 @@ class PredictingModel:
                 self._tuned = ThresholdDatabase(database).load(
                     manifest.model, manifest.version, manifest.digest
                 )
-        return None if self._tuned is None else self._tuned.thresholds
+        return self._tuned
 
     def _instances(self, instances: object) -> InMemoryInstances:
         self._refuse_matrix(instances)

@@ -15,7 +15,7 @@ from xylem.evaluation import labelled_dataset
 from xylem.thresholds import keep, request_of
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import ROWS_MIN, divide
-from xylem.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
+from xylem.workflows.evaluate import F_MEASURES, TOP_R, evaluate_rows, valid_figures
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
 from xylem.workflows.tuning import tune
 from xylem_store import Store, check_model, model_of, read_report
@@ -75,12 +75,15 @@ def make_first_model(
     if len(tuning_rows.labels.indices):
         choosing = _stage(on_progress, 2)
         outcomes = tune(
-            model, request_of(None, data, None, "zero", threads=threads), choosing, tuning_rows
+            model,
+            request_of(None, data, None, "zero", threads=threads, objective="instance"),
+            choosing,
+            tuning_rows,
         )
-    thresholds = outcomes[0].tuned.thresholds if outcomes else None
+    tuned = outcomes[0].tuned if outcomes else None
     measuring = _stage(on_progress, 3)
     draft = replace(draft, metrics=valid_figures(model, test_rows, threads, measuring).metrics)
-    evaluation = evaluate_rows(model, test_rows, threads, measuring, thresholds=thresholds)
+    evaluation = evaluate_rows(model, test_rows, threads, measuring, tuned=tuned)
     _stage(on_progress, 4)
     with ready_database(store.root) as database:  # a missing database is found before publishing
         version = store.publish(name, draft).version
@@ -108,8 +111,9 @@ def make_first_model(
         "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
         **{
             key: evaluation.report[key]
-            for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")
+            for key in ("P@1", "P@5", "R@5", *F_MEASURES, "threshold", "us_per_row")
         },
+        "limit": None if tuned is None else tuned.aim.limit,
         "warnings": warnings,
     }
 

@@ -20,6 +20,7 @@ Version = Annotated[int | str | None, null_or((int, str), "null, a number or an 
 """A version's number or alias; it is checked later whether it exists."""
 
 TuningMethod = Literal["ofo", "fta", "fta-one", "sto", "all"]
+TuningObjective = Literal["macro", "micro", "instance"]
 EmptyLabels = Literal["one", "zero"]
 Kappa = Annotated[float, Field(ge=KAPPA_MIN, le=KAPPA_MAX)]
 StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -51,6 +52,7 @@ class TuningChoice(RequestModel):
     """
 
     method: TuningMethod = "ofo"
+    objective: TuningObjective = "macro"
     empty_labels: EmptyLabels = "zero"
     kappa: Kappa | None = None
     start: StartValues | None = None

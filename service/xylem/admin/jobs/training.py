@@ -308,7 +308,7 @@ def tune(
     """Tune the thresholds of a version and store them; return the report of `keep`."""
     start = None if choice.start is None else (choice.start[0], choice.start[1])
     options = choice.empty_labels, choice.kappa, start, context.threads, columns
-    request = request_of([choice.method], data, test, *options)
+    request = request_of([choice.method], data, test, *options, objective=choice.objective)
     opened = context.store.open(context.job.model, version)
     outcomes = tune_version(opened, request, context.on_progress)
     return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)

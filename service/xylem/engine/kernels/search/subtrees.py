@@ -54,6 +54,7 @@ class RowSearch(NamedTuple):
     rows     the handle of the Call's Rows, to which the caller writes the row to search
     n_found  int64[1]: how many labels the search has found
     labels   int32[top_r]: these labels, the best first
+    scores   float32[top_r]: their scores
     paths    the paths from the labels to the nodes whose thresholds are compared
     knots    those of the model's calibration
     """
@@ -63,6 +64,7 @@ class RowSearch(NamedTuple):
     rows: I64
     n_found: I64
     labels: I32
+    scores: F32
     paths: Paths
     knots: Knots
 
