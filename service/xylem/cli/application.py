@@ -44,6 +44,7 @@ def application() -> typer.Typer:
     )
     from xylem.cli.derive import calibrate, extend, import_vectorizer
     from xylem.cli.evaluate import compare, evaluate
+    from xylem.cli.inspect_data import inspect
     from xylem.cli.predict import predict, score
     from xylem.cli.serve import serve, worker
     from xylem.cli.thresholds import thresholds
@@ -56,6 +57,7 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     app.command("try")(try_file)
+    app.command("inspect")(inspect)
     make = (train, tune, evaluate, compare, predict, score, calibrate, combine.combine, extend)
     for command in (*make, thresholds, estimate, import_vectorizer, serve, worker):
         app.command()(command)

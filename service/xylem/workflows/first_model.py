@@ -1,5 +1,6 @@
 """Make a first model from one labelled file: what `xylem try` does."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,10 +40,13 @@ def make_first_model(
     seed: int,
     threads: int,
     on_progress: OnProgress,
+    check: Callable[[Dataset], None] = lambda dataset: None,
 ) -> dict[str, Any]:
     """Train a label tree on most rows of a file, tune it, measure it, and publish it.
 
     A tenth of the rows is held out to tune it on, and another tenth to measure it on.
+
+    check  is called with the rows that were read, before anything is made of them
 
     Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
@@ -50,6 +54,7 @@ def make_first_model(
     check_model(name)
     reading = partial(_stage(on_progress, 0), "read")
     dataset = read_dataset(data, columns=columns, on_progress=reading)
+    check(dataset)
     train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     request = TrainRequest(
