@@ -65,6 +65,36 @@ def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[No
     yield
 
 
+NO_LABEL = -1
+"""The id of null and of a blank label."""
+
+
+class _SpellingIds(dict[Any, int]):
+    """The provisional id of the label that each spelling names; it grows by what is looked up."""
+
+    def __init__(self, ids: dict[str, int]) -> None:
+        super().__init__()
+        self._ids = ids
+
+    def __missing__(self, label: Any) -> int:
+        """Return the id of a new spelling. Raises TypeError for what is no label, and BadNames."""
+        if not _is_label(label):
+            raise TypeError
+        name = "" if label is None else label_name(str(label))
+        if name and name not in self._ids:
+            check_name(name)
+            self._ids[name] = len(self._ids)
+        i = self._ids[name] if name else NO_LABEL
+        if isinstance(label, str):  # a number is no key: as one, 1 and true are the same
+            self[label] = i
+        return i
+
+
+def _is_label(value: object) -> bool:
+    """Return whether a value of JSON is a label or null."""
+    return value is None or isinstance(value, str) or type(value) is int
+
+
 class RowCollector:
     """The rows that were added so far; labels have provisional ids, in order of first appearance.
 
@@ -95,8 +125,7 @@ class RowCollector:
         self.texts: list[str] = []
         self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
-        self._ids_of_spellings = dict[str, int]()
-        self._find = self._ids_of_spellings.__getitem__
+        self._ids_of_spellings = _SpellingIds(self.ids)
         self.labels, self.counts = array("i"), array("i")
         self.places = array("i")
 
@@ -110,17 +139,18 @@ class RowCollector:
             raise self.file.text_fault(line) or self.file.fault(number, fault) from error
         if not isinstance(row, dict):
             raise self.file.fault(number, f"expected a JSON object, found {what_is(row)}")
-        kinds = [kind for kind in ("text", "features") if kind in row]
-        if "subjects" in row and "labels" not in row:
+        has_text = "text" in row
+        if "labels" not in row and "subjects" in row:
             row["labels"] = self._subjects(number, row["subjects"])
-        if len(kinds) != 1 or "labels" not in row:
+        if has_text == ("features" in row) or "labels" not in row:
             keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
             expected = "expected keys `labels` and one of `text` and `features`"
             raise self.file.fault(number, f"{expected}, found {keys}")
-        if self.kind and kinds[0] != self.kind:
-            fault = f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
+        kind = "text" if has_text else "features"
+        if self.kind and kind != self.kind:
+            fault = f"expected `{self.kind}` as in the lines before, found `{kind}`"
             raise self.file.fault(number, fault)
-        if kinds[0] == "text":
+        if has_text:
             if not isinstance(row["text"], str):
                 raise self.file.fault(
                     number, f"expected a string as `text`, found {what_is(row['text'])}"
@@ -157,8 +187,6 @@ class RowCollector:
             joined_row = self._rows_of_keys.setdefault(key, len(self._rows_of_keys))
             self._joined_rows.append(joined_row)
         self.texts.append(text)
-        if not text or text.isspace():
-            self.survey.n_blank += 1
         self._add_labels(number, labels)
 
     def add_named(self, number: int, features: object, labels: object) -> None:
@@ -196,39 +224,17 @@ class RowCollector:
         n_before = len(self.labels)
         try:
             # all labels at once: this takes half the time of a loop
-            self.labels.extend(map(self._find, labels))
-        except (KeyError, TypeError):
-            del self.labels[n_before:]
-            for label in labels:
-                i = self._ids_of_spellings.get(label) if isinstance(label, str) else None
-                if i is None:
-                    i = self._id_of(number, label)
-                if i >= 0:
-                    self.labels.append(i)
+            self.labels.extend(map(self._ids_of_spellings.__getitem__, labels))
+        except TypeError:
+            label = next(label for label in labels if not _is_label(label))
+            expected = "expected strings or whole numbers in `labels`"
+            raise self.file.fault(number, f"{expected}, found {what_is(label)}") from None
+        except BadNames as error:
+            raise self.file.fault(number, f"label: {error.fault}") from error
         if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
         self.counts.append(len(self.labels) - n_before)
         self.places.append(number)
-
-    def _id_of(self, number: int, label: object) -> int:
-        """Return the provisional id of a label, -1 if it is null or blank. Raises BadData."""
-        if label is None:
-            return -1
-        if not isinstance(label, str) and type(label) is not int:
-            expected = "expected strings or whole numbers in `labels`"
-            raise self.file.fault(number, f"{expected}, found {what_is(label)}")
-        spelling = str(label)
-        name = label_name(spelling)
-        if not name:
-            return -1
-        if name not in self.ids:
-            try:
-                check_name(name)
-            except BadNames as error:
-                raise self.file.fault(number, f"label: {error.fault}") from error
-            self.ids[name] = len(self.ids)
-        i = self._ids_of_spellings[spelling] = self.ids[name]
-        return i
 
     def take_rows(self) -> Dataset:
         """Return the rows that were added so far, with provisional label ids, and remove them."""
@@ -277,6 +283,10 @@ class RowCollector:
         counts, labels, places = (
             np.frombuffer(values, np.int32) for values in (self.counts, self.labels, self.places)
         )
+        is_label = labels != NO_LABEL
+        if not is_label.all():
+            counts = np.diff(offsets(is_label)[offsets(counts)]).astype(np.int32)
+            labels = labels[is_label]
         if self._joined_rows:
             joined_rows = np.frombuffer(self._joined_rows, np.int32)
             first_rows = np.unique(joined_rows, return_index=True)[1]

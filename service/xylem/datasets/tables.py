@@ -24,10 +24,6 @@ from xylem.datasets.json_lines import TextRow
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
 
-_COLUMNS_QUOTED_MAX = 10
-
-_URIS = "subject_uris"  # the name of Annif's column of URIs, which blanks separate
-
 
 def table_rows(
     file: DataFile, columns: TableColumns, *, with_labels: bool = True
@@ -52,6 +48,8 @@ def table_rows(
         _check_columns(file, table.line, table.columns, names)
         table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
         rows = table.rows(names)
+        # the text of a column of weight w is repeated w times
+        text_places = [i for i, column in enumerate(columns.texts) for _ in range(column.weight)]
         places = slice(len(text_names), len(text_names) + len(label_names))
         are_flags = False
         if columns.label_columns and with_labels:
@@ -66,11 +64,9 @@ def table_rows(
             else:
                 for cell in cells[places]:
                     labels += _labels(cell, columns.separator, is_uris)
-            # the text of a column of weight w is repeated w times
-            pairs = zip(cells, columns.texts, strict=False)
-            texts = (cell or "" for cell, column in pairs for _ in range(column.weight))
+            text = "\n".join([cells[place] or "" for place in text_places])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
-            yield TextRow(line, "\n".join(texts), labels, key)
+            yield TextRow(line, text, labels, key)
 
 
 def _open_table(file: DataFile, columns: TableColumns) -> "ParquetTable | DelimitedTable":
