@@ -48,9 +48,10 @@ EXAMPLES_QUOTED = 3
 
 def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
     """Find cells that are the text of a list, tuple, set or array."""
-    ids = [i for i, name in enumerate(names) if name[0] in "[({"]
-    if not ids:
+    joined = "\n".join(["", *names])
+    if not any(f"\n{bracket}" in joined for bracket in "[({"):
         return
+    ids = [i for i, name in enumerate(names) if name[0] in "[({"]
     n_open = int(survey.label_rows[ids].sum())
     closing = [i for i, name in enumerate(names) if name[-1] in "])}"]
     n_closed = int(survey.label_rows[closing].sum())

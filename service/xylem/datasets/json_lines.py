@@ -78,16 +78,22 @@ class _SpellingIds(dict[Any, int]):
 
     def __missing__(self, label: Any) -> int:
         """Return the id of a new spelling. Raises TypeError for what is no label, and BadNames."""
+        if isinstance(label, str):
+            self[label] = i = self._id_of(label)
+            return i
+        # a number is no key: as keys, 1 and true are the same
         if not _is_label(label):
             raise TypeError
-        name = "" if label is None else label_name(str(label))
-        if name and name not in self._ids:
+        return NO_LABEL if label is None else self._id_of(str(label))
+
+    def _id_of(self, spelling: str) -> int:
+        name = label_name(spelling)
+        if not name:
+            return NO_LABEL
+        if name not in self._ids:
             check_name(name)
             self._ids[name] = len(self._ids)
-        i = self._ids[name] if name else NO_LABEL
-        if isinstance(label, str):  # a number is no key: as one, 1 and true are the same
-            self[label] = i
-        return i
+        return self._ids[name]
 
 
 def _is_label(value: object) -> bool:
@@ -125,7 +131,7 @@ class RowCollector:
         self.texts: list[str] = []
         self.named_features: list[dict[str, float]] = []
         self.ids = {} if ids is None else ids
-        self._ids_of_spellings = _SpellingIds(self.ids)
+        self._id_of = _SpellingIds(self.ids).__getitem__
         self.labels, self.counts = array("i"), array("i")
         self.places = array("i")
 
@@ -151,14 +157,13 @@ class RowCollector:
             fault = f"expected `{self.kind}` as in the lines before, found `{kind}`"
             raise self.file.fault(number, fault)
         if has_text:
-            if not isinstance(row["text"], str):
-                raise self.file.fault(
-                    number, f"expected a string as `text`, found {what_is(row['text'])}"
-                )
+            text = row["text"]
+            if not isinstance(text, str):
+                raise self.file.fault(number, f"expected a string as `text`, found {what_is(text)}")
             key = None
             if self._join:
                 key = "" if row.get(self._join) is None else row[self._join]
-            self.add_text(number, row["text"], row["labels"], key)
+            self.add_text(number, text, row["labels"], key)
         else:
             self.add_named(number, row["features"], row["labels"])
 
@@ -187,6 +192,9 @@ class RowCollector:
             joined_row = self._rows_of_keys.setdefault(key, len(self._rows_of_keys))
             self._joined_rows.append(joined_row)
         self.texts.append(text)
+        # the survey could count them at the end: then each text comes into the cache once more
+        if not text or text.isspace():
+            self.survey.n_blank += 1
         self._add_labels(number, labels)
 
     def add_named(self, number: int, features: object, labels: object) -> None:
@@ -224,7 +232,7 @@ class RowCollector:
         n_before = len(self.labels)
         try:
             # all labels at once: this takes half the time of a loop
-            self.labels.extend(map(self._ids_of_spellings.__getitem__, labels))
+            self.labels.extend(map(self._id_of, labels))
         except TypeError:
             label = next(label for label in labels if not _is_label(label))
             expected = "expected strings or whole numbers in `labels`"

@@ -50,7 +50,7 @@ class Survey:
     """What was counted of the rows so far; ids of labels are those that the reader gives.
 
     n_rows        how many
-    n_blank       how many of them have an empty or a blank text
+    n_blank       how many of them have an empty or a blank text; whoever adds rows counts them
     has_texts     whether rows are texts
     sizes         int64[n], how many rows have i labels
     label_rows    int64[n], how many rows have label i
@@ -106,7 +106,6 @@ class Survey:
 
     def _add_texts(self, texts: Sequence[str], labels: LabelRows, counts: I64) -> None:
         self.has_texts = True
-        self.n_blank += texts.count("") + sum(map(str.isspace, texts))
         for text in texts[:: max(1, len(texts) // SCRIPT_ROWS)]:
             letter = next((character for character in text if character.isalpha()), "")
             self._scripts[unicodedata.name(letter, "").partition(" ")[0] if letter else ""] += 1
