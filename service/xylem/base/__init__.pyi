@@ -14,7 +14,6 @@ from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS
 from .columns import TABLES as TABLES
 from .columns import TableColumns as TableColumns
-from .columns import TextColumn as TextColumn
 from .columns import columns_of as columns_of
 from .columns import is_table as is_table
 from .columns import refuse_without_table as refuse_without_table

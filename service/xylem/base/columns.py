@@ -2,9 +2,9 @@
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from xylem.base.errors import BadParameter
 from xylem.base.files import plain_name
@@ -58,6 +58,10 @@ class TableColumns(NamedTuple):
     encoding: str = ""
     join: str = ""
     strict: bool = False
+
+    def with_texts(self, names: Iterable[str]) -> Self:
+        """Return the same with these columns of text, each of weight 1."""
+        return self._replace(texts=tuple(map(TextColumn, names)))
 
     @property
     def for_tables(self) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from glob import escape
 from itertools import islice
 from typing import Any, NamedTuple
 
-from xylem.base import BadData, TableColumns, TextColumn
+from xylem.base import BadData, TableColumns
 from xylem.datasets.annif import is_corpus
 from xylem.datasets.delimited import DELIMITERS, delimited_rows
 from xylem.datasets.findings import ambiguous_labels, mark_between, no_header
@@ -110,7 +110,7 @@ def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
         if not columns.labels:
             columns = columns._replace(label_columns=_label_columns(sample, columns))
     if not columns.texts:
-        columns = columns._replace(texts=_texts(sample, columns))
+        columns = columns.with_texts(_texts(sample, columns))
     if not columns.labels and not columns.label_columns and with_labels:
         columns = columns._replace(labels=_labels_by_cells(file, sample, columns))
     cells = sample.cells.get(columns.labels, [])
@@ -126,9 +126,9 @@ def options_of(file: DataFile, columns: TableColumns) -> list[str]:
     columns  as they are understood, with nothing left to guess
     """
     options: list[str] = []
-    for text in columns.texts if columns.texts != (TextColumn(DEFAULT_TEXT),) else ():
-        weight = f"={text.weight}" if text.weight > 1 else ""
-        options += ["--text-column", f"{text.name}{weight}"]
+    texts = [f"{name}={weight}" if weight > 1 else name for name, weight in columns.texts]
+    for text in texts if texts != [DEFAULT_TEXT] else ():
+        options += ["--text-column", text]
     for pattern in columns.label_columns:
         options += ["--label-columns", pattern]
     delimiter = "tab" if columns.delimiter == "\t" else columns.delimiter
@@ -229,17 +229,14 @@ def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
     return tuple(flagged) if len(flagged) > 1 else ()
 
 
-def _texts(sample: _Sample, columns: TableColumns) -> tuple[TextColumn, ...]:
+def _texts(sample: _Sample, columns: TableColumns) -> list[str]:
     """Return the columns of texts: by their names, else the one with the most words."""
-    if DEFAULT_TEXT in sample.cells:
-        return (TextColumn(DEFAULT_TEXT),)
     candidates = [name for name in sample.cells if name and name != columns.labels]
-    if not candidates:
-        return (TextColumn(DEFAULT_TEXT),)
-    names = [name for name in candidates if name.lower() in TEXTS] or [
+    if DEFAULT_TEXT in sample.cells or not candidates:
+        return [DEFAULT_TEXT]
+    return [name for name in candidates if name.lower() in TEXTS] or [
         max(candidates, key=lambda name: sum(len(str(cell).split()) for cell in sample.cells[name]))
     ]
-    return tuple(map(TextColumn, names))
 
 
 def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> str:

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,25 +15,14 @@ from xylem.base import (
     BadData,
     BadInstance,
     BadParameter,
-    DataReport,
     Dataset,
     LabelRows,
     SparseRows,
     offsets,
 )
-from xylem.datasets import (
-    N_IDS_MAX,
-    DataFile,
-    RowCollector,
-    Survey,
-    first_labels,
-    refuse,
-)
+from xylem.datasets import N_IDS_MAX, dataset_in_memory
 from xylem.engine import rows_of_csr
 from xylem_store import NameTable
-
-SOURCE = "python"
-"""The source of the data in a version's origin; for a file it is the file's name."""
 
 TextColumn = str | Sequence[str] | None
 """The column of a frame with the texts, or several, which are joined; None without a frame."""
@@ -54,17 +43,6 @@ class InMemoryInstances(NamedTuple):
     def n_rows(self) -> int:
         """Return the number of instances."""
         return len(self.rows) if self.matrix is None else self.matrix.n_rows
-
-
-class _FromMemory(DataFile):
-    """The source of rows in memory, for `RowCollector`: its errors name the row, from 0."""
-
-    def __init__(self) -> None:
-        super().__init__(Path(SOURCE))
-
-    def fault(self, line: int | None, message: str) -> BadData:
-        """Return an error that names the row."""
-        return BadData(message if line is None else f"row {line}: {message}")
 
 
 def instances_from_memory(instances: object, n_features: int | None = None) -> InMemoryInstances:
@@ -121,47 +99,15 @@ def dataset_from_memory(
     checked = instances_from_memory(instances, n_features)
     if checked.n_rows == 0:
         raise BadData("instances: expected one at least, found none")
-    checked_labels: Any
-    unknown = np.zeros(checked.n_rows, np.int32)
-    unknown_names = list[str]()
     labels = _indicators_of(labels)
     if is_matrix(labels):
-        checked_labels = row_labels = _indicator_labels(labels, checked.n_rows)
-        names = [str(i) for i in range(row_labels.n_labels)] if model is None else None
-        survey = Survey(_FromMemory())
-        places = np.arange(checked.n_rows, dtype=np.int32)
-        survey.add(row_labels, checked.rows if checked.kind == "text" else None, places)
-        report: DataReport | None = survey.report(SOURCE, None)
-        if model is not None:
-            row_labels, unknown, unknown_names = first_labels(row_labels, model.n_names)
+        checked_labels: LabelRows | list[list[str]] = _indicator_labels(labels, checked.n_rows)
     else:
         checked_labels = label_lists(labels, checked.n_rows)
-        collector = RowCollector(_FromMemory())
-        for number, row in enumerate(checked_labels):
-            if checked.kind == "features":
-                collector.add_named(number, checked.rows[number], row)
-            else:  # rows of a matrix have no text
-                collector.add_text(number, checked.rows[number] if checked.rows else "", row)
-        collected_rows = collector.finish(model, SOURCE)
-        report = collected_rows.report
-        refuse(collector.file, report, strict=False)
-        row_labels = collected_rows.labels
-        unknown = collected_rows.unknown_labels
-        names = collected_rows.label_names
-        unknown_names = list(collected_rows.unknown_names)
-    return Dataset(
-        source=SOURCE,
-        sha256=_digest(checked, checked_labels),
-        n_rows=checked.n_rows,
-        rows=checked.matrix,
-        texts=checked.rows if checked.kind == "text" else None,
-        named_rows=checked.rows if checked.kind == "features" else None,
-        labels=row_labels,
-        unknown_labels=unknown,
-        label_names=names,
-        unknown_names=unknown_names,
-        report=report,
-    )
+    texts = checked.rows if checked.kind == "text" else None
+    named_rows = checked.rows if checked.kind == "features" else None
+    dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
+    return replace(dataset, sha256=_digest(checked, checked_labels), rows=checked.matrix)
 
 
 _INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -274,6 +275,19 @@ def test_a_model_in_python_reports_what_it_was_made_of() -> None:
     assert model.report["findings"] == []
     with pytest.raises(BadInput, match=r"\(labels-as-text\)"):
         xylem.train(list(texts), [[str(row)] for row in labels], progress=False)
+
+
+def test_blank_texts_and_rows_of_a_matrix_in_memory() -> None:
+    texts = ["a", "", " \n", "b"] * 25
+    names = [[f"label {i // 2}"] for i in range(100)]
+    for labels in (names, np.eye(100, dtype=np.int8)):
+        report = dataset_from_memory(texts, labels).report
+        assert report is not None and report.without_text == 50
+    for instances in (np.eye(100), [{"a": 1.0}] * 100):
+        for labels in (names, np.eye(100, dtype=np.int8)):
+            report = dataset_from_memory(instances, labels).report
+            assert report is not None and report.without_text is None
+            assert not report.findings, "equal features are no text in the long format"
 
 
 def test_every_finding_has_a_line_on_its_page() -> None:
