@@ -26,6 +26,7 @@ from xylem.engine.features.parameters import (
     TfidfParameters,
     WordsCharsParameters,
     check_complete,
+    completed,
     parameters_of,
 )
 from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
@@ -138,6 +139,7 @@ def load_featurizer(
     Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
     try:
+        config = completed(config)
         parameters = parameters_of(config)
     except BadParameter as error:
         raise Corrupt("manifest", "features that this release knows", str(error)) from error
