@@ -100,11 +100,14 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
     threshold = (
         "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
     )
-    gained = facts["features_gained"]
-    gain = "" if gained is None else f" ({gained:+.1f} points of P@1/3/5 over words alone)"
+    gained = []
+    if facts["features_gained"] is not None:
+        figure = f"{facts['features_gained']:+.1f}"
+        gained = [f"Beside words alone these features are worth {figure} points of P@1/3/5."]
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
-        f"{facts['features']}{gain}.",
+        f"{facts['features']}.",
+        *gained,
         f"Of {rows['test']:,} other rows, with {facts['labels_a_row']:.1f} labels each on average:",
         f"  the label that it shows first is right {tens['P@1']} times in 10;",
         f"  of the five labels that it shows first, {tens['P@5']} in 10 are right (the most "

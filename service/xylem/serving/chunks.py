@@ -83,8 +83,8 @@ def rows_of_chunks(
     starts = np.flatnonzero(~continues)
     others = np.flatnonzero(continues)
     rows = [
-        make([chunks[i] for i in starts], featurizer),
-        make([chunks[i] for i in others], featurizer.continuation),
+        make([chunks[i] for i in starts.tolist()], featurizer),
+        make([chunks[i] for i in others.tolist()], featurizer.continuation),
     ]
     return SparseRows.join(rows).take(np.argsort(np.concatenate([starts, others])))
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.helpers.datasets_helpers import assert_same_bits, check_sparse, texts_alone
 from tests.helpers.real_texts import TEXTS, TEXTS_UNSEEN
+from tests.helpers.small_models import small_draft
 from tests.oracles.text_tokens import char_ngrams, ngrams_of_runs, ready, slow_hash, word_runs
 
 from xylem.base import Crew
 from xylem.base.errors import BadParameter
 from xylem.base.rows import SparseRows
+from xylem.engine.features.combined import CombinedFeaturizer
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import (
     feature_names,
@@ -23,6 +26,7 @@ from xylem.engine.features.registry import (
     streaming_featurizer,
 )
 from xylem_store.errors import Corrupt
+from xylem_store.version import Model, model_of
 
 COUNTS = {"sublinear_tf": False, "use_idf": False, "norm": "none", "clean": False}
 scripts = st.text(alphabet="ab _é\u0301日本ก็ี่म्कहि\u3000ー9", max_size=30)
@@ -158,6 +162,25 @@ def test_all_ways_make_the_same_rows(config: dict[str, Any]) -> None:
     if config["kind"] == "hashing":
         streamed = streaming_featurizer(data, config, 0)
         assert_same_bits(streamed.transform_texts(data.texts or []), rows)
+
+
+def test_combined_versions_have_first_words_in_the_first_chunk_alone() -> None:
+    data = texts_alone(TEXTS[:100])
+    members: dict[int, list[Model]] = {10: [], 0: []}
+    for lead, models in members.items():
+        for kind in ("tfidf", "chars"):
+            featurizer, rows = fit_featurizer(data, parameters_of({"kind": kind, "lead": lead}))
+            draft = small_draft(1, n_features=rows.n_features)
+            arrays = {**draft.extra, **featurizer.arrays()}
+            models.append(model_of(replace(draft, features=featurizer.config(), extra=arrays)))
+    leading, plain = (CombinedFeaturizer(models) for models in members.values())
+    texts = TEXTS[:100]
+    assert len(leading.blocks) == 2
+    continued = leading.continuation.transform_texts(texts)
+    assert_same_bits(continued, plain.transform_texts(texts))
+    rows = leading.transform_texts(texts)
+    assert rows.values.tobytes() != continued.values.tobytes()
+    assert_same_bits(leading.transform_texts(texts), rows)
 
 
 def test_manifests_have_what_is_used() -> None:
