@@ -29,6 +29,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
     "words+bigrams": {"kind": "tfidf", "bigrams": True},
     "words+chars": {"kind": "words+chars"},
+    "words+bigrams+chars": {"kind": "words+chars", "bigrams": True},
     "chars": {"kind": "chars"},
 }
 """The features that are tried; of those that are equally good the first one is chosen.

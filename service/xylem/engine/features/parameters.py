@@ -388,7 +388,7 @@ def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
 _LEAD = ("lead", "lead_weight")
 
 
-def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest's configuration with the fields that `as_config` leaves out.
 
     Raises BadParameter for an unknown kind.
