@@ -21,7 +21,6 @@ from .features.context import tokens_of as tokens_of
 from .features.featurizer import Featurizer as Featurizer
 from .features.languages import FILE_SUFFIX as FILE_SUFFIX
 from .features.languages import libraries_of as libraries_of
-from .features.parameters import LEAD_WEIGHT as LEAD_WEIGHT
 from .features.parameters import N_FEATURES_MAX as N_FEATURES_MAX
 from .features.parameters import PARAMETERS as PARAMETERS
 from .features.parameters import PREFIX as PREFIX

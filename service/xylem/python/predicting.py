@@ -1,7 +1,7 @@
 """Predict with a model in this process: labels of instances, their scores and explanations."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -18,7 +18,7 @@ from xylem.base import (
     offsets,
     opened_database,
 )
-from xylem.engine import ContextFeaturizer, Featurizer, Predictions, PredictOptions, make_predictor
+from xylem.engine import ContextFeaturizer, Predictions, PredictOptions, make_predictor
 from xylem.python.from_memory import (
     InMemoryInstances,
     TextColumn,
@@ -27,7 +27,7 @@ from xylem.python.from_memory import (
     is_matrix,
     label_lists,
 )
-from xylem.serving import check_chunk_characters, divide, rows_of_chunks, search_chunks
+from xylem.serving import check_chunk_characters, rows_of_divided_texts, search_chunks
 from xylem.thresholds import ThresholdDatabase, Tuned
 from xylem.vocabulary import featurizer_of
 from xylem_store import F32, I32, I64, Packed, find_all, name_of, pack, read_report, unpack
@@ -261,8 +261,7 @@ class PredictingModel:
                 raise BadParameter(
                     f"chunk_characters: expected texts to divide, found {checked.kind}"
                 )
-            chunks, ptr = divide(checked.rows, n_characters_max)
-            rows = rows_of_chunks(chunks, ptr, _rows_of_texts, self._featurizer)
+            rows, ptr = rows_of_divided_texts(checked.rows, n_characters_max, self._featurizer)
         else:
             rows = self._rows(checked)
 
@@ -348,10 +347,6 @@ class PredictingModel:
             return self._featurizer.transform_named(checked.rows)
         assert checked.matrix is not None
         return self._featurizer.transform_csr(*checked.matrix[:3])
-
-
-def _rows_of_texts(texts: Sequence[str], featurizer: Featurizer) -> SparseRows:
-    return featurizer.transform_texts(texts)
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:

@@ -80,13 +80,25 @@ def rows_of_chunks(
     continues[ptr[:-1]] = False
     if not continues.any():
         return make(chunks, featurizer)
-    starts = np.flatnonzero(~continues)
-    others = np.flatnonzero(continues)
+    first_chunks = np.flatnonzero(~continues)
+    later_chunks = np.flatnonzero(continues)
     rows = [
-        make([chunks[i] for i in starts.tolist()], featurizer),
-        make([chunks[i] for i in others.tolist()], featurizer.continuation),
+        make([chunks[i] for i in first_chunks.tolist()], featurizer),
+        make([chunks[i] for i in later_chunks.tolist()], featurizer.continuation),
     ]
-    return SparseRows.join(rows).take(np.argsort(np.concatenate([starts, others])))
+    return SparseRows.join(rows).take(np.argsort(np.concatenate([first_chunks, later_chunks])))
+
+
+def rows_of_divided_texts(
+    texts: Sequence[str], characters_max: int, featurizer: Featurizer
+) -> tuple[SparseRows, I64]:
+    """Return (rows, ptr): text i has the rows ptr[i] .. ptr[i + 1] - 1, one for each chunk."""
+    chunks, ptr = divide(texts, characters_max)
+    return rows_of_chunks(chunks, ptr, _rows_of_texts, featurizer), ptr
+
+
+def _rows_of_texts(texts: Sequence[str], featurizer: Featurizer) -> SparseRows:
+    return featurizer.transform_texts(texts)
 
 
 def search_chunks(

@@ -9,7 +9,6 @@ import numpy as np
 
 from xylem.base import BadParameter, Crew, Dataset
 from xylem.engine import (
-    LEAD_WEIGHT,
     PARAMETERS,
     AutoParameters,
     FeatureParameters,
@@ -46,10 +45,13 @@ the best of them. To it, without first words, the chosen features are compared.
 LEADS = (0, 10, 20)
 """How many first words may count more; ADR 27 has what they gain."""
 
+LEAD_WEIGHT = 3
+"""How many times they count then."""
+
 TRAINER = "label-tree"
 """One tree of this trainer judges the features, whatever trainer is to use them."""
 
-TOLERANCE = 0.2
+TOLERANCE = 0.1
 """The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
 ROWS_MIN = 50
@@ -158,7 +160,7 @@ def choose_features(
 
 
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
-    values = {**CANDIDATES[candidate], "lead": lead}
+    values = {**CANDIDATES[candidate], "lead": lead, "lead_weight": LEAD_WEIGHT}
     fields = PARAMETERS[values["kind"]].model_fields  # characters have no stems
     shared = auto.model_dump(include=fields.keys() - {"rows"})
     return parameters_of({**shared, **values})

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,12 +10,11 @@ from hypothesis import strategies as st
 from tests.helpers.answers import each_row
 from tests.helpers.datasets_helpers import assert_same_bits, texts_alone
 
-from xylem.base.rows import SparseRows, offsets
+from xylem.base.rows import offsets
 from xylem.engine.answering import Predictions, in_parts
-from xylem.engine.features.featurizer import Featurizer
 from xylem.engine.features.parameters import parameters_of
 from xylem.engine.features.registry import fit_featurizer
-from xylem.serving.chunks import chunks_of, divide, mean_of, rows_of_chunks
+from xylem.serving.chunks import chunks_of, divide, mean_of, rows_of_divided_texts
 from xylem.serving.rows import divide_texts
 from xylem.serving.schemas.instances import TextInstance
 
@@ -52,10 +50,8 @@ def test_only_the_first_chunk_of_a_text_has_first_words(kind: str) -> None:
     chunks, ptr = divide(texts, 500)
     assert ptr.tolist() == [0, 4, 5, 8]
 
-    def make(texts: Sequence[str], featurizer: Featurizer) -> SparseRows:
-        return featurizer.transform_texts(texts)
-
-    rows = rows_of_chunks(chunks, ptr, make, leading)
+    rows, rows_ptr = rows_of_divided_texts(texts, 500, leading)
+    assert np.array_equal(rows_ptr, ptr)
     for i, chunk in enumerate(chunks):
         makes = leading if i in ptr else plain
         assert_same_bits(rows.cut(i, i + 1), makes.transform_texts([chunk]))

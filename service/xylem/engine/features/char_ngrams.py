@@ -282,9 +282,7 @@ def char_counts(
     counts = np.empty(len(ids), np.float32)
     out = 0
     for text in range(n_texts):
-        n, n_lead = _write_keys(
-            padded, ptr[text], ptr[text + 1], lengths, leads[0], seed, keys, starts
-        )
+        sizes = _write_keys(padded, ptr[text], ptr[text + 1], lengths, leads[0], seed, keys, starts)
         n = _look_up(
             offsets,
             names,
@@ -293,8 +291,7 @@ def char_counts(
             padded,
             keys,
             starts,
-            n,
-            n_lead,
+            sizes,
             (slots, first_keys),
             name_ids,
         )
@@ -363,18 +360,20 @@ def _look_up(
     padded: U8,
     keys: U64,
     starts: I64,
-    n: int,
-    n_lead: int,
+    sizes: tuple[int, int],
     spare: tuple[I64, U64],
     ids_out: I32,
 ) -> int:
-    """Look up the first n n-grams, and write the ids of those that are names; return how many.
+    """Look up n-grams, and write the ids of those that are names; return how many.
 
-    The ids of those among the first n_lead n-grams have the bit _LEAD.
+    The ids of n-grams of the first words have the bit _LEAD.
+
+    sizes  what `_write_keys` returns: the number of n-grams, and of those of the first words
 
     The first slots are read in a loop of their own, in which no read waits for another read or for
     a comparison.
     """
+    n, n_lead = sizes
     slots, first_keys = spare
     for k in range(n):
         slots[k] = first_slot(keys[k], len(table), seed)

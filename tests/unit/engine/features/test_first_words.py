@@ -164,7 +164,7 @@ def test_all_ways_make_the_same_rows(config: dict[str, Any]) -> None:
         assert_same_bits(streamed.transform_texts(data.texts or []), rows)
 
 
-def test_combined_versions_have_first_words_in_the_first_chunk_alone() -> None:
+def test_combined_versions_have_first_words_in_the_first_chunk() -> None:
     data = texts_alone(TEXTS[:100])
     members: dict[int, list[Model]] = {10: [], 0: []}
     for lead, models in members.items():
