@@ -113,7 +113,7 @@ class _LeadParameters(_TextParameters):
     """Parameters of kinds that count what a text has: its first words may count several times."""
 
     lead: int = Field(
-        default=0,
+        default=10,
         ge=0,
         le=LEAD_MAX,
         description="number of words at the start of a text that count `lead_weight` times; "
