@@ -171,13 +171,22 @@ def command(run_here: Run, tmp_path: Path) -> Command:
     return run
 
 
+def complaints_of(err: str) -> str:
+    """Return standard error but for the finding that rows were measured on themselves.
+
+    Many tests do so on purpose.
+    """
+    lines = err.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.endswith("(repeated-rows)\n"))
+
+
 def answer(done: tuple[int, str, str]) -> Any:
     """Return the JSON on the last line of a command's output.
 
     Fails unless the command succeeded and its standard error is empty.
     """
     status, out, err = done
-    assert (status, err) == (0, "")
+    assert (status, complaints_of(err)) == (0, "")
     return json.loads(out.splitlines()[-1])
 
 

@@ -14,6 +14,8 @@ feedback     {model: seconds since 1970}: until when feedback to a model was rea
              if never
 libraries    the versions of the libraries that read texts besides the kernels, by name; only if
              there are any
+data         what was read of the training rows: "rows", "labels", "examples" and others, as xylem
+             inspect prints it; missing for versions that were not trained on rows
 vectorizer   {"file", "sha256"}: the vectorizer that texts are read like; only of a version that
              `xylem import-vectorizer` made
 

@@ -14,7 +14,7 @@ from tests.contract.test_documents import COMMANDS, families, name_of, table_row
 
 from xylem.api.app import create_app
 from xylem.base.access.key_text import open_scopes
-from xylem.base.settings import ELSEWHERE, read_settings, variables
+from xylem.base.settings import ELSEWHERE, Limits, Settings, read_settings, variables
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -62,9 +62,8 @@ def test_the_password_is_in_a_file_that_git_ignores() -> None:
 def test_replicas_that_only_read_predict_without_the_database() -> None:
     assert SERVICES["xylem-2"] == REPLICA
     assert REPLICA["depends_on"] == ["postgres"], "it waits for no health"
-    assert [(each["target"], each["read_only"]) for each in REPLICA["volumes"]] == [
-        ("/store", True)
-    ]
+    store, temporary = REPLICA["volumes"]
+    assert (store["target"], store["read_only"], temporary) == ("/store", True, "/tmp")
     told = REPLICA["environment"]
     assert (told["XYLEM_JOBS"], told["XYLEM_OPEN_SCOPES"]) == ("0", "predict,metrics")
     assert read_settings(open_scopes=told["XYLEM_OPEN_SCOPES"]).open_scopes == (
@@ -83,8 +82,9 @@ def test_the_server_that_trains_is_for_this_machine_alone() -> None:
     }
     assert read_settings(open_scopes="none").open_scopes == ()
     assert ADMIN["ports"] == ["127.0.0.1:8082:8080"]
-    store, data = ADMIN["volumes"]
-    assert (store["target"], "read_only" in store, data) == ("/store", False, "data:/data")
+    store, *others = ADMIN["volumes"]
+    assert (store["target"], "read_only" in store) == ("/store", False)
+    assert others == ["data:/data", "/tmp"]
     assert "xylem-admin" not in (DEPLOY / "nginx.conf").read_text()
 
 
@@ -212,3 +212,41 @@ def test_what_manifests_name_is_there() -> None:
     assert text.count("name: xylem-database\n") == 4
     everything = "\n".join(file.read_text() for file in FILES)
     assert not re.search(r"postgresql\+psycopg://[^\s:]+:(?!PASSWORD@)", everything)
+
+
+FORMS = {
+    "integer": "^[0-9]+$",
+    "number": "^[0-9]+([.][0-9]+)?$",
+    "boolean": "^(true|false|1|0|yes|no|on|off)$",
+}
+"""How the value of a variable is written that is not a text; quotes around it are usual."""
+
+
+def config_schema() -> dict[str, dict[str, object]]:
+    """Return the schema of each variable of the chart's `config`, as the settings have it."""
+    fields = {**Settings.model_json_schema()["properties"]}
+    fields |= Limits.model_json_schema()["properties"]
+    schemas: dict[str, dict[str, object]] = {name: {"type": "string"} for name in sorted(ELSEWHERE)}
+    for variable in variables():
+        field = fields[variable.removeprefix("XYLEM_").lower()]
+        kinds = {field.get("type")} | {each.get("type") for each in field.get("anyOf", [])}
+        (kind,) = kinds & FORMS.keys() or {"string"}
+        schemas[variable] = {"type": "string"}
+        if kind in FORMS:
+            schemas[variable] = {"type": [kind, "string"], "pattern": FORMS[kind]}
+        if "enum" in field:
+            schemas[variable]["enum"] = field["enum"]
+    return schemas
+
+
+def test_values_of_the_charts_config_have_the_types_of_settings() -> None:
+    """After a change of the settings, put what is expected here into the schema."""
+    schema = json.loads((DEPLOY / "helm/xylem/values.schema.json").read_text())
+    config = schema["properties"]["config"]
+    assert config["additionalProperties"] is False
+    assert config["properties"] == config_schema()
+
+
+def test_every_container_of_compose_has_a_memory_limit() -> None:
+    limits = {name: service.get("mem_limit") for name, service in SERVICES.items()}
+    assert all(limits.values()), limits

@@ -69,7 +69,7 @@ TABLE = {
     "xylem.serving.batches.line_files": (
         "xylem: serving.batches.lines datasets.tables datasets.stream"
     ),
-    "xylem.serving.batches.answer_table": "xylem: datasets.tables",
+    "xylem.serving.batches.answer_table": "xylem: datasets.parquet",
     # a step of answering: who runs it reads files, and may be a cluster
     "xylem.serving.batches.parts": f"{_COMMON}; xylem: serving datasets base.executors",
     "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
@@ -94,6 +94,7 @@ TABLE = {
     "xylem.trainers": ("xylem: base.executors engine.kernels evaluation.ranking; xylem_store"),
     "xylem.thresholds.live": (
         "xylem: thresholds.methods thresholds.store evaluation.ranking engine.kernels "
+        "engine.options "
         "base.db; xylem_store"
     ),
     "xylem.thresholds.store": (

@@ -52,6 +52,14 @@ def test_a_batch_job_answers_a_file_with_a_result_in_parts(
     given = {"authorization": f"Bearer {KEY}", "range": "bytes=100-199"}
     status, _, part = server.exchange("GET", f"/v1/admin/jobs/{job.id}/result", **given)
     assert (status, part) == (206, whole[100:200])
+    n = len(whole)
+    for wrong in ("bytes=", "bytes=9-3", "rows=0-1", "0-1", f"bytes={n}-", f"bytes={n}-{n + 1}"):
+        status, headers, body = server.exchange(
+            "GET", f"/v1/admin/jobs/{job.id}/result", **{**given, "range": wrong}
+        )
+        assert (status, headers["content-type"]) == (416, "application/problem+json"), wrong
+        assert headers["content-range"] == f"bytes */{n}"
+        assert json.loads(body)["code"] == "bad-range"
 
 
 def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(

@@ -228,12 +228,16 @@ def ask_without_reading(server: ServerProcess) -> socket.socket:
 
 
 def test_clients_that_do_not_read_are_given_up(shared_store: Path) -> None:
-    """One that asks for much, and one that writes all of a batch before it reads."""
+    """One that asks for much, and one that writes all of a batch before it reads.
+
+    Without a file for its answers; test_batches_written_first.py has those with one.
+    """
     head = (
         b"POST %b?top_r=20 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
         % BATCH.encode()
     )
-    with ServerProcess(shared_store, body_seconds_max=1, shutdown_seconds=120) as server:
+    settings = {"body_seconds_max": 1, "shutdown_seconds": 120, "batch_spool_mib": 0}
+    with ServerProcess(shared_store, **settings) as server:
         with ask_without_reading(server):
             wait_for(lambda: aborted(server) == 1)
         connection = send_until_it_stands_still(

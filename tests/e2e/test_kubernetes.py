@@ -1,127 +1,30 @@
 """Manifests and the chart: valid by Kubernetes's own schemas, and the same from both."""
 
 import json
-import os
 import re
-import shutil
-import subprocess
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-yaml = pytest.importorskip("yaml")
-
-ROOT = Path(__file__).resolve().parents[2]
-DEPLOY = ROOT / "deploy"
-KUBERNETES = DEPLOY / "kubernetes"
-CHART = DEPLOY / "helm" / "xylem"
-CLIENTS = ROOT / ".venv-clients" / "bin"
-VALIDATE = shutil.which("kubernetes-validate") or str(CLIENTS / "kubernetes-validate")
-
-Document = dict[str, Any]
-
-_RENDER = """
-import json, sys
-import helm_python
-with helm_python.Chart.load(sys.argv[1]) as chart:
-    files = chart.render(json.loads(sys.argv[2]), name=sys.argv[3], namespace="xylem")
-print("\\n---\\n".join(files.values()))
-"""
-"""Helm's own library, from a package of Python's index, where there is no command."""
-
-
-def documents(text: str) -> list[Document]:
-    return [each for each in yaml.safe_load_all(text) if each]
-
-
-def of_files(*files: Path) -> list[Document]:
-    return [each for file in files for each in documents(file.read_text())]
-
-
-def by_name(found: list[Document]) -> dict[tuple[str, str], Document]:
-    named = {(each["kind"], each["metadata"]["name"]): each for each in found}
-    assert len(named) == len(found)
-    return named
-
-
-def render(tmp_path: Path, values: Any, release: str = "xylem") -> subprocess.CompletedProcess[str]:
-    """Have helm, or its library, make what the chart makes with these values."""
-    command: list[Any]
-    if helm := shutil.which("helm"):
-        file = tmp_path / "values.json"
-        file.write_text(json.dumps(values))
-        command = [helm, "template", release, CHART, "--namespace", "xylem", "--values", file]
-    elif any(CLIENTS.parent.glob("lib/python*/site-packages/helm_python")):
-        command = [CLIENTS / "python", "-c", _RENDER, CHART, json.dumps(values), release]
-    else:
-        pytest.skip("neither helm nor its library (helm-python-sdk in .venv-clients) is installed")
-    environment = {**os.environ, "HELM_CACHE_HOME": str(tmp_path / "helm")}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=120, env=environment
-    )
-
-
-def rendered(tmp_path: Path, release: str = "xylem", **values: Any) -> list[Document]:
-    """What the chart makes with these values."""
-    done = render(tmp_path, values, release)
-    assert done.returncode == 0, done.stderr
-    return documents(done.stdout)
-
-
-def kustomized(directory: Path) -> list[Document]:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not installed")
-    return documents(
-        subprocess.check_output([kubectl, "kustomize", directory], text=True, timeout=60)
-    )
-
-
-def is_valid(found: list[Document], tmp_path: Path) -> None:
-    """Hold documents to Kubernetes's schemas: an unknown field is a
-    fault. Operators' have no schema here.
-    """
-    if not Path(VALIDATE).exists():
-        pytest.skip("kubernetes-validate is not installed (make test-system does)")
-    known = []
-    for each in found:
-        group = each["apiVersion"].partition("/")[0]
-        if "." not in group or "k8s.io" in group:
-            each["metadata"].setdefault("name", "generated")
-            known.append(each)
-    file = tmp_path / "documents.yaml"
-    file.write_text(yaml.safe_dump_all(known))
-    command = [VALIDATE, "--strict", "-k", "1.34", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert known
-
-
-def pods(found: list[Document]) -> Iterator[tuple[str, Document]]:
-    """The specification of each pod, with the name of what makes it."""
-    for each in found:
-        name, spec = each["metadata"].get("name", "train"), each.get("spec", {})
-        if each["kind"] in ("Deployment", "Job"):
-            yield name, spec["template"]["spec"]
-        elif each["kind"] == "InferenceService":
-            inner = {"minReplicas", "maxReplicas", "scaleMetric", "scaleTarget"}
-            yield name, {key: value for key, value in spec["predictor"].items() if key not in inner}
-        elif each["kind"] == "SeldonDeployment":
-            yield from (
-                (name, part["spec"]) for pod in spec["predictors"] for part in pod["componentSpecs"]
-            )
-        elif each["kind"] in ("RayCluster", "RayJob"):
-            nodes = spec.get("rayClusterSpec", spec)
-            for group in (nodes["headGroupSpec"], *nodes["workerGroupSpecs"]):
-                yield name, group["template"]["spec"]
-
-
-PLAIN = sorted(file for file in KUBERNETES.glob("*.yaml") if file.stem != "kustomization")
-EXAMPLES = sorted((KUBERNETES / "examples").glob("*.yaml"))
-RAY = [DEPLOY / "ray" / name for name in ("cluster.yaml", "job.yaml")]
+from tests.helpers.charts import (
+    CHART,
+    DEPLOY,
+    EXAMPLES,
+    KUBERNETES,
+    PLAIN,
+    RAY,
+    ROOT,
+    Document,
+    by_name,
+    is_valid,
+    kustomized,
+    of_files,
+    pods,
+    render,
+    rendered,
+    yaml,
+)
 
 
 def test_plain_manifests_and_the_pods_of_examples_are_valid(tmp_path: Path) -> None:
@@ -135,8 +38,11 @@ def test_plain_manifests_and_the_pods_of_examples_are_valid(tmp_path: Path) -> N
 
 def without_image(document: Document) -> Document:
     """A document as its manifest has it: the image by its name alone,
-    no note to helm on how to delete it.
+    no note to helm on how to delete it, no digest of the configuration.
     """
+    pod_metadata = document.get("spec", {}).get("template", {}).get("metadata", {})
+    if "annotations" in pod_metadata:
+        assert pod_metadata.pop("annotations").keys() == {"checksum/config"}
     for _, pod in pods([document]):
         for container in pod["containers"]:
             container["image"] = "xylem"
@@ -179,6 +85,9 @@ all else:
 placed:
   serviceAccount: {create: true, annotations: {eks.amazonaws.com/role-arn: "arn:x"}}
   podAnnotations: {team: search}
+  priorityClassName: high
+  extraVolumes: [{name: mine, emptyDir: {}}]
+  extraVolumeMounts: [{name: mine, mountPath: /mine}]
   nodeSelector: {disk: fast}
   tolerations: [{key: only, operator: Exists}]
   affinity: {podAntiAffinity: {}}
@@ -233,7 +142,57 @@ def test_pods_are_where_and_as_the_values_say(tmp_path: Path) -> None:
         assert ("OMP_NUM_THREADS" in told) == (name in of_workers), name
     for kind, name in (("Deployment", "xylem"), ("Job", "xylem-train")):
         metadata = found[kind, name]["spec"]["template"]["metadata"]
-        assert metadata["annotations"] == values["podAnnotations"]
+        assert metadata["annotations"].items() > values["podAnnotations"].items()
+        pod = made[name]
+        assert pod["priorityClassName"] == "high"
+        assert {"name": "mine", "emptyDir": {}} in pod["volumes"]
+        assert {"name": "mine", "mountPath": "/mine"} in pod["containers"][0]["volumeMounts"]
+
+
+def digests(found: list[Document]) -> set[str]:
+    return {
+        each["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        for each in found
+        if each["kind"] == "Deployment"
+    }
+
+
+def test_a_changed_config_makes_new_pods_and_keeps_its_numbers(tmp_path: Path) -> None:
+    config = {"XYLEM_BODY_BYTES_MAX": 16777216, "XYLEM_STORE_POLL_SECONDS": 0.5}
+    plain = rendered(tmp_path)
+    changed = rendered(tmp_path, config={**config, "XYLEM_ACCESS_LOG": False})
+    assert len(digests(plain)) == len(digests(changed)) == 1
+    assert digests(plain) != digests(changed)
+    data = by_name(changed)["ConfigMap", "xylem"]["data"]
+    assert data["XYLEM_BODY_BYTES_MAX"] == "16777216"
+    assert data["XYLEM_STORE_POLL_SECONDS"] == "0.5"
+    assert data["XYLEM_ACCESS_LOG"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("replicas", "has_budget"),
+    [
+        ({"count": 1, "autoscaling": {"enabled": False}}, False),
+        ({"count": 2, "autoscaling": {"enabled": False}}, True),
+        ({"autoscaling": {"min": 1}}, False),
+        ({"count": 1}, True),
+    ],
+)
+def test_one_replica_has_no_budget_that_keeps_its_node(
+    tmp_path: Path, replicas: Any, has_budget: bool
+) -> None:
+    kinds = {each["kind"] for each in rendered(tmp_path, replicas=replicas)}
+    assert ("PodDisruptionBudget" in kinds) == has_budget
+
+
+def test_monitors_have_labels_and_pods_reach_what_the_values_say(tmp_path: Path) -> None:
+    egress = [{"ports": [{"protocol": "TCP", "port": 4318}]}]
+    values = {"networkPolicy": {"egress": egress}}
+    monitor = {"enabled": True, "labels": {"release": "prometheus"}}
+    found = by_name(rendered(tmp_path, monitor=monitor, **values))
+    for name in (("ServiceMonitor", "xylem"), ("PodMonitor", "xylem-worker")):
+        assert found[name]["metadata"]["labels"] == monitor["labels"]
+    assert found["NetworkPolicy", "xylem"]["spec"]["egress"][-1:] == egress
 
 
 def test_an_ingress_publishes_what_is_for_strangers_and_no_more(tmp_path: Path) -> None:
@@ -286,6 +245,10 @@ def test_two_releases_in_a_namespace_have_nothing_of_each_other(tmp_path: Path) 
         ("workers: {nodeselector: {}}", "nodeselector"),
         ('admin: {enabled: "yes"}', "enabled"),
         ("config: {LOG_LEVEL: info}", "LOG_LEVEL"),
+        ("config: {XYLEM_LOGLEVEL: info}", "XYLEM_LOGLEVEL"),
+        ("config: {XYLEM_LOG_LEVEL: loud}", "XYLEM_LOG_LEVEL"),
+        ("config: {XYLEM_BATCHES_MAX: many}", "XYLEM_BATCHES_MAX"),
+        ("config: {XYLEM_ACCESS_LOG: 7}", "XYLEM_ACCESS_LOG"),
         ("tolerations: {key: x}", "tolerations"),
         ("extraEnv: {A: b}", "extraEnv"),
         ("extraEnv: [{value: b}]", "extraEnv"),
@@ -308,8 +271,9 @@ def test_the_schema_has_every_value_and_no_other() -> None:
     assert schema["properties"].keys() - {"global"} == values.keys()
     for name, value in values.items():
         known = schema["properties"][name]
-        if known.get("additionalProperties") is False:
+        if known.get("additionalProperties") is False and name != "config":  # test_deploy.py has it
             optional = {"podAnnotations", "nodeSelector", "tolerations", "affinity", "extraEnv"}
+            optional |= {"priorityClassName", "extraVolumes", "extraVolumeMounts"}
             assert known["properties"].keys() - optional == value.keys(), name
 
 

@@ -136,6 +136,46 @@ def test_a_head_seen_before_changes_no_answer(server: ServerProcess) -> None:
     }
 
 
+MLSERVER_TEXTS = """
+{"id": null, "parameters": {"content_type": "str", "headers": null}, "inputs": [{"name": "text",
+"shape": [2, 1], "datatype": "BYTES", "parameters": {"content_type": "str", "headers": null},
+"data": ["a text editor", "a game"]}], "outputs": null}
+"""
+MLSERVER_ROWS = """
+{"parameters":null,"inputs":[{"name":"indptr","shape":[3,1],"datatype":"INT64",
+"parameters":{"content_type":"np"},"data":[0,2,3]},{"name":"indices","shape":[3,1],"datatype":
+"INT32","parameters":{"content_type":"np"},"data":[1,5,7]},{"name":"values","shape":[3,1],
+"datatype":"FP32","parameters":{"content_type":"np"},"data":[1.0,0.5,3.0]}],"outputs":[{"name":
+"label_ids","parameters":{"content_type":"np","headers":null}},{"name":"scores","parameters":null}]}
+"""
+"""What StringCodec and NumpyCodec of mlserver 1.7.1 wrote, also with null for fields that are
+not set. It asks for older libraries than other clients (requirements-clients.txt).
+"""
+
+
+def test_requests_of_mlserver_and_any_parameter_are_taken(server: ServerProcess) -> None:
+    texts, rows = json.loads(MLSERVER_TEXTS), json.loads(MLSERVER_ROWS)
+    expected = infer(
+        server, "/v2/models/text/infer", texts_of(["a text editor", "a game"]), binary=False
+    )
+    others = {"content_type": "str", "timeout": 5, "sequence_id": "a", "topr": [1], "x": None}
+    assert infer(server, "/v2/models/text/infer", texts, binary=False) == expected
+    texts["parameters"], texts["inputs"][0]["parameters"] = others, others
+    for binary in (False, True):
+        assert infer(server, "/v2/models/text/infer", texts, binary=binary) == expected
+    given = [{"indices": [1, 5], "values": [1, 0.5]}, {"indices": [7], "values": [3]}]
+    expected = infer(server, INFER, {"inputs": csr(given)}, binary=False)
+    for binary in (False, True):
+        found = infer(server, INFER, rows, binary=binary)
+        assert found["label_ids"] == expected["label_ids"]
+        assert found["scores"] == expected["scores"]
+    column = {
+        **rows,
+        "inputs": [dict(one, data=[[x] for x in one["data"]]) for one in rows["inputs"]],
+    }
+    assert infer(server, INFER, column, binary=False) == infer(server, INFER, rows, binary=False)
+
+
 def test_texts_may_stand_in_a_column(server: ServerProcess) -> None:
     path = "/v2/models/text/infer"
     flat = infer(server, path, texts_of(TEXTS[:2]), binary=False)
@@ -156,7 +196,19 @@ LONG_ROW = {"indices": [1] * 100_001, "values": [1.0] * 100_001}
 BAD = {
     "no tensors": ({"inputs": []}, "inputs"),
     "unknown field": (request_of(foo=1), "foo"),
-    "unknown parameter": (request_of(parameters={"timeout": 1}), "parameters.timeout"),
+    "parameters": (request_of(parameters=[]), "parameters"),
+    "binary_data_output": (
+        request_of(parameters={"timeout": 1, "binary_data_output": 1}),
+        "parameters.binary_data_output",
+    ),
+    "binary_data": (
+        request_of(outputs=[{"name": "scores", "parameters": {"n": 1, "binary_data": 1}}]),
+        "outputs[0].parameters.binary_data",
+    ),
+    "binary_data_size": (
+        changed(1, parameters={"content_type": "np", "binary_data_size": "1"}),
+        "inputs[1].parameters.binary_data_size",
+    ),
     "top_r": (request_of(parameters={"top_r": 0}), "parameters.top_r"),
     "top_r is text": (request_of(parameters={"top_r": "5"}), "parameters.top_r"),
     "unknown output": (request_of(outputs=[{"name": "logits"}]), "outputs[0].name"),
@@ -169,7 +221,7 @@ BAD = {
     "shape": (changed(1, shape=[9]), "inputs[1].data"),
     "negative shape": (changed(1, shape=[-1]), "inputs[1].shape[0]"),
     "three dimensions": (changed(1, shape=[1, 1, 4]), "inputs[1].shape"),
-    "a column of ids": (changed(1, shape=[4, 1]), "inputs[1].shape"),
+    "two columns of ids": (changed(1, shape=[2, 2]), "inputs[1].shape"),
     "neither data nor a size": (changed(1, data=None), "inputs[1]"),
     "both": (changed(1, parameters={"binary_data_size": 16}), "inputs[1]"),
     "a text among ids": (changed(1, data=[1, "5", 33, 7]), "inputs[1].data[1]"),

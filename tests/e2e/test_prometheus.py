@@ -381,7 +381,7 @@ def test_stages_and_streams_are_counted(own_store: Any) -> None:
 
 
 def test_a_client_that_does_not_read_stalls_its_stream(shared_store: Path) -> None:
-    with ServerProcess(shared_store) as server:
+    with ServerProcess(shared_store, batch_spool_mib=0) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=0.2) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             begin_batch(connection, "?top_r=10")

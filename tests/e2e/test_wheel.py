@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -80,6 +81,30 @@ def test_every_trainer_and_answer_finds_its_kernels(python: Path, tmp_path: Path
     assert said.splitlines()[-1] == "[]"
 
 
+def test_every_command_compiles_nothing(python: Path, tmp_path: Path) -> None:
+    """Every trainer and command, and Python; with the packages that are extras of the wheel."""
+    script, extras = ROOT / "tests/helpers/every_command.py", sysconfig.get_path("purelib")
+    (tmp_path / "made").mkdir()
+    said, _ = ran(tmp_path, python, script, DATA, tmp_path / "made", extras, TMPDIR=str(tmp_path))
+    assert said.splitlines() == ["compiled:"]
+
+
+def test_another_patch_of_numpy_compiles_nothing(python: Path, tmp_path: Path) -> None:
+    """The patch release before the one that the kernels were compiled with."""
+    version = "import numpy; print(numpy.__version__)\n"
+    minor, _, patch = ran(tmp_path, python, "-c", version)[0].strip().rpartition(".")
+    if patch == "0":
+        pytest.skip(f"numpy {minor}.0 has no patch before it")
+    other = f"{minor}.{int(patch) - 1}"
+    folder = tmp_path / "numpy"
+    pip = "-m", "pip", "-q", "install", "--no-deps", "--target", folder, f"numpy=={other}"
+    subprocess.run([python, *pip], check=True)
+    script = version + EVERYTHING
+    changes = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(folder)}
+    said, _ = ran(tmp_path, python, "-c", script, tmp_path, **changes)
+    assert (said.splitlines()[0], said.splitlines()[-1]) == (other, "[]")
+
+
 def test_the_commands_compile_nothing(python: Path, tmp_path: Path) -> None:
     xylem, store = python.with_name("xylem"), ("--store", tmp_path / "store")
     files = ("--data", DATA, "--valid", DATA)
@@ -113,7 +138,7 @@ def test_kernels_for_other_versions_are_compiled_with_a_message(
     python: Path, tmp_path: Path
 ) -> None:
     script = (
-        "import numpy; numpy.__version__ += '.post1'\n"
+        "import numba, numpy; numpy.__version__ = '2.99.0'\n"
         "from xylem_store.names import build_names, find_name\n"
         "assert find_name(build_names(['a', 'b']), 'b') == 1\n"
     )

@@ -23,9 +23,13 @@ import numpy as np
 from xylem_store.compiled.processors import CONFIG, chosen_level, compile_for, directory_for
 from xylem_store.compiled.sources import package_folders, source_digest
 
+_NUMPY = ".".join(np.__version__.split(".")[:2])
+"""numpy's minor version: numba itself looks at no more of it, and releases that differ only in the
+patch give the same code (docs/adr/0027-kernels-and-numpy.md)."""
+
 _ENVIRONMENT = (
     f"python{sys.version_info[0]}.{sys.version_info[1]}-numba{numba.__version__}"
-    f"-llvmlite{llvmlite.__version__}-numpy{np.__version__}"
+    f"-llvmlite{llvmlite.__version__}-numpy{_NUMPY}"
 )
 
 SHIPPED = Path(__file__).with_name("shipped")
@@ -41,10 +45,10 @@ def cache_dir() -> Path:
     for temporary files; if that is impossible too, a path that cannot exist.
 
     Some kernels have a directory of their own: those compiled with NUMBA_BOUNDSCHECK, which changes
-    the code without changing its key; those of each combination of Python, numba, llvmlite and
-    numpy, because two combinations would evict each other's kernels; and those of each level of
-    processors ($XYLEM_KERNEL_CPU, `shipped_dir`), because it must be possible to see for which
-    levels there are kernels.
+    the code without changing its key; those of each combination of numba, llvmlite, and minor
+    versions of Python and numpy, because two combinations would evict each other's kernels; and
+    those of each level of processors ($XYLEM_KERNEL_CPU, `shipped_dir`), because it must be
+    possible to see for which levels there are kernels.
     """
     directory = _directory_of_this_processor()
     level = _level()

@@ -59,9 +59,8 @@ class KernelCache(FunctionCache):
             PROGRESS.compiles()
             environments = "" if shipped_dir() else ", ".join(shipped_environments())
             _warn_once(
-                "compiling kernels into %s: once for each release and each version of "
-                "Python, numba and "
-                "numpy%s",
+                "compiling kernels into %s: once for each release, each version of numba, and each "
+                "minor version of Python and numpy%s",
                 str(Path(self.cache_path).parent),
                 f"; those that came with this installation are for {environments}"
                 if environments

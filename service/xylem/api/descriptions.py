@@ -204,6 +204,7 @@ def describe_thresholds(
         if head is not None:
             n_events = head.n_events
             checkpoint_rows = [checkpoint._asdict() for checkpoint in checkpoints(connection, head)]
+    instance_f = tuned.aim.instance_f()
     marks = tuned.counters.marks
     hits = tuned.counters.hits
     ids = np.flatnonzero(marks < query.marks_below) if query.marks_below else np.arange(len(marks))
@@ -224,9 +225,13 @@ def describe_thresholds(
         "version": served.version,
         "threshold_epoch": epoch,
         "method": tuned.method,
+        "objective": tuned.aim.objective,
+        "limit": tuned.aim.limit,
         "start": tuned.start._asdict(),
         "n_events": n_events,
         "macro_f": 100 * macro_f,
+        "micro_f": 100 * tuned.counters.micro_f(),
+        "instance_f": None if instance_f is None else 100 * instance_f,
         "shadow": shadow,
         "checkpoints": checkpoint_rows,
         "n_labels": len(ids),
@@ -237,14 +242,18 @@ def describe_thresholds(
 
 def _describe_shadow(shadow: Shadow) -> ShadowSummary:
     macro_f, served_macro_f = shadow.macro_f()
+    micro_f, served_micro_f = (counters.micro_f() for counters in shadow.scores)
     return {
         "since_epoch": shadow.since,
         "created_at": shadow.created_at,
         "method": shadow.candidate.method,
+        "objective": shadow.candidate.aim.objective,
         "start": shadow.candidate.start._asdict(),
         "n_events": shadow.n_events,
         "macro_f": 100 * macro_f,
         "served_macro_f": 100 * served_macro_f,
+        "micro_f": 100 * micro_f,
+        "served_micro_f": 100 * served_micro_f,
         "empty_label_convention": shadow.candidate.convention,
     }
 

@@ -18,6 +18,10 @@ from rich.text import Text
 
 from xylem.base.progress import OnProgress
 
+IN_ALL = "in all"
+"""The phase of the first line: the time of all phases. A workflow that knows its stages reports how
+many of them are done; in others the line has no end."""
+
 
 @contextmanager
 def progress_bar(is_enabled: bool) -> Iterator[OnProgress]:
@@ -50,7 +54,7 @@ def phase_bars(console: Console) -> Iterator[OnProgress]:
         LeftColumn(),
     )
     with Progress(*columns, console=console) as bars:
-        bars.add_task("in all", total=None)
+        tasks[IN_ALL] = bars.add_task(IN_ALL, total=None), IN_ALL
 
         def show(phase: str, done: int, total: int) -> None:
             name = phase.partition(",")[0]
@@ -67,8 +71,8 @@ class RateColumn(ProgressColumn):
     """A column with the amount done, the total and the speed: `1,200 of 8,000, 150/s`."""
 
     def render(self, task: Task) -> Text:
-        """Return the text; empty for a phase of one step, whose speed means nothing."""
-        if task.total is None or task.total <= 1:
+        """Return the text; empty for stages and a phase of one step: their speed means nothing."""
+        if task.total is None or task.total <= 1 or task.description == IN_ALL:
             return Text("")
         speed = task.finished_speed or task.speed
         rate = "" if speed is None else f", {speed:,.{0 if speed >= 10 else 1}f}/s"
@@ -81,4 +85,5 @@ class LeftColumn(TimeRemainingColumn):
     def render(self, task: Task) -> Text:
         """Return the text; empty for a phase that is finished, has one step, or no known end."""
         is_known = task.total is not None and task.total > 1 and not task.finished
+        is_known = is_known and task.description != IN_ALL  # stages take unequal times
         return Text.assemble(super().render(task), " left") if is_known else Text("")

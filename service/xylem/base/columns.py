@@ -1,9 +1,10 @@
-"""The columns of a table that have the text and the labels of its rows."""
+"""How a data file is read: the columns of a table, its marks, the encoding, rows of one text."""
 
+import codecs
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xylem.base.errors import BadParameter
 from xylem.base.files import plain_name
@@ -30,24 +31,47 @@ class TextColumn(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """The columns of a table that are read, and the separators of its cells and labels.
+    """The columns of a table that are read, its marks, and how any file is read.
 
-    texts      joined by line ends, in this order; a column of weight w is repeated w times
-    labels     the column of the labels
-    separator  stands between the labels of a cell; blanks around a label, and empty labels, are
-               left out
-    delimiter  stands between the cells of a line of a text table; empty: the suffix of the file
-               decides
+    The reader guesses what is empty: the first four, from the names and cells of the table.
+
+    texts          joined by line ends, in this order; a column of weight w is repeated w times
+    labels         the column of the labels
+    separator      stands between the labels of a cell; blanks around a label, and empty labels, are
+                   left out
+    delimiter      stands between the cells of a line of a text table
+    label_columns  patterns for several columns of labels, in place of `labels`: their cells are
+                   labels; or, if they have only 0 and 1, the names of the columns are
+    has_quotes     whether a cell of a text table may be quoted
+    encoding       of the text; empty: UTF-8
+    join           the column, or the key of lines of JSON, that is the same in the rows of one
+                   text; their labels are joined. Empty: each row is one
+    strict         whether a file is refused for each finding
     """
 
-    texts: tuple[TextColumn, ...] = (TextColumn("text"),)
-    labels: str = "labels"
-    separator: str = ";"
+    texts: tuple[TextColumn, ...] = ()
+    labels: str = ""
+    separator: str = ""
     delimiter: str = ""
+    label_columns: tuple[str, ...] = ()
+    has_quotes: bool = True
+    encoding: str = ""
+    join: str = ""
+    strict: bool = False
+
+    @property
+    def for_tables(self) -> tuple[Any, ...]:
+        """Return the values that only tables have."""
+        return self[:6]
+
+    @property
+    def is_guessed(self) -> bool:
+        """Return whether the reader guesses everything."""
+        return self.for_tables == DEFAULT_COLUMNS.for_tables
 
 
 DEFAULT_COLUMNS = TableColumns()
-"""The columns that are read if no option names any."""
+"""No option says how a file is read."""
 
 
 def columns_of(
@@ -55,15 +79,20 @@ def columns_of(
     labels: str | None,
     separator: str | None,
     delimiter: str | None = None,
+    label_columns: Sequence[str] | None = None,
+    quote: str | None = None,
+    encoding: str | None = None,
+    join_rows: str | None = None,
+    strict: bool = False,
 ) -> TableColumns:
     """Return the columns for the values of `--text-column`, `--label-column` and so on.
 
-    A text is NAME or NAME=WEIGHT, a delimiter a character or "tab"; None: default. Raises
-    BadParameter.
+    A text is NAME or NAME=WEIGHT, a delimiter a character or "tab", a quote "none"; None: the
+    reader guesses. Raises BadParameter.
     """
     if texts is not None and len(texts) > COLUMNS_MAX:
         raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
-    text_columns = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
+    text_columns = tuple(map(_text_column, texts or ()))
     names = [column.name for column in text_columns]
     if len(set(names)) < len(names):
         raise BadParameter(
@@ -79,12 +108,32 @@ def columns_of(
         raise BadParameter(
             f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}"
         )
+    if label_columns and labels is not None:
+        raise BadParameter("label columns: expected --label-column or --label-columns, found both")
+    if quote not in (None, "none"):
+        raise BadParameter(f"quote: expected none, found {quote!r}")
     return TableColumns(
-        text_columns,
-        DEFAULT_COLUMNS.labels if labels is None else labels,
-        DEFAULT_COLUMNS.separator if separator is None else separator,
-        delimiter_char,
+        texts=text_columns,
+        labels=labels or "",
+        separator=separator or "",
+        delimiter=delimiter_char,
+        label_columns=tuple(label_columns or ()),
+        has_quotes=quote is None,
+        encoding="" if encoding is None else _encoding(encoding),
+        join=join_rows or "",
+        strict=strict,
     )
+
+
+def _encoding(name: str) -> str:
+    """Return the name of an encoding of text, "" for UTF-8. Raises BadParameter."""
+    try:
+        "a".encode(name)  # a codec that is no encoding of text, as rot13, is refused
+        codec = codecs.lookup(name)
+    except (LookupError, ValueError):
+        expected = "expected the name of an encoding, as windows-1252"
+        raise BadParameter(f"encoding: {expected}, found {name[:40]!r}") from None
+    return "" if codec.name in ("utf-8", "utf-8-sig") else codec.name
 
 
 def _text_column(text: str) -> TextColumn:
@@ -109,7 +158,7 @@ def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     paths = [file for file in files if file is not None]
     # a directory, which has no suffix, may contain tables
     can_be_tables = [is_table(file) or not file.suffix for file in paths]
-    if columns != DEFAULT_COLUMNS and not any(can_be_tables):
+    if not columns.is_guessed and not any(can_be_tables):
         names = ", ".join(repr(file.name) for file in paths)
         raise BadParameter(
             f"columns: expected a file that ends in {', '.join(TABLES)}, found {names}"

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from xylem.base.data_report import DataReport
+
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """The arrays indptr, indices and values of rows, as kernels take and return them."""
 
@@ -109,6 +111,7 @@ class Dataset:
     unknown_names   the names of the unknown labels, or their numbers; each once
     label_names     the name of each id, if the file or a names file has names and no model is given
     warning         a sentence about a possible fault in the data; None if nothing was noticed
+    report          what the reader has understood of the file; None: it was not counted
     """
 
     source: str
@@ -122,6 +125,7 @@ class Dataset:
     label_names: list[str] | None = None
     warning: str | None = None
     unknown_names: Sequence[str] = ()
+    report: DataReport | None = None
 
     @property
     def names(self) -> list[str]:

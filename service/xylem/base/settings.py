@@ -215,6 +215,13 @@ class Limits(BaseSettings):
     top_r_max: Count = _field(1000, "labels of an answer, `top_r`")
     line_bytes_max: Count = _field(1 << 20, "bytes of a batch's line")
     batches_max: Count = _field(8, "batches answered at a time; one more is answered 503")
+    batch_spool_mib: int = _field(
+        256,
+        "MiB of a batch's answers that may wait in a temporary file for a client that does not "
+        "read them yet; 0: no file",
+        ge=0,
+        le=1 << 20,
+    )
     requests_max: Count = _field(
         1024,
         "requests in flight; one more is answered 503, or the slowest whose body is still "

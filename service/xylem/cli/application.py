@@ -44,6 +44,7 @@ def application() -> typer.Typer:
     )
     from xylem.cli.derive import calibrate, extend, import_vectorizer
     from xylem.cli.evaluate import compare, evaluate
+    from xylem.cli.inspect_data import inspect
     from xylem.cli.predict import predict, score
     from xylem.cli.serve import serve, worker
     from xylem.cli.thresholds import thresholds
@@ -56,6 +57,7 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     app.command("try")(try_file)
+    app.command("inspect")(inspect)
     make = (train, tune, evaluate, compare, predict, score, calibrate, combine.combine, extend)
     for command in (*make, thresholds, estimate, import_vectorizer, serve, worker):
         app.command()(command)
@@ -97,6 +99,11 @@ def main() -> None:
 
 def run() -> int:
     """Run the command line; return its exit status. An error is one line on standard error."""
+    for argument in sys.argv[1:]:
+        # Python marks bytes that are no UTF-8 by surrogates, which can be neither stored nor shown
+        if argument.encode(errors="ignore").decode() != argument:
+            complain(f"expected arguments in UTF-8, found {argument!a}")
+            return BAD_INPUT
     try:
         status: int = application()(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # how typer returns Ctrl-C

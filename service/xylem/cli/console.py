@@ -9,21 +9,32 @@ from contextlib import contextmanager, suppress
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
-from xylem.base import n_processors
+from xylem.base import BadData, n_processors
 
 if TYPE_CHECKING:  # rich is imported only where a person is shown something
     from rich.console import Console
     from rich.table import Table
 
-    from xylem.base import OnProgress
+    from xylem.base import DataReport, Dataset, OnProgress
 
 _WIDTH_PIPED = 120
 
 
+_reports: list[DataReport] = []
+"""What the command has understood of the files that it has read, in their order."""
+
+
 def print_json(value: object) -> None:
-    """Print an object as one line: the last line on standard output that `--json` promises."""
+    """Print an object as one line: the last line on standard output that `--json` promises.
+
+    It gets `data`, the report of the first file that was read, and the `findings` of all files.
+    """
     import orjson
 
+    if _reports and isinstance(value, dict):
+        findings = [item for report in _reports for item in report.findings_as_json()]
+        value = {**value, "data": _reports[0].as_json(), "findings": findings}
+        _reports.clear()
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
     sys.stdout.flush()
 
@@ -109,6 +120,38 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return leaves
 
 
+_ROW_CHARACTERS = 200
+"""How much of the text of a row is shown."""
+
+
+def first_rows(dataset: Dataset, n_rows: int) -> list[dict[str, Any]]:
+    """Return the first rows as they were understood: `text` or `features`, and `labels`."""
+    names = dataset.names
+    rows = []
+    for row in range(min(n_rows, dataset.n_rows)):
+        labels = dataset.labels.cut(row, row + 1).indices.tolist()
+        if dataset.texts is not None:
+            instance: dict[str, Any] = {"text": dataset.texts[row][:_ROW_CHARACTERS]}
+        elif dataset.named_rows is not None:
+            instance = {"features": dataset.named_rows[row]}
+        else:
+            assert dataset.rows is not None
+            pairs = dataset.rows.cut(row, row + 1)
+            values = zip(pairs.indices.tolist(), pairs.values.tolist(), strict=True)
+            instance = {"features": {str(feature): value for feature, value in values}}
+        rows.append({**instance, "labels": [names[label] for label in labels]})
+    return rows
+
+
+def print_rows(dataset: Dataset, n_rows: int) -> None:
+    """Print the first rows as they were understood, as a table."""
+    rows = [
+        (str(row.get("text", row.get("features")))[:_ROW_CHARACTERS], ", ".join(row["labels"]))
+        for row in first_rows(dataset, n_rows)
+    ]
+    print_table("The first rows as they were read", ("instance", "labels"), rows)
+
+
 def cell(value: object) -> str:
     """Return a value as text for people: empty for None, the items of a list with commas."""
     if value is None:
@@ -138,17 +181,39 @@ def mebibytes(n_bytes: int) -> str:
 def progress(json: bool) -> Iterator[OnProgress]:
     """Show progress bars while the block runs, on a terminal and without `json`.
 
-    Yields the callback that reports progress.
+    Yields the callback that reports progress. At the end it prints what was understood of the files
+    that were read in the block; with `json` it is printed with the result.
     """
+    from xylem.datasets import collect_reports
+
     if not json:
         _announce_compilation()
-    if json or not sys.stderr.isatty():  # then rich need not be imported
-        yield lambda phase, done, total: None
-        return
-    from xylem.base import progress_bar
+    with collect_reports() as reports:
+        try:
+            if json or not sys.stderr.isatty():  # then rich need not be imported
+                yield lambda phase, done, total: None
+            else:
+                from xylem.base import progress_bar
 
-    with progress_bar(True) as show:
-        yield show
+                with progress_bar(True) as show:
+                    yield show
+        except BadData:
+            # what was understood of a file explains why it is refused for a finding
+            _show_reports([report for report in reports if report.findings], json)
+            raise
+        _show_reports(reports, json)
+
+
+def _show_reports(reports: list[DataReport], json: bool) -> None:
+    """Print reports in two lines each, or keep them for `print_json`; complain of warnings."""
+    _reports[:] = reports
+    for report in reports:
+        if not json:
+            for line in report.lines():
+                print_line(line)
+        for finding in report.findings:
+            if finding.severity == "warning":
+                complain(f"warning: {report.source}: {finding}")
 
 
 def _announce_compilation() -> None:

@@ -23,9 +23,7 @@ from xylem.cli.options import (
 from xylem.cli.places import open_model
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from xylem.thresholds import Tuned
     from xylem_store import Model as OpenedModel
 
 
@@ -97,14 +95,14 @@ def evaluate(
     if report is not None:
         charts = load_extra("report")
         charts.prepare_page(report)
-    thresholds = thresholds_of(store, opened_model)
+    tuned = tuned_of(store, opened_model)
     with progress(json) as show:
         evaluation = evaluate_rows(
             opened_model,
             read_labelled(opened_model, data, show, columns),
             n_threads(threads),
             show,
-            thresholds=thresholds,
+            tuned=tuned,
             empty=empty,
             sweep=report is not None,
         )
@@ -158,7 +156,11 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
         cells = [["-" if value is None else value for value in band.values()] for band in bands]
         print_table("By the training rows of the labels; percent", heads, cells)
     tuned = report["threshold"] == "tuned"
-    suffix = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
+    suffix = (
+        f"at thresholds tuned for {report['objective']}-F"
+        if tuned
+        else f"at threshold {report['threshold']}"
+    )
     error = report["calibration_error"]
     unknown = list_unknown(report)
     print_facts(
@@ -186,14 +188,13 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
     )
 
 
-def thresholds_of(store: Path, model: OpenedModel) -> NDArray[np.float32] | None:
-    """Return the stored thresholds of a version, float32[K]; None if there are none."""
+def tuned_of(store: Path, model: OpenedModel) -> Tuned | None:
+    """Return the stored thresholds of a version; None if there are none."""
     from xylem.thresholds import ThresholdDatabase
 
     with opened_database(store) as database:
         manifest = model.manifest
-        tuned = ThresholdDatabase(database).load(manifest.model, manifest.version, manifest.digest)
-        return None if tuned is None else tuned.thresholds
+        return ThresholdDatabase(database).load(manifest.model, manifest.version, manifest.digest)
 
 
 @grouped
@@ -231,9 +232,7 @@ def compare(
         columns=table.columns(data),
     )
     models = [open_model(store, text) for text in (a, b)]
-    contenders = [
-        Contender(opened_model, thresholds_of(store, opened_model)) for opened_model in models
-    ]
+    contenders = [Contender(opened_model, tuned_of(store, opened_model)) for opened_model in models]
     with progress(json) as show:
         report = compare_versions(contenders[0], contenders[1], request, show)
     if json:

@@ -239,40 +239,59 @@ class Table(NamedTuple):
         Option(
             "--text-column",
             metavar="NAME[=WEIGHT]",
-            help="A table's column with text; default `text`. May repeat. With weight 2 its "
-            "words count "
-            "twice.",
+            help="A table's column with text; default `text`, or one like it. May repeat. With "
+            "weight 2 its words count twice.",
         ),
     ] = None
     label_column: Annotated[
-        str | None, Option(metavar="NAME", help="A table's column with labels; default `labels`.")
+        str | None,
+        Option(
+            metavar="NAME", help="A table's column with labels; default `labels`, or one like it."
+        ),
     ] = None
     label_separator: Annotated[
-        str | None, Option(metavar="TEXT", help="What separates the labels in a cell; default `;`.")
+        str | None,
+        Option(metavar="TEXT", help="What separates the labels in a cell; guessed, else `;`."),
     ] = None
     delimiter: Annotated[
         str | None,
+        Option(metavar="CHARACTER", help="What separates the cells of a line, or the word tab."),
+    ] = None
+    label_columns: Annotated[
+        list[str] | None,
         Option(
-            metavar="CHARACTER",
-            help="What separates the cells of a line, or the word tab; default a comma, in "
-            ".tsv a tab.",
+            "--label-columns",
+            metavar="PATTERN",
+            help="Columns with labels, as 'tag_*', or with 0 and 1: then their names are the "
+            "labels. May repeat.",
         ),
     ] = None
+    quote: Annotated[
+        str | None,
+        Option(metavar="none", help="none: a quote in a .csv or .tsv file is part of the text."),
+    ] = None
+    encoding: Annotated[
+        str | None, Option(metavar="NAME", help="The encoding of text; default UTF-8.")
+    ] = None
+    join_rows: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN",
+            help="Rows with the same value there are one row, with the labels of all.",
+        ),
+    ] = None
+    strict: Annotated[
+        bool, Option("--strict", help="Refuse a file with any finding: see docs/findings.md.")
+    ] = False
 
     def columns(self, *files: Path | None) -> TableColumns:
-        """Return the columns that the options name.
+        """Return how the options say that files are read.
 
-        Raises BadParameter if none of the files is a table.
+        Raises BadParameter if none of the files is a table, but an option is for tables.
         """
         columns = columns_of(*self)
         refuse_without_table(columns, *files)
         return columns
-
-    def guessed(self, file: Path) -> TableColumns:
-        """Return the columns that the options name, others guessed from a file. Raises BadInput."""
-        from xylem.datasets import guess_columns
-
-        return guess_columns(file, *self)
 
 
 @in_panel("Work")

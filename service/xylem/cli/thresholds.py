@@ -1,4 +1,4 @@
-"""`xylem thresholds`: tune a version's thresholds for macro-F, and store them with it."""
+"""`xylem thresholds`: tune a version's thresholds for an F-measure, and store them with it."""
 
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -22,10 +22,19 @@ from xylem.cli.options import (
 from xylem.cli.places import open_model
 
 
-@in_panel("Tuning", common=("method", "test"))
+@in_panel("Tuning", common=("objective", "method", "test"))
 class Tuning(NamedTuple):
     """The options for how thresholds are found and measured."""
 
+    objective: Annotated[
+        str,
+        Option(
+            "--objective",
+            metavar="macro|micro|instance",
+            help="The F-measure to tune for; instance for labels that people read. macro: a "
+            "threshold for each label; the others: one for all, and a limit of labels a row.",
+        ),
+    ] = "macro"
     method: Annotated[
         list[str] | None,
         Option(
@@ -126,6 +135,7 @@ def thresholds(
         _start_of(tuning.start),
         n_threads(threads),
         columns,
+        tuning.objective,
     )
     opened_model = open_model(store, model)
     with ready_database(store) as database, progress(json) as show:
@@ -146,6 +156,9 @@ def thresholds(
     print_table(f"{opened_model.manifest.full_name} tuned on {data}; percent", heads, rows)
     keys = (
         "method",
+        "objective",
+        "threshold",
+        "limit",
         "epoch",
         "empty_label_convention",
         "start",

@@ -3,13 +3,13 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
-from xylem.base import DEFAULT_COLUMNS, BadData, TableColumns, file_path, n_threads
+from xylem.base import BadData, file_path, n_threads
 from xylem.cli.aliases import store_to_publish
-from xylem.cli.console import complain, print_json, print_line, progress
+from xylem.cli.console import complain, print_json, print_line, print_rows, progress
 from xylem.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -19,6 +19,11 @@ from xylem.cli.options import (
     Work,
     grouped,
 )
+
+if TYPE_CHECKING:  # it imports numpy
+    from xylem.base import Dataset
+
+N_FIRST_ROWS = 5
 
 
 class Result(NamedTuple):
@@ -31,6 +36,9 @@ class Result(NamedTuple):
     port: Annotated[
         int | None, Option(min=1, max=65535, help="The port; $XYLEM_PORT, or 8080.")
     ] = None
+    yes: Annotated[
+        bool, Option("--yes", help="Train in spite of findings: see docs/findings.md.")
+    ] = False
     serve: Annotated[bool, Option("--serve/--no-serve", help="Answer over HTTP until Ctrl-C.")] = (
         True
     )
@@ -49,27 +57,28 @@ def try_file(
 ) -> None:
     """Make a first model from a file, say how good it is, and serve it until Ctrl-C.
 
-    It guesses the delimiter and the columns of a table, and prints them. A tenth of the rows is
+    It guesses the delimiter and the columns of a table, and prints five rows as it has read them;
+    with a doubt about their meaning it stops, unless --yes is given. A tenth of the rows is
     held out for thresholds, another tenth for the figures. It tries several kinds of features. The
     model is published, and served with the console.
     """
     from xylem.datasets import source_of
     from xylem.workflows import make_first_model
 
-    columns = table.guessed(file)
-    guess = "" if columns == DEFAULT_COLUMNS else _guess(columns)
-    if guess and not json:
-        print_line(f"{file.name} is read with {guess}.")
+    columns = table.columns(file)
     stem = re.sub(r"[^a-z0-9._-]+", "-", source_of(file).lower().split(".")[0]).strip("-._")
     name = result.model or stem[:63] or "first"
     model_store = store_to_publish(store, "xylem try")
-    try:
-        with progress(json) as show:
-            facts = make_first_model(
-                model_store, name, file, columns, work.seed, n_threads(work.threads), show
-            )
-    except BadData as error:
-        raise BadData(f"{error}; it was read with {guess}") if guess else error from None
+    threads = n_threads(work.threads)
+
+    def check(dataset: "Dataset") -> None:
+        if not json:
+            print_rows(dataset, N_FIRST_ROWS)
+        for finding in dataset.report.findings if dataset.report and not result.yes else ():
+            raise BadData(f"{file}: {finding}; --yes trains nevertheless")
+
+    with progress(json) as show:
+        facts = make_first_model(model_store, name, file, columns, work.seed, threads, show, check)
     for warning in facts["warnings"]:
         complain(f"warning: {warning}")
     if json:
@@ -80,25 +89,15 @@ def try_file(
         _serve(store, result.port, json)
 
 
-def _guess(columns: TableColumns) -> str:
-    """Return the text about how a table is read, with the options that change it."""
-    mark = "tab" if columns.delimiter == "\t" else columns.delimiter
-    texts = ", ".join(column.name for column in columns.texts)
-    return (
-        f"{f'cells between {mark!r} (--delimiter), ' if mark else ''}texts of {texts!r} "
-        "(--text-column), "
-        f"labels of {columns.labels!r} (--label-column) between {columns.separator!r} "
-        "(--label-separator)"
-    )
-
-
 def _print_facts(facts: dict[str, Any], store: Path) -> None:
     shares = ("P@1", "P@5", "R@5", "possible", "precision", "recall")
     tens = {name: f"{facts[name] / 10:.1f}" for name in shares}
     rows = facts["rows"]
     name = facts["model"]
     threshold = (
-        "a threshold of their own" if facts["threshold"] == "tuned" else "a threshold of 0.5"
+        "a threshold of 0.5"
+        if facts["limit"] is None
+        else f"the tuned threshold, at most {facts['limit']} a row and"
     )
     gained = []
     if facts["features_gained"] is not None:
@@ -114,7 +113,7 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
         "possible:"
         f" {tens['possible']});",
         f"  these five have {tens['R@5']} in 10 of a row's labels;",
-        f"  those that reach {threshold}, {facts['predicted_a_row']:.1f} a row, are right "
+        f"  those that reach {threshold} {facts['predicted_a_row']:.1f} on average, are right "
         f"{tens['precision']} times"
         f" in 10, and are {tens['recall']} in 10 of the true ones.",
         f"Published as {name}@{facts['version']} in {store}. Next:",

@@ -186,11 +186,17 @@ class LabelThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """A page of a version's thresholds."""
+    """A page of a version's thresholds.
+
+    objective  the F-measure that they are tuned for: macro, micro or instance
+    limit      the most labels of a row at one threshold for all; None for macro
+    """
 
     n_labels: int
     labels: list[LabelThreshold]
     next_offset: int | None = None
+    objective: str = "macro"
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,11 @@ class TrainingFields(TypedDict, total=False):
     label_column: str | None
     label_separator: str | None
     delimiter: str | None
+    label_columns: Sequence[str] | None
+    quote: str | None
+    encoding: str | None
+    join_rows: str | None
+    strict: bool | None
     valid: str | Mapping[str, Any] | None
     thresholds: Mapping[str, Any] | None
     promotion: Mapping[str, Any] | None

@@ -90,8 +90,18 @@ function outcome(job, signal) {
   const rest = metrics.filter(([name]) => !FIRST.includes(name));
   const first = FIRST.map((name) => metrics.find(([one]) => one === name)).filter(Boolean);
   return [verdict(job, signal), facts({ Model: `${job.model}, version ${job.version}`, Rows: count(job.result?.rows ?? 0), Labels: count(job.result?.labels ?? 0),
-    ...Object.fromEntries(first), Ended: moment(job.ended) }),
+    ...understood(job.result.data), ...Object.fromEntries(first), Ended: moment(job.ended) }),
+  ...(job.result.findings ?? []).map((one) => el("div", { class: "notice" }, el("p", {}, `${one.message}. ${one.mend} (${one.code})`))),
   ...(rest.length ? [el("details", {}, el("summary", {}, "More figures"), facts(Object.fromEntries(rest)))] : [])];
+}
+
+/** Return what the service has understood of the training rows, as facts. */
+function understood(data) {
+  if (!data) return {};
+  const lacking = [[data.without_text, "text"], [data.without_labels, "labels"]].filter(([n]) => n).map(([n, what]) => `${count(n)} without ${what}`);
+  return { "Read as": [`${count(data.labels)} labels, ${data.labels_a_row.median} a row (the most: ${count(data.labels_a_row.most)})`, ...lacking].join(", "),
+    "Most frequent": data.examples.map(({ label, rows, row }) => `${label} (${count(rows)}, row ${count(row)})`).join(", "),
+    ...(data.options.length ? { "Read with": data.options.join(" ") } : {}) };
 }
 
 const plain = (result) => Object.fromEntries(Object.entries(result ?? {}).filter(([, value]) => typeof value !== "object").map(([name, value]) => [name, String(value)]));

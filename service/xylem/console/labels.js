@@ -111,7 +111,10 @@ async function show(title, state, path) {
 }
 
 const tiles = (found) => el("div", { class: "tiles" }, [
-  ["macro-F so far", `${decimal(found.macro_f)} %`], ["corrections counted", count(found.n_events)],
+  ["macro-F so far", `${decimal(found.macro_f)} %`], ["micro-F so far", `${decimal(found.micro_f)} %`],
+  ...(found.instance_f === null ? [] : [["instance-F so far", `${decimal(found.instance_f)} %`]]),
+  ["corrections counted", count(found.n_events)],
+  ["tuned for", `${found.objective}-F${found.limit === null ? "" : `, at most ${count(found.limit)} labels a row`}`],
   ["threshold method", found.method], ["thresholds changed (epoch)", count(found.threshold_epoch)],
   ...(found.shadow ? [["candidate since", moment(found.shadow.created_at)]] : []),
 ].map(([says, value]) => el("div", { class: "tile" }, el("b", {}, value), says)));

@@ -201,7 +201,7 @@ function fillRow(row, label, threshold, most) {
   bar.children[1].setAttribute("width", Math.min(Math.max((100 * label.score) / most, 0), 100));
   bar.children[2].setAttribute("x", threshold ? Math.min(100 * threshold.threshold, 99) : -9);
   below.textContent = threshold ? `≥ ${decimal(threshold.threshold)}` : "";
-  below.title = threshold ? "The label's own threshold" : "";
+  below.title = threshold ? "The label's threshold" : "";
 }
 
 /** Ask why the chosen label, or else the best one, has its score, and show it. */

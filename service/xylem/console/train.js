@@ -115,7 +115,7 @@ async function requestOf({ model, data, valid, columns, parameters, rule }, said
   const request = { model: model.value.trim(), ...parameters.values(), data: name, ...columns.values(name), ...rule.values(measured !== "none") };
   if (measured === "split") request.split = SPLIT_SHARE;
   else if (measured !== "none") request.valid = await valid.name(said);
-  if (measured !== "none") request.thresholds = { method: "ofo" };
+  if (measured !== "none") request.thresholds = { objective: "instance" };
   return request;
 }
 

@@ -2,7 +2,6 @@
 
 from .annif import CorpusDirectory as CorpusDirectory
 from .annif import is_fasttext as is_fasttext
-from .column_guess import guess_columns as guess_columns
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import first_labels as first_labels
@@ -12,12 +11,14 @@ from .files import find_files as find_files
 from .files import kind_of as kind_of
 from .files import open_data as open_data
 from .files import source_of as source_of
+from .findings import repeated_rows as repeated_rows
 from .json_lines import RowCollector as RowCollector
 from .kernels.decimals import EXACT as EXACT
 from .kernels.decimals import is_digit as is_digit
 from .kernels.decimals import parse_decimal as parse_decimal
 from .kernels.decimals import parse_id as parse_id
 from .npz_pair import partner as partner
+from .parquet import check_installed as check_installed
 from .reader import STDIN as STDIN
 from .reader import blocks_of_texts as blocks_of_texts
 from .reader import check_readable as check_readable
@@ -30,5 +31,7 @@ from .stream import open_unpacked as open_unpacked
 from .subjects import SubjectList as SubjectList
 from .subjects import read_subjects as read_subjects
 from .subjects import tidy as tidy
+from .survey import Survey as Survey
+from .survey import collect_reports as collect_reports
+from .survey import refuse as refuse
 from .tables import TableLines as TableLines
-from .tables import check_installed as check_installed

@@ -106,13 +106,13 @@ class CorpusDirectory(DataFile):
         self._digest = file._digest
 
 
-def is_corpus(file: Path) -> bool:
+def is_corpus(file: DataFile) -> bool:
     """Return whether a .tsv file is a corpus of Annif, by its first line.
 
     That line has a text, a tab and URIs in angle brackets, perhaps none. In a table it is a header
     with the names of columns. Raises BadData.
     """
-    _, line = next(text_lines(DataFile(file)), (1, ""))
+    _, line = next(text_lines(file.again()), (1, ""))
     text, tab, uris = line.partition("\t")
     return bool(text and tab) and _URIS.fullmatch(uris) is not None
 
@@ -151,9 +151,9 @@ def _label_of(file: Path, number: int, line: str) -> str:
 LABEL = "__label__"
 
 
-def is_fasttext(file: Path) -> bool:
+def is_fasttext(file: DataFile) -> bool:
     """Return whether the first line of a .txt file has a label of fastText. Raises BadData."""
-    line, _, _ = next(DataFile(file).lines(), b"").partition(b"\n")
+    line, _, _ = next(file.again().lines(), b"").partition(b"\n")
     return any(word.startswith(LABEL.encode()) for word in line.split())
 
 
@@ -161,16 +161,17 @@ def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
     """Yield the rows of a file of fastText. Raises BadData, which names the line.
 
     A word that begins with LABEL names a label, wherever it stands in the line. The other words,
-    joined by single blanks, are the text. Empty lines are ignored. A line without labels is a row
-    without labels; fastText itself ignores such a line.
+    joined by single blanks, are the text. Blanks are those of ASCII, as in fastText: a no-break
+    space is part of a word. Empty lines are ignored. A line without labels is a row without labels;
+    fastText itself ignores such a line.
     """
+    mark = LABEL.encode()
     for number, line in text_lines(file):
-        words = line.split()
+        words = line.encode().split()  # `str.split` also divides at other blanks
         if not words:
             continue
-        if LABEL in words:
+        if mark in words:
             raise file.fault(number, f"expected the name of a label after {LABEL}, found none")
-        labels = [word.removeprefix(LABEL) for word in words if word.startswith(LABEL)]
-        yield TextRow(
-            number, " ".join(word for word in words if not word.startswith(LABEL)), labels
-        )
+        labels = [word.removeprefix(mark).decode() for word in words if word.startswith(mark)]
+        text = b" ".join(word for word in words if not word.startswith(mark)).decode()
+        yield TextRow(number, text, labels)

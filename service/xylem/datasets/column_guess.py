@@ -1,146 +1,313 @@
-"""Guess which columns of a table are texts and which one is labels."""
+"""Guess how a table is read: its delimiter, the columns of texts and labels, and the separator.
 
-import math
-from collections.abc import Sequence
+All readers of tables use this one: what an option says is not guessed.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from glob import escape
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from xylem.base import (
-    DEFAULT_COLUMNS,
-    TABLES,
-    BadData,
-    TableColumns,
-    TextColumn,
-    columns_of,
-    refuse_without_table,
-)
+from xylem.base import BadData, TableColumns, TextColumn
 from xylem.datasets.annif import is_corpus
 from xylem.datasets.delimited import DELIMITERS, delimited_rows
-from xylem.datasets.files import open_data
+from xylem.datasets.findings import ambiguous_labels, mark_between, no_header
+from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
-from xylem.datasets.tables import ParquetTable
 
-ROWS = 1000
-"""The most rows that are read to guess the columns."""
+DEFAULT_SEPARATOR = ";"
+DEFAULT_TEXT = "text"
+DEFAULT_LABELS = "labels"
+"""What is read if nothing else can be guessed."""
 
-TEXTS = frozenset(["abstract", "body", "content", "description", "summary", "text", "title"])
+ROWS = 500
+SAMPLE_CHARACTERS = 1 << 22
+"""The most rows that are read to guess the columns, and about the most characters of them."""
+
+TEXTS = (
+    *(DEFAULT_TEXT, "abstract", "body", "content", "description"),
+    *("headline", "subject", "summary", "title"),
+)
 LABELS = (
-    *(
-        "labels",
-        "label",
-        "subject_uris",
-        "subjects",
-        "subject",
-        "tags",
-        "tag",
-        "categories",
-        "category",
-    ),
-    *("keywords", "topics", "topic", "classes", "class", "target"),
+    *(DEFAULT_LABELS, "label", "subject_uris", "subjects", "subject", "tags", "tag"),
+    *("categories", "category", "keywords", "topics", "topic", "classes", "class", "target"),
 )
 """Names of columns of texts and of labels, in lower case; those of labels in order of preference.
 """
 
-SEPARATORS = (";", "|", ",")
+URIS = "subject_uris"  # the name of Annif's column of URIs
+URI_SEPARATOR = " "
+
+SEPARATORS = (";", "|")
 SEPARATED_SHARE = 0.1
-"""The first separator is used that occurs in at least this share of the cells."""
+"""A separator is used that occurs in at least this share of the cells: labels seldom contain it."""
+
+FEW_ROWS = 20
+"""With fewer rows a column may have labels if any value is repeated."""
+
+DISTINCT_SHARE = 0.9
+"""A column of which a larger share of values differ has no labels: labels are repeated."""
+
+LABEL_WORDS_MAX = 6
+NAMED_WORDS_MAX = 3
+"""Values with more words on average are texts. In a column whose name says that it has labels,
+values with few words may all differ.
+"""
+
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b.*")
+
+_FLAGS = {"1": True, "1.0": True, "true": True, "": False, "0": False, "0.0": False}
+_FLAGS |= {"false": False, "-1": False, "none": False}
+
+_NUMBERED = re.compile(r"(.*?)[ _.-]?\d{1,3}")
 
 
-def guess_columns(
-    path: Path,
-    texts: Sequence[str] | None,
-    labels: str | None,
-    separator: str | None,
-    delimiter: str | None,
-) -> TableColumns:
-    """Guess the columns of a table that have texts and labels, its separator and its delimiter.
+class _Sample(NamedTuple):
+    """The first rows of a table: its delimiter, the line of its header, and cells by column."""
 
-    The arguments are as in `columns_of`; one that is not None is used and not guessed. If the path
-    names several files, the first one is read. For a file that is no table nothing is guessed.
+    delimiter: str
+    line: int
+    cells: dict[str, list[Any]]
+
+
+class _Values(NamedTuple):
+    """What the cells of a column look like, if they may be labels.
+
+    is_divided  whether a mark divides many of them
+    n_labels    how many distinct labels they have
+    """
+
+    is_divided: bool
+    n_labels: int
+
+
+def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> TableColumns:
+    """Return how a table is read: the columns that are named, and others guessed.
+
+    with_labels  False: the rows are predicted, and there may be no labels
+
+    A corpus of Annif in a .tsv file is no table: nothing is guessed for it.
 
     The delimiter is the one with which the most rows have as many cells as the header. Columns are
-    found by their names; if no name matches, the column with the most words is the text, and the
-    column with the fewest different values, but more than one, has the labels. Raises BadData and
-    BadParameter.
+    found by their names. If no name matches, columns of 0 and 1 or with numbered names have the
+    labels together; else the column does whose cells are divided, or have the most values that
+    repeat. The column with the most words is the text. Raises BadData and BadParameter. It adds its
+    doubts to the findings of the file.
     """
-    guess = columns_of(texts, labels, separator, delimiter)
-    file = next(open_data(path).files())
-    path = file.path
-    if file.kind not in TABLES:
-        refuse_without_table(guess, path)
-        return guess
-    if file.kind == ".tsv" and is_corpus(path):
-        return guess
-    if file.kind == ".parquet":
-        with closing(ParquetTable(DataFile(path))) as table:
-            rows = [row for _, row in islice(table.rows(table.columns), ROWS)]
-            cell_delimiter = ""
-            cells = {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
-    else:
-        cell_delimiter, cells = _sample_columns(path, guess.delimiter)
-    names_by_lowercase = {name.lower(): name for name in cells}
-    chosen = labels or next(
-        (names_by_lowercase[name] for name in LABELS if name in names_by_lowercase), None
-    )
-    candidates = [name for name in cells if name and name != chosen]
-    if not texts and candidates:
-        text_names = [name for name in candidates if name.lower() in TEXTS]
-        text_names = text_names or [
-            max(candidates, key=lambda name: sum(len(str(cell).split()) for cell in cells[name]))
-        ]
-        guess = guess._replace(texts=tuple(map(TextColumn, text_names)))
-    candidates = [
-        name for name in candidates if name not in [column.name for column in guess.texts]
-    ]
-    if chosen is None and candidates:
-        n_values = {name: len(set(map(str, cells[name]))) for name in candidates}
-        chosen = min(
-            candidates, key=lambda name: n_values[name] if n_values[name] > 1 else math.inf
-        )
-    chosen = chosen or guess.labels
-    label_separator = separator or _separator(path, cells.get(chosen, []))
-    return guess._replace(labels=chosen, separator=label_separator, delimiter=cell_delimiter)
+    if columns.is_guessed and file.kind == ".tsv" and is_corpus(file):
+        return columns
+    has_labels = bool(columns.labels or columns.label_columns)
+    if columns.texts and columns.separator and columns.delimiter and has_labels:
+        return columns
+    sample = _sample(file, columns)
+    columns = columns._replace(delimiter=sample.delimiter)
+    is_named = bool(columns.texts) and has_labels
+    if not has_labels and with_labels:
+        columns = columns._replace(labels=_named_labels(sample, columns))
+        if not columns.labels:
+            columns = columns._replace(label_columns=_label_columns(sample, columns))
+    if not columns.texts:
+        columns = columns._replace(texts=_texts(sample, columns))
+    if not columns.labels and not columns.label_columns and with_labels:
+        columns = columns._replace(labels=_labels_by_cells(file, sample, columns))
+    cells = sample.cells.get(columns.labels, [])
+    columns = columns._replace(separator=columns.separator or _separator(columns.labels, cells))
+    if not is_named and _is_row(columns, cells):
+        file.findings.append(no_header(sample.line, list(sample.cells)))
+    return columns
 
 
-def _sample_columns(path: Path, delimiter: str) -> tuple[str, dict[str, list[Any]]]:
-    """Return the delimiter of a .csv or .tsv file, and the cells of each column by its name.
+def options_of(file: DataFile, columns: TableColumns) -> list[str]:
+    """Return the options of a command that reads a file so; without those that say what is usual.
 
-    delimiter  the delimiter; "": it is guessed
-
-    Raises BadData.
+    columns  as they are understood, with nothing left to guess
     """
-    if next(DataFile(path).blocks(), None) is None:
-        raise BadData(f"{path}: expected a header with the names of columns, found an empty file")
-    usual_delimiter = DELIMITERS[DataFile(path).kind]
-    best: tuple[float, int, str, list[list[str]]] = (-1.0, 0, delimiter or usual_delimiter, [[]])
-    for mark in (
-        [delimiter]
-        if delimiter
-        else dict.fromkeys((usual_delimiter, *DELIMITERS.values(), ";", "|"))
+    options: list[str] = []
+    for text in columns.texts if columns.texts != (TextColumn(DEFAULT_TEXT),) else ():
+        weight = f"={text.weight}" if text.weight > 1 else ""
+        options += ["--text-column", f"{text.name}{weight}"]
+    for pattern in columns.label_columns:
+        options += ["--label-columns", pattern]
+    delimiter = "tab" if columns.delimiter == "\t" else columns.delimiter
+    for option, value, usual in (
+        ("--label-column", columns.labels, DEFAULT_LABELS),
+        ("--label-separator", columns.separator, DEFAULT_SEPARATOR),
+        ("--delimiter", delimiter, "tab" if file.kind == ".tsv" else DELIMITERS[".csv"]),
+        ("--encoding", columns.encoding, ""),
+        ("--join-rows", columns.join, ""),
+        ("--quote", "" if columns.has_quotes else "none", ""),
     ):
+        if value not in ("", usual):
+            options += [option, value]
+    return options
+
+
+def flags_of(cells: Iterable[Any]) -> list[bool] | None:
+    """Return whether each cell says that a row has a label; None unless all are 0 or 1.
+
+    -1 and an empty cell are 0, true is 1.
+    """
+    flags = [_FLAGS.get(str(cell).strip().lower()) for cell in cells]
+    return None if None in flags else [bool(flag) for flag in flags]
+
+
+def _sample(file: DataFile, columns: TableColumns) -> _Sample:
+    """Read the first rows. Raises BadData."""
+    if file.kind == ".parquet":
+        with closing(ParquetTable(file.again(), with_digest=False)) as table:
+            rows = [row for _, row in _first_rows(table.rows(table.columns))]
+            return _Sample(
+                "", 0, {name: [row[i] for row in rows] for i, name in enumerate(table.columns)}
+            )
+    usual_delimiter = DELIMITERS[file.kind]
+    marks = [columns.delimiter] if columns.delimiter else [usual_delimiter, ",", "\t", ";", "|"]
+    best_fit = -1.0
+    best = _Sample(marks[0], 1, {})
+    for mark in dict.fromkeys(marks):
+        lines = delimited_rows(file.again(), mark, has_quotes=columns.has_quotes)
         try:
-            rows = [
-                cells for _, cells in islice(delimited_rows(DataFile(path), mark), ROWS + 1)
-            ] or [[]]
+            rows_of_lines = list(_first_rows(lines))
         except BadData:
             continue  # quotes may be wrong with this delimiter; reading the table reports faults
+        rows = [cells for _, cells in rows_of_lines] or [[]]
         width = len(rows[0])
         fit = sum(len(row) == width for row in rows) / len(rows) if width > 1 else 0.0
-        best = max(best, (fit, width, mark, rows), key=lambda candidate: candidate[:2])
-    _, width, mark, (header, *rows) = best
-    rows = [row for row in rows if len(row) == width]
-    return mark, {name: [row[i] for row in rows] for i, name in enumerate(header)}
+        if fit > best_fit or (fit == best_fit and width > len(best.cells)):
+            best_fit = fit
+            full_rows = [row for row in rows[1:] if len(row) == width]
+            cells = {name: [row[i] for row in full_rows] for i, name in enumerate(rows[0])}
+            best = _Sample(mark, rows_of_lines[0][0] if rows_of_lines else 1, cells)
+        if best_fit == 1.0 and mark == usual_delimiter:
+            break
+    return best
 
 
-def _separator(path: Path, cells: Sequence[Any]) -> str:
-    """Return the separator of labels in the cells. Raises BadData for lists written as text."""
+def _first_rows(rows: Iterator[tuple[int, list[Any]]]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield ROWS rows and a header; fewer if their cells are long."""
+    n_characters = 0
+    for row in islice(rows, ROWS + 1):
+        yield row
+        n_characters += sum(len(cell) for cell in row[1] if isinstance(cell, str | list))
+        if n_characters > SAMPLE_CHARACTERS:
+            return
+
+
+def _named_labels(sample: _Sample, columns: TableColumns) -> str:
+    """Return the column whose name and cells are those of labels; "" if there is none."""
+    names = {name.lower(): name for name in sample.cells}
+    text_names = {column.name for column in columns.texts}
+    for lowercase in LABELS:
+        name = names.get(lowercase, "")
+        if name and name not in text_names:
+            values = _values(name, sample.cells[name], NAMED_WORDS_MAX)
+            if lowercase in (DEFAULT_LABELS, URIS) or values:
+                return name
+    return ""
+
+
+def _label_columns(sample: _Sample, columns: TableColumns) -> tuple[str, ...]:
+    """Return patterns of several columns that have the labels together; empty: there are none.
+
+    They have the name of labels and a number, as tag_1, or only 0 and 1 in their cells.
+    """
+    text_names = {column.name for column in columns.texts}
+    stems = Counter(
+        match[1]
+        for name in sample.cells
+        if (match := _NUMBERED.fullmatch(name)) and match[1].lower() in LABELS
+    )
+    if stems and (stem := stems.most_common(1)[0])[1] > 1:
+        return (f"{escape(stem[0])}*[0-9]",)
+    flagged = [
+        escape(name)
+        for name, cells in sample.cells.items()
+        if name and name not in text_names and len(set(map(str, cells))) > 1 and flags_of(cells)
+    ]
+    return tuple(flagged) if len(flagged) > 1 else ()
+
+
+def _texts(sample: _Sample, columns: TableColumns) -> tuple[TextColumn, ...]:
+    """Return the columns of texts: by their names, else the one with the most words."""
+    if DEFAULT_TEXT in sample.cells:
+        return (TextColumn(DEFAULT_TEXT),)
+    candidates = [name for name in sample.cells if name and name != columns.labels]
+    if not candidates:
+        return (TextColumn(DEFAULT_TEXT),)
+    names = [name for name in candidates if name.lower() in TEXTS] or [
+        max(candidates, key=lambda name: sum(len(str(cell).split()) for cell in sample.cells[name]))
+    ]
+    return tuple(map(TextColumn, names))
+
+
+def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> str:
+    """Return the column whose cells look most like labels; the default name if none does."""
+    text_names = {column.name for column in columns.texts}
+    candidates = {
+        name: values
+        for name, cells in sample.cells.items()
+        if name and name not in text_names and (values := _values(name, cells))
+    }
+    if not candidates:
+        return DEFAULT_LABELS
+    chosen = max(candidates, key=lambda name: candidates[name])
+    rivals = [
+        name
+        for name, values in candidates.items()
+        if name != chosen and values.is_divided == candidates[chosen].is_divided
+    ]
+    if rivals:
+        file.findings.append(ambiguous_labels(chosen, rivals))
+    return chosen
+
+
+def _values(name: str, cells: Sequence[Any], n_words_distinct: int = 0) -> _Values | None:
+    """Return what the cells look like as labels; None if they can be none.
+
+    n_words_distinct  the most words on average of labels that hardly repeat; 0: no label may
+
+    Dates, texts, and cells that hardly repeat are no labels.
+    """
+    if any(isinstance(cell, list) for cell in cells):
+        return _Values(True, len({str(part) for cell in cells for part in cell or ()}))
+    texts = [str(cell) for cell in cells if cell is not None and cell != ""]
+    separator = _separator(name, texts)
+    parts = [part.strip() for text in texts for part in text.split(separator)]
+    n_labels = len(set(parts))
+    if n_labels < 2 or all(map(_DATE.fullmatch, texts)):
+        return None
+    n_words = sum(len(part.split()) for part in parts) / len(parts)
+    distinct_share = DISTINCT_SHARE if len(texts) >= FEW_ROWS else 1 - 1 / len(parts)
+    is_repeated = n_labels <= distinct_share * len(parts) and n_words <= LABEL_WORDS_MAX
+    if not is_repeated and n_words > n_words_distinct:
+        return None
+    return _Values(any(separator in text for text in texts), n_labels)
+
+
+def _separator(name: str, cells: Sequence[Any]) -> str:
+    """Return the separator of labels in the cells of a column."""
+    if name == URIS:
+        return URI_SEPARATOR
     texts = [cell for cell in cells if isinstance(cell, str) and cell]
-    for cell in texts:
-        if cell[0] == "[" and cell[-1] == "]":
-            expected = f"{path}: expected labels with a separator between, as a; b"
-            raise BadData(f"{expected}, found a list as text: {cell:.40}")
     least = SEPARATED_SHARE * len(texts)
-    often = (mark for mark in SEPARATORS if texts and sum(mark in cell for cell in texts) >= least)
-    return next(often, DEFAULT_COLUMNS.separator)
+    for mark in SEPARATORS:
+        if texts and sum(mark in cell for cell in texts) >= least:
+            return mark
+    if any(cell[0] in "[({" for cell in texts):
+        return DEFAULT_SEPARATOR  # a list as text is no list of labels: a finding says so
+    mark_found = mark_between(texts)
+    return mark_found if mark_found in (",", " ", "\t", "#") else DEFAULT_SEPARATOR
+
+
+def _is_row(columns: TableColumns, cells: Sequence[Any]) -> bool:
+    """Return whether the header is a row: the name of its column of labels is labels of rows."""
+    name = columns.labels
+    labels = {
+        part
+        for cell in cells
+        if isinstance(cell, str) and cell != name
+        for part in cell.split(columns.separator)
+    }
+    return bool(name) and labels.issuperset(name.split(columns.separator))

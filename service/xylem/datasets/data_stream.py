@@ -9,6 +9,7 @@ import numpy as np
 from xylem.base import (
     DEFAULT_COLUMNS,
     BadParameter,
+    DataReport,
     Dataset,
     TableColumns,
     inverse,
@@ -20,6 +21,7 @@ from xylem.datasets.json_lines import RowCollector
 from xylem.datasets.reader import NAMED_FORMATS, STDIN, format_of, named_blocks, refuse_names_file
 from xylem.datasets.sparse_text import parts_of, read_label_names
 from xylem.datasets.stream import DataFile, Progress, StandardInput
+from xylem.datasets.survey import Survey, refuse
 from xylem_store import I32
 
 LABELS_MAX = 1 << 24
@@ -33,7 +35,7 @@ class DataStream:
     the label ids of NAMED_FORMATS are provisional (`settle` returns the final ones), and the sizes
     of a .svm file are the largest allowed. Later passes check that the file has not changed.
 
-    source, warning       as in Dataset; the warning is set by the first pass
+    source, warning       as in Dataset; the warning is set by the first pass, and so is the report
     is_read_once          whether only one pass is possible: standard input
     label_names           as in Dataset; for formats with names they are set by `settle`
     n_labels, n_features  as in the rows that `read_dataset` returns; n_features is 0 for texts
@@ -58,7 +60,11 @@ class DataStream:
         self.path = path
         self.is_read_once = self.path == STDIN
         self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
-        self._suffix = ".jsonl" if self.is_read_once else format_of(open_data(path))
+        if columns.join:
+            raise BadParameter("join rows: expected rows in memory, found a stream")
+        self._suffix = (
+            ".jsonl" if self.is_read_once else format_of(open_data(path, None, columns.encoding))
+        )
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
         if self._suffix in NAMED_FORMATS:
@@ -70,6 +76,7 @@ class DataStream:
         self.n_features = 0
         self.sha256 = ""
         self.warning: str | None = None
+        self.report: DataReport | None = None
         self._columns = columns
         self._ids = {name: number for number, name in enumerate(earlier_labels)}
         self._final: I32 | None = None
@@ -92,12 +99,15 @@ class DataStream:
         Raises BadData for a file that cannot be used, or that has changed since the first pass.
         Memory: a block of the file and its rows, and the label names.
         """
-        file = StandardInput() if self.is_read_once else open_data(self.path, on_progress)
+        encoding = self._columns.encoding
+        file = StandardInput() if self.is_read_once else open_data(self.path, on_progress, encoding)
         yield from self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
             )
+        if not self.sha256:
+            refuse(file, self.report, strict=self._columns.strict)
         self.sha256 = file.sha256
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
 
@@ -105,6 +115,8 @@ class DataStream:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""
         n_named = None if self.label_names is None else len(self.label_names)
         has_sizes = self._suffix == ".txt"
+        survey = Survey(file)
+        is_first_pass = not self.sha256
         for rows, labels in parts_of(file, n_named, has_header=has_sizes):
             has_n_labels = has_sizes or n_named is not None
             n_labels = labels.n_labels if has_n_labels else int(labels.indices.max(initial=-1)) + 1
@@ -114,7 +126,11 @@ class DataStream:
                 max(self.n_features, n_features),
             )
             unknown = np.zeros(labels.n_rows, np.int32)
+            if is_first_pass:
+                survey.add(labels)
             yield Dataset(self.source, "", labels.n_rows, labels, unknown, rows=rows)
+        if is_first_pass:
+            self.report = survey.report(self.source, self.label_names)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a file with names in parts; update the labels. Raises BadData."""
@@ -137,3 +153,5 @@ class DataStream:
                 labels, _ = renumber_labels(labels, self._final, self.n_labels)
             yield replace(part, source=self.source, labels=labels)
         collector.refuse_empty()
+        if self._final is None:
+            self.report = collector.survey.report(self.source, list(self._ids))

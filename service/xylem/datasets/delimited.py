@@ -3,9 +3,11 @@
 The parser is that of the standard library.
 """
 
-import codecs
 import csv
+import re
 from collections.abc import Iterator
+from itertools import chain
+from typing import Literal
 
 from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
@@ -13,6 +15,8 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 ROW_BYTES_MAX = LINE_BYTES_MAX
 """The largest size of a row, all its lines together."""
+
+_DELIMITER_LINE = re.compile(r"sep=([^\"\r\n])\r?\n")
 
 _FAULTS = {
     "unexpected end of data": "expected a closing quote of a cell that begins in this row, "
@@ -27,19 +31,24 @@ _FAULTS = {
 """Our message for each message of the parser, by the words that the latter contains."""
 
 
-def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def delimited_rows(
+    file: DataFile, delimiter: str, *, has_quotes: bool = True
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a file, the header first: the number of the first line, from 1, and cells.
 
     Cells may be quoted with `"`; a quoted cell may contain delimiters, line ends, and quotes, which
-    are written twice. Empty lines are ignored. Raises BadData, which names the line, for text that
-    is not UTF-8, for NUL, for quotes that are not closed, and for rows of more than ROW_BYTES_MAX
-    bytes. Memory: a block of the file, and a row.
+    are written twice. Without has_quotes a quote is a character as any other. A first line `sep=;`,
+    as spreadsheets write it, is no row: it names the delimiter. Empty lines are ignored. Raises
+    BadData, which names the line, for text that is not UTF-8, for NUL, for quotes that are not
+    closed, and for rows of more than ROW_BYTES_MAX bytes. Memory: a block of the file, and a row.
     """
     # The parser's limit of the size of a cell holds for the whole process, and the default is
     # smaller than a long document: it is raised here, and `_Lines` bounds the rows instead.
     csv.field_size_limit(max(csv.field_size_limit(), ROW_BYTES_MAX))
     lines = _Lines(file)
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    delimiter = lines.take_delimiter() or delimiter
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     while True:
         first = lines.start_row()
         try:
@@ -76,6 +85,17 @@ class _Lines:
         self._first = 1
         self._n_bytes = 0
 
+    def take_delimiter(self) -> str:
+        """Return the delimiter that the first line names, and pass that line over; else ""."""
+        first = next(self._lines, None)
+        if first is None:
+            return ""
+        if match := _DELIMITER_LINE.fullmatch(first):
+            self._n_lines = 1
+            return match[1]
+        self._lines = chain([first], self._lines)
+        return ""
+
     def start_row(self) -> int:
         """Begin a new row at the next line; return the number of that line."""
         self._first = self._n_lines + 1
@@ -95,35 +115,15 @@ class _Lines:
         return line
 
 
-def _place(block: bytes, offset: int, first: int) -> tuple[int, int]:
-    """Return where byte `offset` of a block stands: its line, and its place in the line, from 1.
-
-    first  the number of the block's first line
-    """
-    return first + block.count(b"\n", 0, offset), offset - block.rfind(b"\n", 0, offset)
-
-
 def _decoded_lines(file: DataFile) -> Iterator[str]:
     """Yield the lines as text, each with its line end.
 
     Raises BadData for text that is not UTF-8, and for NUL.
     """
     for block in file.lines():
-        if file.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise file.fault(1, "expected UTF-8, found a byte order mark of UTF-16: convert it")
-        if b"\0" in block:
-            line, place = _place(block, block.index(b"\0"), file.line)
-            fault = (
-                f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
-            )
-            raise file.fault(line, fault)
-        try:
-            text = block.decode()
-        except UnicodeDecodeError as error:
-            line, place = _place(block, error.start, file.line)
-            fault = (
-                f"expected UTF-8, found byte 0x{block[error.start]:02x}, byte {place} of the line"
-            )
-            raise file.fault(line, f"{fault}: perhaps it is Windows-1252") from None
+        text = "" if b"\0" in block else block.decode(errors="replace")
+        # only a block that has U+FFFD, which a file may have, can have other bytes than UTF-8
+        if (not text or "\ufffd" in text) and (fault := file.text_fault(block)):
+            raise fault
         # not `splitlines`, which also splits at form feeds and other characters
         yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))

@@ -20,7 +20,8 @@ from xylem.base import (
     reason_of,
     refuse_special,
 )
-from xylem.datasets.annif import DOCUMENT, CorpusDirectory
+from xylem.datasets.annif import DIRECTORY, DOCUMENT, CorpusDirectory
+from xylem.datasets.findings import files_passed_over
 from xylem.datasets.stream import DataFile, Progress
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -90,11 +91,31 @@ class DataFiles(DataFile):
                 yield block
 
 
-def open_data(path: Path, on_progress: Progress | None = None) -> DataFile:
+def open_data(path: Path, on_progress: Progress | None = None, encoding: str = "") -> DataFile:
     """Open a file, a directory of documents, or several files that are read as one.
+
+    encoding  of the text; "": UTF-8
 
     Raises BadData.
     """
+    file = _opened(path, on_progress)
+    file.encoding = encoding
+    if not isinstance(path, RemotePath) and path.is_dir():
+        kinds = (file.kind,) if file.kind != DIRECTORY else (DOCUMENT, ".tsv")
+        kinds = JSON_LINES if file.kind in JSON_LINES else kinds
+        names = sorted(other.name for other in path.iterdir() if _may_have_rows(other, kinds))
+        file.findings += [files_passed_over(names)] if names else []
+    return file
+
+
+def _may_have_rows(path: Path, kinds: Sequence[str]) -> bool:
+    """Return whether a file looks like one with rows, but is of none of the kinds that are read."""
+    suffix = Path(plain_name(path)).suffix
+    is_row_file = suffix == ".json" or suffix in SUFFIXES
+    return is_row_file and suffix not in kinds and not path.name.startswith((".", "_"))
+
+
+def _opened(path: Path, on_progress: Progress | None) -> DataFile:
     if is_directory(path) and not isinstance(path, RemotePath) and _has_documents(path):
         return CorpusDirectory(path, on_progress)
     files = find_files(path)

@@ -19,13 +19,16 @@ from xylem.base import (
     TableColumns,
 )
 from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
+from xylem.datasets.column_guess import options_of, understood
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from xylem.datasets.files import JSON_LINES, open_data, source_of
 from xylem.datasets.json_lines import RowCollector, json_blocks, text_blocks
 from xylem.datasets.npz_pair import partner, read_npz
+from xylem.datasets.parquet import check_installed
 from xylem.datasets.sparse_text import read_label_names, read_rows
 from xylem.datasets.stream import DataFile, Progress
-from xylem.datasets.tables import check_installed, table_rows
+from xylem.datasets.survey import Survey, refuse
+from xylem.datasets.tables import table_rows
 from xylem_store import NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
@@ -54,7 +57,7 @@ def read_dataset(
                       names has the model's ids
     label_names_file  numeric formats only: line i + 1 is the name of label i
     n_features        numeric formats only: the number of features of an existing model
-    columns           which columns of a table are read
+    columns           how the file is read: the columns of a table, the encoding
 
     A label id beyond the model's is a label that it does not know, in every format. The number of
     features in a file's header or shape may not exceed the model's. A .svm file has no header: its
@@ -64,16 +67,17 @@ def read_dataset(
     BadParameter for arguments that contradict the format or each other. Deterministic. Memory: the
     result and about a block of the file.
     """
-    file = open_data(path, on_progress)
+    file = open_data(path, on_progress, columns.encoding)
     suffix = format_of(file)
     if suffix in NAMED_FORMATS:
         refuse_names_file(label_names_file)
-        collector = RowCollector(file)
+        collector = RowCollector(file, join=columns.join)
         for _ in named_blocks(file, columns, collector):
             pass
         warning = file.warning if isinstance(file, CorpusDirectory) else None
-        collected = collector.finish(labels)
-        return replace(collected, source=source_of(file.path), sha256=file.sha256, warning=warning)
+        collected = collector.finish(labels, source_of(file.path))
+        refuse(file, collected.report, strict=columns.strict)
+        return replace(collected, sha256=file.sha256, warning=warning)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     if suffix == ".npz":
@@ -85,6 +89,8 @@ def read_dataset(
             rows, row_labels = read_rows(file, n_named, None, has_header=False)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
+    survey = Survey(file)
+    survey.add(row_labels)
     unknown = np.zeros(row_labels.n_rows, np.int32)
     unknown_names = []
     if labels is not None:
@@ -95,8 +101,10 @@ def read_dataset(
             unknown_names = [names[i] for i in used_labels if model_ids[i] < 0]
         else:
             row_labels, unknown, unknown_names = first_labels(row_labels, labels.n_names)
+    report = survey.report(source_of(path), names)
+    refuse(file, report, strict=columns.strict)
     return Dataset(
-        source=source_of(path),
+        source=report.source,
         sha256=sha256,
         n_rows=rows.n_rows,
         labels=row_labels,
@@ -104,6 +112,7 @@ def read_dataset(
         rows=rows,
         label_names=names if labels is None else None,
         unknown_names=unknown_names,
+        report=report,
     )
 
 
@@ -129,7 +138,7 @@ def format_of(file: DataFile) -> str:
 
     Raises BadData.
     """
-    return FASTTEXT if file.kind == ".txt" and is_fasttext(file.path) else file.kind
+    return FASTTEXT if file.kind == ".txt" and is_fasttext(file) else file.kind
 
 
 def refuse_names_file(label_names_file: Path | None) -> None:
@@ -145,11 +154,16 @@ def named_blocks(file: DataFile, columns: TableColumns, collector: RowCollector)
 
     Raises BadData.
     """
+    file.options = options_of(file, columns)
     if isinstance(file, CorpusDirectory):
         return text_blocks(collector, file.documents())
     if file.kind == ".txt":
         return text_blocks(collector, fasttext_lines(file))
     if file.kind in TABLES:
+        first = next(open_data(file.path, None, columns.encoding).files())
+        first.findings = file.findings
+        columns = understood(first, columns)
+        file.options = options_of(file, columns)
         rows = (row for table in file.files() for row in table_rows(table, columns))
         return text_blocks(collector, rows)
     return json_blocks(collector)

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from xylem.base import (
     BadData,
     BadParameter,
+    Finding,
     XylemError,
     faults_of,
     plain_name,
@@ -147,9 +148,12 @@ class DataFile:
 
     It counts the lines, computes the digest and reports progress.
 
-    kind    the suffix of its format, without that of a compression
-    line    the number, from 1, of the first line of the last block that `lines` yielded
-    sha256  the digest of the decompressed bytes that were read so far
+    kind      the suffix of its format, without that of a compression
+    line      the number, from 1, of the first line of the last block that `lines` yielded
+    encoding  of the text, "" for UTF-8; it is set before the file is read
+    findings  what its reader has noticed about single rows
+    options   how its reader understood a table, as options of commands
+    sha256    the digest of the decompressed bytes that were read so far
     """
 
     def __init__(
@@ -162,6 +166,9 @@ class DataFile:
         self.path = path
         self.kind = Path(plain_name(path)).suffix
         self.line = 1
+        self.encoding: str = previous.encoding if previous else ""
+        self.findings: list[Finding] = previous.findings if previous else []
+        self.options: list[str] = []
         self._on_progress = on_progress
         self._digest: hashlib._Hash = previous._digest.copy() if previous else hashlib.sha256()
 
@@ -188,6 +195,49 @@ class DataFile:
                     self._on_progress(raw.packed.tell(), raw.n_bytes)
                 yield block
 
+    def _utf8_blocks(self) -> Iterator[bytes]:
+        """Yield the blocks as UTF-8."""
+        if not self.encoding:
+            yield from self.blocks()
+            return
+        decoder = codecs.getincrementaldecoder(self.encoding)()
+        try:
+            for block in self.blocks():
+                yield decoder.decode(block).encode()
+            yield decoder.decode(b"", final=True).encode()
+        except UnicodeError as error:
+            expected = f"expected {self.encoding}, found {str(error)[:200]}"
+            raise self.fault(self.line, expected) from None
+
+    def again(self) -> DataFile:
+        """Return the same file, to be read from its front."""
+        file = DataFile(self.path)
+        file.encoding = self.encoding
+        return file
+
+    def text_fault(self, block: bytes) -> BadData | None:
+        """Return the error for a block of lines that has a NUL or is not UTF-8; None: it is text.
+
+        It names the line, the byte, and the encoding that the text may have. The block's first line
+        is `line`.
+        """
+        if self.line == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            expected = "expected UTF-8, found a byte order mark of UTF-16"
+            return self.fault(1, f"{expected}: --encoding utf-16")
+        offset = block.find(b"\0")
+        message = "expected text, found NUL, byte {} of the line: perhaps the file is UTF-16"
+        if offset < 0:
+            try:
+                block.decode()
+            except UnicodeDecodeError as error:
+                offset = error.start
+                message = f"expected UTF-8, found byte 0x{block[offset]:02x}, byte {{}} of the line"
+                message += ": perhaps it is Windows-1252: --encoding windows-1252"
+        if offset < 0:
+            return None
+        line = self.line + block.count(b"\n", 0, offset)
+        return self.fault(line, message.format(offset - block.rfind(b"\n", 0, offset)))
+
     def files(self) -> Iterator[DataFile]:
         """Yield this file; `DataFiles` yields several."""
         yield self
@@ -196,11 +246,12 @@ class DataFile:
         """Yield blocks of whole lines; a line end is added if the last line has none.
 
         A byte order mark at the front is removed. `line` is set to the number of the block's first
-        line. Raises BadData for a line of more than LINE_BYTES_MAX bytes.
+        line. Text of another encoding becomes UTF-8. Raises BadData for a line of more than
+        LINE_BYTES_MAX bytes, and for bytes that the encoding does not have.
         """
         remainder = b""
         mark = codecs.BOM_UTF8
-        for block in self.blocks():
+        for block in self._utf8_blocks():
             cut = block.rfind(b"\n") + 1
             if len(remainder) + (block.find(b"\n") if cut else len(block)) > LINE_BYTES_MAX:
                 message = f"expected a line of at most {LINE_BYTES_MAX} bytes, found a longer one"

@@ -1,192 +1,28 @@
-"""Read the columns of text and labels of a table: .csv, .tsv or .parquet.
-
-The columns can be guessed, and the rows can be read as lines of JSON.
-"""
+"""Read the texts and labels of a table: .csv, .tsv or .parquet, also as lines of JSON."""
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
+from fnmatch import fnmatchcase
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
 import orjson
 
-from xylem.base import (
-    DEFAULT_COLUMNS,
-    PACKED,
-    BadData,
-    BadParameter,
-    TableColumns,
-    faults_of,
-    n_bytes_of,
-    reason_of,
+from xylem.base import BadData, TableColumns, faults_of, n_bytes_of, reason_of
+from xylem.datasets.annif import CorpusDirectory, corpus_lines, uris_in
+from xylem.datasets.column_guess import (
+    ROWS,
+    URI_SEPARATOR,
+    URIS,
+    flags_of,
+    understood,
 )
-from xylem.datasets.annif import CorpusDirectory, corpus_lines, is_corpus, uris_in
-from xylem.datasets.delimited import DELIMITERS, delimited_rows
+from xylem.datasets.delimited import delimited_rows
+from xylem.datasets.findings import LINES_LEAST, header_again, swallowed_rows
 from xylem.datasets.json_lines import TextRow
-from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
-
-BATCH_ROWS = 64
-BATCH_ROWS_LEAST = 16
-"""How many rows of a Parquet file are read at once; fewer, at least BATCH_ROWS_LEAST, if they may
-be long. A row takes 20 microseconds, 40 if 16 are read at once, 13 if 4,096 are.
-"""
-
-BATCH_BYTES = 1 << 28  # the most bytes of rows read at once, if the file's metadata are true
-
-GROUP_BYTES_MAX = 1 << 30
-GROUP_RATIO_MAX = 16
-"""A row group is refused if its columns unpack to more than GROUP_BYTES_MAX bytes, and to more than
-GROUP_RATIO_MAX times their size in the file.
-"""
-
-
-def check_installed() -> None:
-    """Raise BadParameter unless pyarrow, which reads Parquet, is installed."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
-        fault = "reading .parquet files needs pyarrow: pip install 'xylem-serve[data]'"
-        raise BadParameter(fault) from None
-
-
-class ParquetTable:
-    """An open Parquet file. Its bytes are read twice: once for the digest, once by pyarrow.
-
-    columns  the names of the columns
-    """
-
-    def __init__(self, file: DataFile) -> None:
-        """Compute the digest of the file and read the names of its columns.
-
-        Raises BadData, and BadParameter if pyarrow is not installed.
-        """
-        check_installed()
-        import pyarrow as pa
-        from pyarrow.parquet import ParquetFile
-
-        if file.path.suffix in PACKED:
-            fault = "expected a name that ends in .parquet, for such a file is compressed within"
-            raise file.fault(None, f"{fault}, found .parquet{file.path.suffix}")
-        for _ in file.blocks():
-            pass
-        self._file = file
-        self._faults = (pa.ArrowException, UnicodeDecodeError, *faults_of(file.path))
-        try:
-            with ExitStack() as stack:
-                open_file = stack.enter_context(file.path.open("rb"))
-                self._table = ParquetFile(open_file)
-                self._schema = self._table.schema_arrow
-                self._open_file = stack.pop_all()
-        except self._faults as error:
-            raise self._damage(error) from None
-        self.columns: list[str] = list(self._schema.names)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._open_file.close()
-
-    def check_types(self, texts: Sequence[str], labels: str | None) -> None:
-        """Raise BadData for a column of another type than expected.
-
-        texts   names of columns, which must hold text
-        labels  name of a column, which must hold text, whole numbers, or lists of text; None: there
-                is no such column
-        """
-        from pyarrow import types
-
-        for name in texts:
-            value_type = _value_type(self._schema.field(name).type)
-            if not _is_text(value_type):
-                raise self._file.fault(
-                    None, f"column {name[:40]!r}: expected text, found {str(value_type)[:60]}"
-                )
-        if labels is not None:
-            value_type = _value_type(self._schema.field(labels).type)
-            is_list = (
-                types.is_list(value_type)
-                or types.is_large_list(value_type)
-                or types.is_fixed_size_list(value_type)
-            )
-            is_simple = (
-                _is_text(value_type) or types.is_integer(value_type) or types.is_null(value_type)
-            )
-            if not is_simple and not (is_list and _is_text(_value_type(value_type.value_type))):
-                expected = "expected text, whole numbers, or lists of text"
-                fault = f"column {labels[:40]!r}: {expected}, found {str(value_type)[:60]}"
-                raise self._file.fault(None, fault)
-
-    def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the number of each row, from 1, and its cells in the columns; a null is None.
-
-        Raises BadData for damage, and for a row whose cells are longer than LINE_BYTES_MAX.
-        """
-        number = 0
-        try:
-            for batch in self._batches(list(dict.fromkeys(columns))):
-                for cells in zip(
-                    *(batch.column(name).to_pylist() for name in columns), strict=True
-                ):
-                    number += 1
-                    # the length of a list counts too: a list of empty strings may be long
-                    if (
-                        sum(len(cell) for cell in cells if isinstance(cell, str | list))
-                        > LINE_BYTES_MAX
-                    ):
-                        fault = (
-                            f"expected a row of at most {LINE_BYTES_MAX} bytes, found a longer one"
-                        )
-                        raise self._file.fault(number, fault)
-                    yield number, list(cells)
-        except self._faults as error:
-            raise self._damage(error) from None
-
-    def _batches(self, columns: list[str]) -> Iterator[Any]:
-        """Yield batches of a few rows. Raises BadData for a file that was made to fill the memory.
-
-        No cell is longer than its column's data in a row group. But cells that repeat an entry of a
-        dictionary, or the cell before them, can make gigabytes of a few kB.
-        """
-        for number in range(self._table.num_row_groups):
-            group = self._table.metadata.row_group(number)
-            chunks = [
-                chunk
-                for chunk in map(group.column, range(group.num_columns))
-                if chunk.path_in_schema.startswith(tuple(columns))
-            ]
-            n_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
-            is_dense = n_bytes > GROUP_RATIO_MAX * sum(
-                chunk.total_compressed_size for chunk in chunks
-            )
-            if is_dense and n_bytes > GROUP_BYTES_MAX:
-                raise self._file.fault(
-                    None,
-                    f"expected row groups that unpack to at most {GROUP_BYTES_MAX} bytes, "
-                    f"found one of {n_bytes}: write smaller ones",
-                )
-            n_rows = max(
-                1 if is_dense else BATCH_ROWS_LEAST, min(BATCH_ROWS, BATCH_BYTES // max(1, n_bytes))
-            )
-            yield from self._table.iter_batches(n_rows, row_groups=[number], columns=columns)
-
-    def _damage(self, error: Exception) -> BadData:
-        if isinstance(error, MemoryError):
-            raise error
-        text = str(error).split("\n", 1)[0][:200]
-        return self._file.fault(None, f"expected a whole Parquet file, found damage: {text}")
-
-
-def _value_type(kind: Any) -> Any:
-    """Return the type of a column's values; for a column with a dictionary, that of its entries."""
-    import pyarrow as pa
-
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
+from xylem.datasets.parquet import ParquetTable
+from xylem.datasets.stream import DataFile
 
 _COLUMNS_QUOTED_MAX = 10
 
@@ -205,90 +41,117 @@ def table_rows(
     for a table that cannot be used, and BadParameter for a Parquet file if pyarrow is not
     installed.
     """
-    suffix = file.kind
-    if suffix == ".tsv" and columns == DEFAULT_COLUMNS and is_corpus(file.path):
+    columns = understood(file, columns, with_labels=with_labels)
+    if not columns.texts:
         yield from corpus_lines(file)
         return
-    column_names = [column.name for column in columns.texts]
-    label_column = _label_column(file.path, suffix, columns) if with_labels else ""
-    if with_labels:
-        column_names.append(label_column)
-    is_uris = label_column == _URIS and columns.separator == DEFAULT_COLUMNS.separator
-    rows = _parquet_rows(file, column_names, with_labels) if suffix == ".parquet" else None
-    for line, cells in rows or _delimited_rows(
-        file, columns.delimiter or DELIMITERS[suffix], column_names
-    ):
-        labels = _labels(cells.pop(), columns.separator, is_uris) if with_labels else []
-        # the text of a column of weight w is repeated w times
-        pairs = zip(cells, columns.texts, strict=True)
-        texts = (cell or "" for cell, column in pairs for _ in range(column.weight))
-        yield TextRow(line, "\n".join(texts), labels)
+    with closing(_open_table(file, columns)) as table:
+        text_names = [column.name for column in columns.texts]
+        label_names = _label_names(table, columns) if with_labels else []
+        names = [*text_names, *label_names, *([columns.join] if columns.join else [])]
+        _check_columns(file, table.line, table.columns, names)
+        table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
+        rows = table.rows(names)
+        places = slice(len(text_names), len(text_names) + len(label_names))
+        are_flags = False
+        if columns.label_columns and with_labels:
+            first_rows = list(islice(rows, ROWS))
+            are_flags = all(flags_of(cells[places]) is not None for _, cells in first_rows)
+            rows = chain(first_rows, rows)
+        is_uris = columns.labels == URIS and columns.separator == URI_SEPARATOR
+        for line, cells in rows:
+            labels: list[Any] = []
+            if are_flags:
+                labels = _flagged(file, line, label_names, cells[places])
+            else:
+                for cell in cells[places]:
+                    labels += _labels(cell, columns.separator, is_uris)
+            # the text of a column of weight w is repeated w times
+            pairs = zip(cells, columns.texts, strict=False)
+            texts = (cell or "" for cell, column in pairs for _ in range(column.weight))
+            key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
+            yield TextRow(line, "\n".join(texts), labels, key)
 
 
-def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
-    """Return the name of the column of labels.
+def _open_table(file: DataFile, columns: TableColumns) -> "ParquetTable | DelimitedTable":
+    """Open a table. Raises BadData, and BadParameter if pyarrow is needed and not installed."""
+    return ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
 
-    If the user names none and the table has no column `labels`, it is a column of Annif, if the
-    table has one.
+
+class DelimitedTable:
+    """An open .csv or .tsv file.
+
+    columns  the names in its header
+    line     the line of the header
     """
-    if columns.labels != DEFAULT_COLUMNS.labels:
-        return columns.labels
-    if suffix == ".parquet":
-        with closing(ParquetTable(DataFile(path))) as table:
-            header = list(table.columns)
-    else:
-        _, header = next(
-            delimited_rows(DataFile(path), columns.delimiter or DELIMITERS[suffix]), (1, [])
-        )
-    candidates = [name for name in (columns.labels, _URIS, "subjects") if name in header]
-    return candidates[0] if candidates else columns.labels
+
+    def __init__(self, file: DataFile, columns: TableColumns) -> None:
+        """Read the header. Raises BadData."""
+        self._file = file
+        self._delimiter = columns.delimiter
+        self._rows = delimited_rows(file, columns.delimiter, has_quotes=columns.has_quotes)
+        self.line, self.columns = next(self._rows, (1, []))
+        if not self.columns:
+            expected = "expected a header with the names of columns, found an empty file"
+            raise file.fault(1, expected)
+
+    def close(self) -> None:
+        """Do nothing: the file is closed at its end."""
+
+    def check_types(
+        self, texts: Sequence[str], labels: Sequence[str], *, are_flags: bool = False
+    ) -> None:
+        """Do nothing: all cells are text."""
+
+    def rows(self, names: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the line of each row, and its cells in some columns.
+
+        Raises BadData. Adds the first row to the findings of the file that is the header again, or
+        that has a cell with rows in it.
+        """
+        header = self.columns
+        places = [header.index(name) for name in names]
+        n_findings = len(self._file.findings)
+        line_before, cells_before = self.line, header
+        for line, cells in self._rows:
+            if len(cells) != len(header):
+                expected = f"expected {len(header)} cells, as the header has"
+                quote = ": perhaps a quote is part of the text: --quote none"
+                hint = quote if any("\n" in cell for cell in cells) else ""
+                raise self._file.fault(line, f"{expected}, found {len(cells)}{hint}")
+            if cells == header or line - line_before > LINES_LEAST:
+                self._note(n_findings, line_before, cells_before)
+                if cells == header and len(self._file.findings) == n_findings:
+                    self._file.findings.append(header_again(line))
+            line_before, cells_before = line, cells
+            yield line, [cells[place] for place in places]
+        self._note(n_findings, line_before, cells_before)
+
+    def _note(self, n_findings: int, line: int, cells: list[str]) -> None:
+        """Add the finding that a row has swallowed others, if it is the first one."""
+        if len(self._file.findings) == n_findings:
+            finding = swallowed_rows(line, cells, self._delimiter)
+            self._file.findings += [finding] if finding else []
 
 
-def _delimited_rows(
-    file: DataFile, delimiter: str, column_names: Sequence[str]
-) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the line number of each row and its cells in the columns, which the header names.
-
-    Raises BadData.
-    """
-    rows = delimited_rows(file, delimiter)
-    line, header = next(rows, (1, []))
-    if not header:
-        raise file.fault(1, "expected a header with the names of columns, found an empty file")
-    places = _column_indices(file, line, header, column_names)
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise file.fault(
-                line, f"expected {len(header)} cells, as the header has, found {len(cells)}"
-            )
-        yield line, [cells[place] for place in places]
+_COLUMNS_QUOTED_MAX = 10
 
 
-def _parquet_rows(
-    file: DataFile, column_names: Sequence[str], with_labels: bool
-) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the number of each row and its cells in the columns.
-
-    with_labels  whether the last one of the columns has the labels
-
-    Raises BadData, and BadParameter if pyarrow is not installed.
-    """
-    with closing(ParquetTable(file)) as table:
-        _column_indices(file, None, table.columns, column_names)
-        texts, labels = (
-            (column_names[:-1], column_names[-1]) if with_labels else (column_names, None)
-        )
-        table.check_types(texts, labels)
-        yield from table.rows(column_names)
+def _label_names(table: "ParquetTable | DelimitedTable", columns: TableColumns) -> list[str]:
+    """Return the names of the columns of labels."""
+    text_names = [column.name for column in columns.texts]
+    return [
+        name
+        for name in table.columns
+        if name not in text_names
+        and any(fnmatchcase(name, pattern) for pattern in columns.label_columns)
+    ] or [columns.labels or columns.label_columns[0]]
 
 
-def _column_indices(
+def _check_columns(
     file: DataFile, line: int | None, header: Sequence[str], column_names: Sequence[str]
-) -> list[int]:
-    """Return the index of each column in the header.
-
-    Raises BadData, which lists the header's columns, for a name that is not in it exactly once.
-    """
+) -> None:
+    """Raise BadData, which lists the header's columns, for a name that is not in it just once."""
     for name in column_names:
         if header.count(name) != 1:
             listing = ", ".join(repr(column[:40]) for column in header[:_COLUMNS_QUOTED_MAX])
@@ -300,21 +163,28 @@ def _column_indices(
             raise file.fault(
                 line, f"expected one column {name[:80]!r}, found columns {listing}{suffix}"
             )
-    return [header.index(name) for name in column_names]
 
 
-def _labels(cell: Any, separator: str, is_uris: bool) -> list[str]:
-    """Return the labels in a cell: a text, a whole number, a list of texts, or None.
+def _flagged(file: DataFile, line: int, names: Sequence[str], cells: Sequence[Any]) -> list[str]:
+    """Return the names of the columns with a 1. Raises BadData for other cells than 0 and 1."""
+    flags = flags_of(cells)
+    if flags is None:
+        cell = next(cell for cell in cells if flags_of([cell]) is None)
+        expected = "expected 0 or 1 in the columns of labels, as in the rows before"
+        raise file.fault(line, f"{expected}, found {str(cell)[:40]!r}")
+    return [name for name, flag in zip(names, flags, strict=True) if flag]
+
+
+def _labels(cell: Any, separator: str, is_uris: bool) -> list[Any]:
+    """Return the labels in a cell: a text, a whole number, a list of these, or None.
 
     is_uris  whether a text holds URIs, which blanks separate
     """
-    if is_uris and isinstance(cell, str):
-        return uris_in(cell)
     if isinstance(cell, list):
-        parts = [part for part in cell if part is not None]
-    else:
-        parts = [] if cell is None else str(cell).split(separator)
-    return [label for part in parts if (label := part.strip())]
+        return cell
+    if cell is None or cell == "":
+        return []
+    return uris_in(cell) if is_uris else str(cell).split(separator)
 
 
 class TableLines:

@@ -25,16 +25,20 @@ def predict_parts(
     threshold_of: Callable[[], float | NodeThresholds],
     threads: int,
     on_done: Callable[[int], None],
+    limit: int | None = None,
 ) -> Iterator[Predictions]:
     """Yield the predictions of the rows, one part after the other.
 
     threshold_of  returns the threshold; it is called for each part
     on_done       is called with the number of rows that have been predicted
+    limit         the most labels of a row, the best ones; None: all labels
     """
     step = max(1, PLACES_MAX // predictor.n_labels)
     for first in range(0, rows.n_rows, step):
         on_done(first)
-        options = PredictOptions(top_r=predictor.n_labels, exact=True, threshold=threshold_of())
+        options = PredictOptions(
+            top_r=predictor.n_labels, exact=True, threshold=threshold_of(), limit=limit
+        )
         yield predictor.predict(rows.cut(first, first + step), options, threads)
     on_done(rows.n_rows)
 
@@ -45,12 +49,14 @@ def predict_all(
     threshold: float | NodeThresholds,
     threads: int,
     on_done: Callable[[int], None],
+    limit: int | None = None,
 ) -> tuple[I64, I32]:
-    """Return (ptr int64[n + 1], labels int32[..]), all labels that reach the threshold.
+    """Return (ptr int64[n + 1], labels int32[..]), the labels that reach the threshold.
 
-    Row i has labels[ptr[i] : ptr[i + 1]].
+    These are all of them, or the best ones if a row has more than `limit`. Row i has
+    labels[ptr[i] : ptr[i + 1]].
     """
-    return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
+    return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done, limit))
 
 
 def labels_of(parts: Iterable[Predictions]) -> tuple[I64, I32]:

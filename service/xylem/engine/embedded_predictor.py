@@ -19,6 +19,7 @@ from xylem_store import (
     F64,
     I32,
     I64,
+    U8,
     Model,
     assemble_embedding,
     dense_weights,
@@ -58,9 +59,11 @@ class EmbeddedPredictor(Predictor):
         return dense._replace(indptr=offsets(sizes))
 
     @contextmanager
-    def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
+    def row_search(
+        self, threshold: float | NodeThresholds, n_features: int, mask: U8 | None = None
+    ) -> Iterator[RowSearch]:
         """Do as `Predictor.row_search`, for rows as `rows_to_search` returns them."""
-        with super().row_search(prepared, max(n_features, self.embedding.dim)) as search:
+        with super().row_search(threshold, max(n_features, self.embedding.dim), mask) as search:
             yield search
 
     def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:

@@ -46,6 +46,8 @@ class PredictOptions(NamedTuple):
                 what it has found so far; if exact and without a threshold, only those of these
                 labels that are proved to be the best. Decision trees answer nothing then if exact
                 or with a threshold, combined versions never answer a part
+    limit       the most labels of a row that belongs to tuned thresholds, >= 1: the answer has no
+                more than top_r and no more than this; None: the thresholds have no limit
     """
 
     top_r: int = 5
@@ -56,6 +58,7 @@ class PredictOptions(NamedTuple):
     weights: NodeWeights | None = None
     costs: bool = False
     stop: U8 | None = None
+    limit: int | None = None
 
 
 def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> F32:

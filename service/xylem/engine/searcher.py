@@ -148,7 +148,7 @@ class Searcher(Uncopyable, ABC):
         mask = ALL_ALLOWED if options.mask is None else options.mask
         weight = ALL_EQUAL if options.weights is None else options.weights
         log_threshold = log_thresholds(options.threshold, self._knots)
-        top_r = min(options.top_r, self.n_labels)
+        top_r = min(options.top_r, options.limit or self.n_labels, self.n_labels)
         return self._link, beam_width, top_r, is_sure, mask, weight, log_threshold
 
     def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
@@ -239,20 +239,25 @@ class Searcher(Uncopyable, ABC):
         return rows
 
     @contextmanager
-    def row_search(self, prepared: NodeThresholds, n_features: int) -> Iterator[RowSearch]:
+    def row_search(
+        self, threshold: float | NodeThresholds, n_features: int, mask: U8 | None = None
+    ) -> Iterator[RowSearch]:
         """Yield the exact search for labels that reach these thresholds, for kernels to call.
+
+        threshold, mask  as in PredictOptions
 
         Kernels call it for one row at a time, which has at most n_features features.
         """
-        options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared)
+        options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=threshold, mask=mask)
         address, buffers = self.row_buffers(options, n_features)
-        counts, labels, *_ = buffers.row_answers
+        counts, labels, scores, *_ = buffers.row_answers
         yield RowSearch(
             address=address,
             call=buffers.call,
             rows=buffers.rows,
             n_found=counts,
             labels=labels[0],
+            scores=scores[0],
             paths=self._paths(),
             knots=self._knots,
         )

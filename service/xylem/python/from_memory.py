@@ -2,15 +2,33 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from xylem.base import BadData, BadParameter, Dataset, LabelRows, SparseRows, offsets
-from xylem.datasets import N_IDS_MAX, DataFile, RowCollector, first_labels
+from xylem.base import (
+    BadData,
+    BadInstance,
+    BadParameter,
+    DataReport,
+    Dataset,
+    LabelRows,
+    SparseRows,
+    offsets,
+)
+from xylem.datasets import (
+    N_IDS_MAX,
+    DataFile,
+    RowCollector,
+    Survey,
+    first_labels,
+    refuse,
+)
 from xylem.engine import rows_of_csr
 from xylem_store import NameTable
 
@@ -92,7 +110,9 @@ def dataset_from_memory(
     labels      a list of names or whole numbers for each instance; or an indicator matrix, sparse
                 or an array, in which a value in a row and a column gives the row that label. The
                 label's name is the number of the column, or the model's name of that id. Columns
-                beyond the model's are labels that it does not know
+                beyond the model's are labels that it does not know. Lists are such a matrix, too,
+                if all have one length of 2 or more, and only 0 and 1, or -1 and 1. A missing value
+                is no label
     model       the label names of an existing model
     n_features  the number of features of that model
 
@@ -104,9 +124,14 @@ def dataset_from_memory(
     checked_labels: Any
     unknown = np.zeros(checked.n_rows, np.int32)
     unknown_names = list[str]()
+    labels = _indicators_of(labels)
     if is_matrix(labels):
         checked_labels = row_labels = _indicator_labels(labels, checked.n_rows)
         names = [str(i) for i in range(row_labels.n_labels)] if model is None else None
+        survey = Survey(_FromMemory())
+        places = np.arange(checked.n_rows, dtype=np.int32)
+        survey.add(row_labels, checked.rows if checked.kind == "text" else None, places)
+        report: DataReport | None = survey.report(SOURCE, None)
         if model is not None:
             row_labels, unknown, unknown_names = first_labels(row_labels, model.n_names)
     else:
@@ -117,7 +142,9 @@ def dataset_from_memory(
                 collector.add_named(number, checked.rows[number], row)
             else:  # rows of a matrix have no text
                 collector.add_text(number, checked.rows[number] if checked.rows else "", row)
-        collected_rows = collector.finish(model)
+        collected_rows = collector.finish(model, SOURCE)
+        report = collected_rows.report
+        refuse(collector.file, report, strict=False)
         row_labels = collected_rows.labels
         unknown = collected_rows.unknown_labels
         names = collected_rows.label_names
@@ -133,17 +160,40 @@ def dataset_from_memory(
         unknown_labels=unknown,
         label_names=names,
         unknown_names=unknown_names,
+        report=report,
     )
+
+
+_INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))
+
+
+def _indicators_of(labels: Any) -> Any:
+    """Return lists of 0 and 1 as a matrix, and any other labels unchanged."""
+    if is_matrix(labels) or isinstance(labels, str | bytes | Mapping):
+        return labels
+    rows = list(labels) if isinstance(labels, Iterable) else []
+    lengths = {len(row) if isinstance(row, Sequence | np.ndarray) else 0 for row in rows}
+    if len(lengths) != 1 or max(lengths) < 2:
+        return rows or labels
+    try:
+        values = {value for row in rows for value in row}
+    except TypeError:  # a value that cannot be in a set is no number
+        return rows
+    if any(isinstance(value, str) for value in values) or values not in _INDICATORS:
+        return rows
+    return np.array([[value == 1 for value in row] for row in rows], np.int8)
 
 
 def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
     """Return the labels in an indicator matrix. Raises BadData and BadInstance."""
-    matrix = _matrix(labels, None)
+    matrix = _matrix(labels, None, "labels")
     if matrix.n_rows != n_rows:
         raise BadData(
             f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}"
         )
     is_set = matrix.values != 0
+    if not hasattr(labels, "tocsr") and (matrix.values == -1).any():
+        is_set = matrix.values != -1
     if not hasattr(labels, "tocsr") and (matrix.values[is_set] != 1).any():
         value = matrix.values[is_set & (matrix.values != 1)][0]
         raise BadData(
@@ -163,9 +213,14 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
         raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
     rows: list[list[str]] = []
     for i, row in enumerate(labels):
+        if _is_missing(row):
+            rows.append([])
+            continue
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
-            raise BadData(f"labels: row {i}: expected a list of strings, found {_describe(row)}")
-        names = list(row)
+            hint = ": write [[3], [1]] for one label a row" if isinstance(row, int | float) else ""
+            expected = f"labels: row {i}: expected a list of strings"
+            raise BadData(f"{expected}, found {_describe(row)}{hint}")
+        names = [name for name in row if not _is_missing(name)]
         for name in names:
             if not isinstance(name, str | int | np.integer) or isinstance(name, bool):
                 raise BadData(
@@ -184,25 +239,45 @@ def is_matrix(value: Any) -> bool:
     )
 
 
-def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
+def _matrix(matrix: Any, n_columns: int | None, name: str = "matrix") -> SparseRows:
     """Check and copy a matrix. Raises BadData and BadInstance.
 
     n_columns  the number of columns, which the matrix may not exceed; None: that of the matrix
+    name       what messages call it
     """
     if not hasattr(matrix, "tocsr"):
         matrix = np.asarray(matrix)
         if matrix.ndim != 2:
             raise BadData(
-                f"matrix: expected an array of rows and columns, found {matrix.ndim} dimensions"
+                f"{name}: expected an array of rows and columns, found {matrix.ndim} dimensions"
             )
         matrix = csr_matrix(matrix)
     rows = matrix.tocsr()
     width = int(rows.shape[1]) if n_columns is None else n_columns
     if not 0 < width <= N_IDS_MAX:
-        raise BadData(f"matrix: expected 1 to {N_IDS_MAX} columns, found {width}")
+        raise BadData(f"{name}: expected 1 to {N_IDS_MAX} columns, found {width}")
     values = np.asarray(rows.data)
     values = values.astype(np.float32) if values.dtype == np.bool_ else values
-    return rows_of_csr(np.asarray(rows.indptr), np.asarray(rows.indices), values, width)
+    indptr = np.asarray(rows.indptr)
+    indices = np.asarray(rows.indices)
+    are_compared = values.dtype.kind == "f" and len(indices) == len(values)
+    faults = np.flatnonzero(~np.isfinite(values)) if are_compared else np.empty(0, np.int64)
+    if len(faults):
+        row = np.searchsorted(indptr, faults[0], "right") - 1
+        place = f"row {row}, column {indices[faults[0]]}"
+        raise BadData(f"{name}: {place}: expected a finite number, found {values[faults[0]]}")
+    with naming_row():
+        return rows_of_csr(indptr, indices, values, width)
+
+
+@contextmanager
+def naming_row() -> Iterator[None]:
+    """Put the row, from 0, in front of the message of a BadInstance that the block raises."""
+    try:
+        yield
+    except BadInstance as error:
+        place = re.fullmatch(r"instances\[(\d+)\]", error.path or "")
+        raise BadInstance(f"row {place[1]}: {error}") if place else error from None
 
 
 def _digest(checked: InMemoryInstances, labels: object) -> str:
@@ -221,10 +296,14 @@ def _digest(checked: InMemoryInstances, labels: object) -> str:
 
 def _describe(value: object) -> str:
     """Describe a value for a message: its type, the value, and whether it is a missing one."""
-    is_nan = isinstance(value, float) and math.isnan(value)
-    # the missing value of pandas is of a class of its own
-    is_missing = value is None or is_nan or type(value).__name__ == "NAType"
+    is_missing = _is_missing(value)
     return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a value is None, a NaN, or the missing value of pandas, which has a class."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return value is None or is_nan or type(value).__name__ == "NAType"
 
 
 def columns_from_memory(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_threads, progress_bar, ready_database
@@ -24,8 +25,8 @@ from xylem.workflows import (
     refuse_link,
     tune,
 )
+from xylem_store import Conflict, Manifest, Store, draft_of, model_of, parent_of
 from xylem_store import Model as Opened
-from xylem_store import draft_of, model_of, parent_of
 
 _ROWS = Path("rows")  # in errors, the name of rows that are in memory and not in a file
 
@@ -46,10 +47,13 @@ class ThresholdOptions(TypedDict, total=False):
 
     kappa  the least probability of an estimate
     start  the start values of OFO
+    objective  the F-measure to tune for: "macro" gives each label a threshold; "micro" and
+               "instance" give all one, and a row a limit of labels
     """
 
     kappa: float | Literal["auto"] | None
     start: tuple[float, float] | None
+    objective: Literal["macro", "micro", "instance"]
 
 
 class Model(PredictingModel):
@@ -84,14 +88,14 @@ class Model(PredictingModel):
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
         labelled = self._labelled(*rows)
-        thresholds = self._thresholds()
+        tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
                 self._opened,
                 labelled,
                 n_threads(threads, labelled.rows.n_rows),
                 show,
-                thresholds=thresholds,
+                tuned=tuned,
                 empty=empty,
             ).report
 
@@ -120,7 +124,7 @@ class Model(PredictingModel):
         request = CompareRequest(_ROWS, empty, threads=n_threads(threads), **resampling)
         rows = columns_from_memory(instances, labels, text_column, label_column)
         models = (("a", self), ("b", other))
-        sides = [Contender(model._as_member(name), model._thresholds()) for name, model in models]
+        sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
         with progress_bar(progress) as show:
             return compare(
                 sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
@@ -165,7 +169,7 @@ class Model(PredictingModel):
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
-        """Return this model with a threshold for each label that is tuned for macro-F.
+        """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
         They are used with `threshold="tuned"`. Instances, labels and columns are as in `train`:
         rows that the model was not trained on. `method` and the options are those of `xylem
@@ -203,26 +207,43 @@ class Model(PredictingModel):
             return self._opened
         return replace(self._opened, manifest=replace(self._opened.manifest, model=name))
 
-    def save(self, store: str | PathLike[str], name: str) -> int:
-        """Publish a trained model in a store as the next version of `name`; return its number.
+    def save(self, store: str | PathLike[str], name: str | None = None) -> int:
+        """Publish the model in a store as the next version of `name`; return its number.
 
-        The version becomes `latest`, and gets the tuned thresholds of this model. Raises
+        A loaded version is copied from its store, as by `xylem models export` and `import`: every
+        digest is checked, and label info goes with it. Its name stays if `name` is left out. The
+        version becomes `latest`, and gets the tuned thresholds of this model. Raises
+        `xylem.errors.BadParameter` for a trained model without a name, and
         `xylem.errors.StoreError`.
         """
-        if self._home is not None:
-            raise BadParameter(
-                "save: expected a model that was trained here, found one of a store: copy it "
-                "by `xylem models export` and `import`"
-            )
+        if name is None and self._home is None:
+            raise BadParameter("name: expected the name of the model to publish, found none")
         home = store_of(Path(store))
         home.prepare()
+        self._tuned_state()
+        name = name or self._opened.manifest.model
         if self._tuned is None:
-            return home.publish(name, draft_of(self._opened)).version
+            return self._publish(home, name).version
         # the database is opened first: if that fails, no version without thresholds is published
         with ready_database(home.root) as database:
-            published = home.publish(name, draft_of(self._opened))
+            published = self._publish(home, name)
             ThresholdDatabase(database).save(name, published.version, self._tuned, published.digest)
         return published.version
+
+    def _publish(self, home: Store, name: str) -> Manifest:
+        """Publish this model, or a copy of the version that it was loaded from."""
+        if self._home is None:
+            return home.publish(name, draft_of(self._opened))
+        manifest = self._opened.manifest
+        source = store_of(self._home)
+        if source.manifest(manifest.model, manifest.version) != manifest:
+            raise Conflict(
+                f"{manifest.full_name}: expected the version that was loaded, found another"
+            )
+        with TemporaryFile() as file:
+            source.export(manifest.model, manifest.version, file, label_info=True)
+            file.seek(0)
+            return home.import_(file, name)
 
     def _labelled(self, instances: Any, labels: Any) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""

@@ -1,10 +1,10 @@
 """Predict with a model in this process: labels of instances, their scores and explanations."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, overload
 
 import numpy as np
 
@@ -26,11 +26,30 @@ from xylem.python.from_memory import (
     instances_from_memory,
     is_matrix,
     label_lists,
+    naming_row,
 )
-from xylem.serving import check_chunk_characters, rows_of_divided_texts, search_chunks
+from xylem.serving import (
+    LiveLabelInfo,
+    check_chunk_characters,
+    rows_of_divided_texts,
+    search_chunks,
+    store_of,
+)
 from xylem.thresholds import ThresholdDatabase, Tuned
 from xylem.vocabulary import featurizer_of
-from xylem_store import F32, I32, I64, Packed, find_all, name_of, pack, read_report, unpack
+from xylem_store import (
+    COMBINED,
+    F32,
+    I32,
+    I64,
+    Packed,
+    find_all,
+    name_of,
+    pack,
+    proposing_of,
+    read_report,
+    unpack,
+)
 from xylem_store import Model as Opened
 
 if TYPE_CHECKING:
@@ -48,6 +67,38 @@ class ScoredLabel(NamedTuple):
 
     label: str
     score: float
+
+
+class LabelNames(Sequence[str]):
+    """The names of a model's labels, by id. Each is read when it is asked for, not listed before.
+
+    A million names take no memory of their own; `list(names)` makes strings of all.
+    """
+
+    def __init__(self, live: LiveLabelInfo) -> None:
+        self._labels = live.labels
+        self._facts = live.current
+
+    def __len__(self) -> int:
+        """Return the number of labels."""
+        return self._labels.n_names
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> str | list[str]:
+        """Return the name of a label, or a list of names. Raises IndexError."""
+        if isinstance(index, slice):
+            return [self[label] for label in range(len(self))[index]]
+        label = range(len(self))[index]
+        facts = self._facts
+        if facts is None:
+            return name_of(self._labels, label)
+        name = facts.name(label, facts.info.head.language)
+        return name or next(iter(facts.names(label).values()), name_of(self._labels, label))
 
 
 class PredictingModel:
@@ -111,12 +162,41 @@ class PredictingModel:
         return self._opened.manifest.n_labels
 
     @property
-    def report(self) -> dict[str, Any]:
-        """Return the report of training, combining or tuning.
+    def label_names(self) -> "LabelNames":
+        """Return the names of the labels, by the label's id, from 0: a sequence of strings.
 
-        Its keys are `warnings`, `combined`, `trials` and `thresholds`, those that apply.
+        A name is the label as `predict` returns it. If the model was loaded from a store that has
+        label info for it, it is the name there: in the language of the label info, else in the next
+        one that has a name.
         """
-        return {**read_report(self._opened.arrays), **self._extra_report}
+        live = LiveLabelInfo(self._opened.manifest.model, self._opened.labels)
+        if self._home is not None:
+            live.follow(store_of(self._home).label_info(live.model))
+        return LabelNames(live)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Return what training, combining and tuning reported.
+
+        `trainer`, `parameters`, `rows`, `metrics` and `beam_width` are in every report: the trainer
+        with its parameters, the number of training rows, the measures on validation rows in percent
+        ({} without such rows), and the nodes that a search keeps on each level. Where they apply,
+        `warnings`, `features` (the kinds that were tried, and the chosen one), `size`, `training`,
+        `validation`, `combined`, `rerank`, `trials` and `thresholds` stand beside them.
+        """
+        manifest = self._opened.manifest
+        beam_width = PredictOptions().beam_width
+        if manifest.kind == COMBINED:
+            beam_width = proposing_of(self._opened.arrays).beam_width
+        return {
+            "trainer": self.trainer,
+            "parameters": self.parameters,
+            "rows": manifest.data.rows,
+            "metrics": dict(manifest.metrics),
+            "beam_width": beam_width,
+            **read_report(self._opened.arrays),
+            **self._extra_report,
+        }
 
     def predict(
         self,
@@ -134,9 +214,10 @@ class PredictingModel:
         instances         as in the class: a list, a matrix, a series or a frame
         top_r             5 if left out; top_k is another name for it
         threshold         only labels with at least this score, from 0 to 1, are returned; "tuned":
-                          each label has its own, found by `tune_thresholds`. For a loaded version
-                          they are those that `xylem thresholds` and feedback have stored when
-                          they are first used
+                          each label has its own, found by `tune_thresholds`, or all have one, and
+                          a row no more labels than the limit that was tuned with it. For a loaded
+                          version they are those that `xylem thresholds` and feedback have stored
+                          when they are first used
         threads           the number of cores if left out
         text_column       the column of a frame with the texts, or several columns
         chunk_characters  texts longer than this are divided between words into chunks of at most
@@ -215,6 +296,7 @@ class PredictingModel:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
         encoded_instance: dict[str, Any]
         if checked.matrix is None:
+            self._rows(checked)  # refuses numbers that JSON cannot say
             encoded_instance = {checked.kind: checked.rows[0]}
         else:
             encoded_instance = {
@@ -253,7 +335,11 @@ class PredictingModel:
         )
         n_labels = self._opened.manifest.n_labels
         checked = self._instances(instances)
-        options = PredictOptions(top_r=min(top_r, n_labels), threshold=node_thresholds)
+        options = PredictOptions(
+            top_r=min(top_r, n_labels),
+            threshold=node_thresholds,
+            limit=self._tuned.aim.limit if self._tuned and threshold == TUNED else None,
+        )
         ptr = None
         if chunk_characters is not None:
             n_characters_max = check_chunk_characters(chunk_characters, "chunk_characters")
@@ -284,7 +370,7 @@ class PredictingModel:
         Raises BadInput and DatabaseUnavailable.
         """
         if threshold == TUNED:
-            if (thresholds := self._thresholds()) is None:
+            if (tuned := self._tuned_state()) is None:
                 model_name = (
                     "a model that was trained here"
                     if self._home is None
@@ -295,7 +381,7 @@ class PredictingModel:
                     "tune_thresholds, "
                     "or ask for a number"
                 )
-            return thresholds
+            return tuned.thresholds
         if threshold is None:
             return None
         if isinstance(threshold, int | float) and 0 <= threshold <= 1:
@@ -303,8 +389,8 @@ class PredictingModel:
         expected = f'None, "{TUNED}" or a number from 0 to 1'
         raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
 
-    def _thresholds(self) -> F32 | None:
-        """Return the tuned threshold of each label, float32[K], or None if they are not tuned.
+    def _tuned_state(self) -> Tuned | None:
+        """Return the tuned thresholds, or None if there are none.
 
         They are read from the store once.
         """
@@ -314,7 +400,7 @@ class PredictingModel:
                 self._tuned = ThresholdDatabase(database).load(
                     manifest.model, manifest.version, manifest.digest
                 )
-        return None if self._tuned is None else self._tuned.thresholds
+        return self._tuned
 
     def _instances(self, instances: object) -> InMemoryInstances:
         self._refuse_matrix(instances)
@@ -340,13 +426,14 @@ class PredictingModel:
             raise BadData(f"matrix: expected {expected}, found {n_columns}")
 
     def _rows(self, checked: InMemoryInstances) -> SparseRows:
-        """Return the rows of features of instances."""
-        if checked.kind == "text":
-            return self._featurizer.transform_texts(checked.rows)
-        if checked.kind == "features":
-            return self._featurizer.transform_named(checked.rows)
-        assert checked.matrix is not None
-        return self._featurizer.transform_csr(*checked.matrix[:3])
+        """Return the rows of features of instances. Raises BadInstance, which names the row."""
+        with naming_row():
+            if checked.kind == "text":
+                return self._featurizer.transform_texts(checked.rows)
+            if checked.kind == "features":
+                return self._featurizer.transform_named(checked.rows)
+            assert checked.matrix is not None
+            return self._featurizer.transform_csr(*checked.matrix[:3])
 
 
 def _top(top_r: int | None, top_k: int | None) -> int:

@@ -114,8 +114,9 @@ def search_chunks(
     ptr, threshold  as `mean_of` takes them; the threshold of `options` is ignored
     """
     top_r = min(max(options.top_r, CHUNK_LABELS), n_labels)
-    predictions = search(rows, options._replace(top_r=top_r, threshold=None))
-    return mean_of(predictions, ptr, np.diff(rows.indptr) > 0, n_labels, options.top_r, threshold)
+    predictions = search(rows, options._replace(top_r=top_r, threshold=None, limit=None))
+    n_best = min(options.top_r, options.limit or options.top_r)
+    return mean_of(predictions, ptr, np.diff(rows.indptr) > 0, n_labels, n_best, threshold)
 
 
 def mean_of(

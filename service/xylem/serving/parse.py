@@ -5,6 +5,7 @@ are not JSON. If a key occurs twice, the last one counts. `true` is not an integ
 "1" and 1.0. The models in `xylem.serving.schemas` define the fields and their values.
 """
 
+import codecs
 from collections.abc import Collection
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -190,12 +191,13 @@ def split_fields(
 
 
 def parse_json(body: bytes, limits: Limits, items_max: int = 0) -> Any:
-    """Parse JSON. Raises MalformedJson.
+    """Parse JSON, without a byte order mark at its beginning. Raises MalformedJson.
 
     A long body is measured before anything is built. Raises LimitExceeded if it holds more than any
     body may: arrays and objects, items of one of them (items_max if that is more), fields of the
     outer object, bytes of a string.
     """
+    body = body.removeprefix(codecs.BOM_UTF8)
     is_long = len(body) > LONG_BYTES
     if is_long:
         _check_size(body, limits, items_max)

@@ -62,6 +62,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "route-not-found": ProblemType(404, "No such route"),
     "method-not-allowed": ProblemType(405, "The route does not have the method"),
     "http-error": ProblemType(400, "The request cannot be served"),
+    "bad-range": ProblemType(416, "The file does not have the requested range"),
     "head-too-long": ProblemType(431, "The request's target and headers are longer than the limit"),
     "overloaded": ProblemType(503, "Too much is asked at once"),
     "timed-out": ProblemType(503, "The answer took longer than the limit"),

@@ -147,6 +147,7 @@ def to_options(options: Options, served: ServedVersion, stop: U8 | None = None) 
         else served.weights.prepare(options.label_weights),
         costs=options.statistics,
         stop=stop,
+        limit=served.thresholds.limit if isinstance(threshold, str) else None,
     )
 
 
@@ -174,7 +175,7 @@ def present_thresholds(served: ServedVersion) -> NodeThresholds:
 def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:
     """Return the options, with tuned thresholds replaced by those in force now."""
     if isinstance(options.threshold, np.ndarray):
-        return options._replace(threshold=present_thresholds(served))
+        return options._replace(threshold=present_thresholds(served), limit=served.thresholds.limit)
     return options
 
 

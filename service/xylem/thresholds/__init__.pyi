@@ -13,8 +13,6 @@ from .live.served import ServedThresholds as ServedThresholds
 from .live.shadow import Shadow as Shadow
 from .live.shadow import take_shadow as take_shadow
 from .live.threshold_counters import ALL_COUNT as ALL_COUNT
-from .methods.ofo import Start as Start
-from .methods.ofo import check_start as check_start
 from .methods.ofo import counts_that_bound as counts_that_bound
 from .methods.ofo import start_for as start_for
 from .progressive import ProgressiveThresholds as ProgressiveThresholds

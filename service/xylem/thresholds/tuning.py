@@ -32,6 +32,7 @@ from xylem.evaluation import (
 from xylem.thresholds.live.events import instances_of
 from xylem.thresholds.live.shadow import put_shadow
 from xylem.thresholds.live.threshold_counters import ThresholdCounters
+from xylem.thresholds.methods.aims import check_objective
 from xylem.thresholds.methods.estimates import (
     ESTIMATES_MAX,
     EstimateKeeper,
@@ -43,7 +44,6 @@ from xylem.thresholds.methods.estimates import (
 from xylem.thresholds.methods.fta import fta, sto
 from xylem.thresholds.methods.ofo import (
     POWER_MIN,
-    Counters,
     Start,
     check_start,
     counts_that_bound,
@@ -80,6 +80,12 @@ def facts_of(outcome: TuningOutcome) -> dict[str, Any]:
     tuned = outcome.tuned
     facts: dict[str, Any] = {
         "method": tuned.method,
+        "objective": tuned.aim.objective,
+        **(
+            {}
+            if tuned.aim.limit is None
+            else {"threshold": float(tuned.thresholds[0]), "limit": tuned.aim.limit}
+        ),
         **_f_facts("validation", outcome.validation),
         **({} if outcome.test is None else _f_facts("test", outcome.test)),
         "empty_label_convention": tuned.convention,
@@ -139,6 +145,7 @@ class TuneRequest:
     start    the start values of OFO; None: chosen on the validation rows. Its power and scale are
              not used
     columns  of files that are tables
+    objective the F-measure to tune for. Other methods than ofo, and kappa, are for macro only
     """
 
     methods: Sequence[Method]
@@ -150,6 +157,7 @@ class TuneRequest:
     threads: int = 1
     estimates_max: int = ESTIMATES_MAX
     columns: TableColumns = DEFAULT_COLUMNS
+    objective: Literal["macro", "micro", "instance"] = "macro"
 
     def __post_init__(self) -> None:
         """Raise BadParameter for values that are unknown or out of their range."""
@@ -167,6 +175,12 @@ class TuneRequest:
             )
         if self.start is not None:
             check_start(self.start)
+        check_objective(
+            self.objective,
+            self.methods,
+            has_kappa=self.kappa != KAPPA,
+            has_start=self.start is not None,
+        )
 
 
 OnKeep = Callable[[Connection, dict[str, Any]], None]
@@ -190,6 +204,7 @@ def request_of(
     start: tuple[float, float] | None = None,
     threads: int = 1,
     columns: TableColumns = DEFAULT_COLUMNS,
+    objective: str = "macro",
 ) -> TuneRequest:
     """Return the request with the options of a command or a caller, where None means the default.
 
@@ -197,6 +212,7 @@ def request_of(
     """
     methods = methods or (METHOD,)
     selected_methods: Any = METHODS if ALL in methods else tuple(methods)
+    checked_objective: Any = objective
     return TuneRequest(
         methods=selected_methods,
         valid=valid,
@@ -206,6 +222,7 @@ def request_of(
         start=None if start is None else Start(*start),
         threads=threads,
         columns=columns,
+        objective=checked_objective,
     )
 
 
@@ -221,10 +238,10 @@ def tune_on(
     valid  the rows of the request's file to tune on
     test   the rows of the one to measure on, if it has one
 
-    A method whose macro-F on the validation rows is below that of one threshold for all labels is
-    replaced by it. The model is asked for the estimates of the validation rows (`_prepare`; twice
-    with AUTO), once more by OFO, row by row, as feedback would, and once for the decisions of each
-    method, and of the one threshold. Deterministic, for any number of threads.
+    For macro-F, a method whose macro-F on the validation rows is below that of one threshold for
+    all labels is replaced by it. The model is asked for the estimates of the validation rows
+    (`_prepare`; twice with AUTO), once more by OFO, row by row, as feedback would, and once for the
+    decisions of each method, and of the one threshold. Deterministic, for any number of threads.
     """
     if not len(valid.labels.indices):
         raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
@@ -233,6 +250,11 @@ def tune_on(
     if request.kappa == AUTO:
         kappa = task.best_kappa(request.methods[0])
         task = _prepare(model, valid, replace(request, kappa=kappa), on_progress)
+    if request.objective != "macro":
+        tuned = task.tuned(METHOD)
+        figures = task.measure(tuned, valid)
+        test_figures = None if test is None else task.measure(tuned, test)
+        return [TuningOutcome(tuned, figures, test_figures)]
     single = task.tuned(SINGLE_THRESHOLD)
     single_f = task.measure(single, valid)
     outcomes = []
@@ -324,21 +346,25 @@ class _Task(NamedTuple):
             start = self._start(estimates, truth, self.bounds)
             self.on_progress("start values", 1, 1)
             counted = self.label_counts, self.n_training_rows
-            rows = self.valid.rows
-            on_progress = self.on_progress
-            counters, thresholds = learn(self.predictor, rows, truth, start, *counted, on_progress)
-            return Tuned(method, empty, start, thresholds, counters)
+            bounds = lower_bounds(*counted, truth.n_labels)
+            begun = Tuned.begin(self.request.objective, empty, start, bounds)
+            return learn(self.predictor, self.valid.rows, truth, begun, *counted, self.on_progress)
         self.on_progress(method, 0, 1)
         thresholds = self._find(method, estimates, truth, self.bounds)
         self.on_progress(method, 1, 1)
         return Tuned(method, empty, self.read, thresholds, count_at(estimates, truth, thresholds))
 
     def _start(self, estimates: Estimates, truth: LabelRows, bounds: F32) -> Start:
-        """Return the start values of OFO: those of the request, or the best of the grid."""
+        """Return the start values of OFO: those of the request, or the best of the grid.
+
+        For a common threshold the grid is not tried: its counts soon outweigh any start values.
+        """
         requested = self.request.start
-        if requested is None:
-            return choose_start(estimates, truth, bounds, self.read, self.request.empty)
-        return self.read._replace(a=requested.a, b=requested.b)
+        if requested is not None:
+            return self.read._replace(a=requested.a, b=requested.b)
+        if self.request.objective != "macro":
+            return self.read
+        return choose_start(estimates, truth, bounds, self.read, self.request.empty)
 
     def _find(self, method: Method, estimates: Estimates, truth: LabelRows, bounds: F32) -> F32:
         """Return the thresholds of a method other than OFO, float32[K]."""
@@ -356,7 +382,14 @@ class _Task(NamedTuple):
         def show(done: int) -> None:
             self.on_progress(f"measure {tuned.method}", done, n_rows)
 
-        decisions = predict_all(self.predictor, rows.rows, thresholds, self.request.threads, show)
+        decisions = predict_all(
+            self.predictor,
+            rows.rows,
+            thresholds,
+            self.request.threads,
+            show,
+            tuned.aim.limit,
+        )
         return f_measures(PredictedRows(*decisions), rows.truth, self.request.empty)
 
 
@@ -413,33 +446,26 @@ def carried(
     thresholds[unchanged] = tuned.thresholds[unchanged]
     for new_counter, old_counter in zip(counters, tuned.counters, strict=True):
         new_counter[unchanged] = old_counter[unchanged]
-    return Tuned(tuned.method, tuned.convention, tuned.start, thresholds, counters)
+    return tuned._replace(thresholds=thresholds, counters=counters)
 
 
 def learn(
     predictor: Searcher,
     rows: SparseRows,
     truth: LabelRows,
-    start: Start,
+    begun: Tuned,
     label_counts: I64 | None,
     n_rows: int,
     on_progress: OnProgress,
-    counters: Counters | None = None,
-) -> tuple[Counters, F32]:
-    """Run OFO over rows, each predicted under the thresholds of that moment.
-
-    Returns the counters and the thresholds.
+) -> Tuned:
+    """Continue a state over rows, each predicted under the thresholds of that moment.
 
     Source: Jasinska et al. 2016, algorithm 2. The predictions are the same, and in the same order,
     as those of feedback, so the results are the same bits. Cost: a prediction a row, O(predicted +
     true) labels moved.
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
-    counters              the counts of rows before; None: these rows are the first
     """
-    bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
-    counters = no_counts(truth.n_labels) if counters is None else counters
-    begun = Tuned("ofo", USUAL_EMPTY, start, thresholds_of(counters, start, bounds), counters)
     counts = np.empty(0, np.int64) if label_counts is None else label_counts
     moving = ThresholdCounters(begun, predictor, counts, n_rows)
     arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
@@ -449,5 +475,4 @@ def learn(
         moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))
         moving.keep()
     on_progress("ofo", rows.n_rows, rows.n_rows)
-    final = moving.snapshot()
-    return final.counters, final.thresholds
+    return moving.snapshot()

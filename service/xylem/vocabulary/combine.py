@@ -209,7 +209,7 @@ def combine_dataset(
         beams = measure_beams(parts, labelled, kind, request.seed, on_progress)
         parts = with_beam(parts, beams[-1].beam_width)
     draft, report = _fit_combination(parts, labelled, kind, request, on_progress)
-    chosen = {"beam_width": parts.proposing.beam_width, "beams": [one._asdict() for one in beams]}
+    chosen = {"beam_width": parts.proposing.beam_width, "beams": [beam._asdict() for beam in beams]}
     return draft, {**report, **chosen}
 
 

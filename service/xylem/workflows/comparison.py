@@ -17,16 +17,17 @@ from xylem.evaluation import (
     check_resamples,
     compare_answers,
 )
+from xylem.thresholds import Tuned
 from xylem.workflows.evaluate import TOP_R
 from xylem.workflows.labelled import read_labelled
-from xylem_store import F32, I64, Model, find_names
+from xylem_store import I64, Model, find_names
 
 
 class Contender(NamedTuple):
-    """An opened version, and its tuned thresholds, float32[K], if it has any."""
+    """An opened version, and its tuned thresholds if it has any."""
 
     model: Model
-    thresholds: F32 | None
+    tuned: Tuned | None
 
 
 class CompareRequest(NamedTuple):
@@ -80,7 +81,7 @@ def compare(
     # labels that a does not know get ids after those of a
     ids[ids < 0] = a.model.labels.n_names + np.arange(n_new)
     _check_windows(a, b, n_new)
-    untuned = [side.model.manifest.full_name for side in (a, b) if side.thresholds is None]
+    untuned = [side.model.manifest.full_name for side in (a, b) if side.tuned is None]
     sides = [
         _predict_side(side, not untuned, request, on_progress, labelled)
         for side, labelled in zip((a, b), rows or (None, None), strict=True)
@@ -150,14 +151,15 @@ def _predict_side(
     rows = labelled.rows
     ranked = predictor.predict(rows, PredictOptions(top_r=TOP_R), request.threads)
     decided = None
-    if decides and side.thresholds is not None:
-        thresholds = predictor.node_thresholds(side.thresholds)
+    if decides and side.tuned is not None:
+        thresholds = predictor.node_thresholds(side.tuned.thresholds)
         decisions = predict_all(
             predictor,
             rows,
             thresholds,
             request.threads,
             lambda done: show("decide", done, rows.n_rows),
+            side.tuned.aim.limit,
         )
         decided = PredictedRows(*decisions)
     return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)

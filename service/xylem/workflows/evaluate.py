@@ -33,6 +33,7 @@ from xylem.evaluation import (
     reliability,
 )
 from xylem.evaluation import empty_convention as empty_convention
+from xylem.thresholds import Tuned
 from xylem.workflows.report import Report, evaluation_report
 from xylem.workflows.stored_figures import Band, frequency_bands, kept_figures
 from xylem_store import F32, Model, has_calibration, has_rerank
@@ -81,29 +82,29 @@ def evaluate_rows(
     threads: int = 1,
     on_progress: OnProgress = no_progress,
     *,
-    thresholds: F32 | None = None,
+    tuned: Tuned | None = None,
     empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
 ) -> Evaluation:
     """Measure an opened version on labelled rows.
 
     Rankings are the first TOP_R labels of the default beam. F-measures are of the labels at
-    `thresholds`, float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`. `us_per_row` is
-    of a batch, on one thread, the median of some runs. The report has `note` if F-measures say
-    nothing.
+    `tuned` thresholds, or at THRESHOLD_UNTUNED, under the convention `empty`. `us_per_row` is of a
+    batch, on one thread, the median of some runs. The report has `note` if F-measures say nothing,
+    and for tuned thresholds `objective`.
 
     sweep  whether precision and recall of one threshold for all labels are measured, which takes
            one more exact search
     """
     predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
-        predictor, model, labelled, threads, on_progress, thresholds, empty
+        predictor, model, labelled, threads, on_progress, tuned, empty
     )
-    note = note_on(model) if thresholds is None else None
+    note = note_on(model) if tuned is None else None
     decision_thresholds = (
         np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
-        if thresholds is None
-        else thresholds
+        if tuned is None
+        else tuned.thresholds
     )
     return Evaluation(
         {
@@ -113,7 +114,8 @@ def evaluate_rows(
             "unknown_label_names": list(labelled.unknown_names[:NAMES_MAX]),
             "calibration_error": calibration_error(bins),
             "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
-            "threshold": THRESHOLD_UNTUNED if thresholds is None else "tuned",
+            "threshold": THRESHOLD_UNTUNED if tuned is None else "tuned",
+            **({} if tuned is None else {"objective": tuned.aim.objective}),
             **({"note": note} if note else {}),
         },
         counts,
@@ -177,20 +179,20 @@ def valid_figures(
     valid: Labelled,
     threads: int,
     on_progress: OnProgress,
-    thresholds: F32 | None = None,
+    tuned: Tuned | None = None,
 ) -> ValidFigures:
     """Return the figures on a validation file that a version keeps.
 
-    thresholds  that decisions are made at, float32[K]; None: THRESHOLD_UNTUNED
+    tuned  the thresholds that decisions are made at; None: THRESHOLD_UNTUNED
 
     Its metrics are all figures in percent, without F-measures of a version that re-ranks: see
     RERANKED.
     """
     predictor = make_predictor(model)
     figures, counts, bins, bands = _measure(
-        predictor, model, valid, threads, on_progress, thresholds, USUAL_EMPTY
+        predictor, model, valid, threads, on_progress, tuned, USUAL_EMPTY
     )
-    left_out = F_MEASURES if thresholds is None and note_on(model) else ()
+    left_out = F_MEASURES if tuned is None and note_on(model) else ()
     metrics = {
         key: value for key, value in figures.items() if type(value) is float and key not in left_out
     }
@@ -206,7 +208,7 @@ def _measure(
     labelled: Labelled,
     threads: int,
     on_progress: OnProgress,
-    thresholds: F32 | None,
+    tuned: Tuned | None,
     empty: EmptyConvention,
 ) -> tuple[Report, LabelCounts, list[ReliabilityBin], list[Band] | None]:
     """Return the measurements of a version on labelled rows.
@@ -220,7 +222,7 @@ def _measure(
     predictions = predictor.predict(rows, PredictOptions(top_r=TOP_R), threads)
     ranked = PredictedRows(predictions.ptr, predictions.labels)
     decision_thresholds = (
-        THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds)
+        THRESHOLD_UNTUNED if tuned is None else predictor.node_thresholds(tuned.thresholds)
     )
     decided = PredictedRows(
         *predict_all(
@@ -229,6 +231,7 @@ def _measure(
             decision_thresholds,
             threads,
             lambda done: on_progress("decide", done, rows.n_rows),
+            None if tuned is None else tuned.aim.limit,
         )
     )
     counts = count_labels(decided, labels)

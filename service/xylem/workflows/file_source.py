@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Crew, Dataset, OnProgress, SparseRows
+from xylem.base import Crew, DataReport, Dataset, OnProgress, SparseRows
 from xylem.datasets import DataStream, blocks_of_texts, open_texts, source_of
 from xylem.engine import (
     ContextFeaturizer,
@@ -87,6 +87,11 @@ class FileSource:
     def warning(self) -> str | None:
         """Return the warning of the file's reader, if there is one."""
         return self.stream.warning
+
+    @property
+    def report(self) -> DataReport | None:
+        """Return what the reader has understood of the rows, once they were read."""
+        return self.stream.report
 
     @property
     def census(self) -> Census:
@@ -194,6 +199,7 @@ class TextSource:
     n_empty = 0
     warning: str | None = None
     choice: FeatureChoice | None = None
+    report: DataReport | None = None
 
     def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:
         open_texts(path)

@@ -1,5 +1,6 @@
 """Make a first model from one labelled file: what `xylem try` does."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,12 +15,18 @@ from xylem.evaluation import labelled_dataset
 from xylem.thresholds import keep, request_of
 from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import ROWS_MIN, divide
-from xylem.workflows.evaluate import TOP_R, evaluate_rows, valid_figures
+from xylem.workflows.evaluate import F_MEASURES, TOP_R, evaluate_rows, valid_figures
 from xylem.workflows.train import TrainRequest, parent_in, train_dataset
 from xylem.workflows.tuning import tune
 from xylem_store import Store, check_model, model_of, read_report
 
 TRAINER = "label-tree"
+
+_IN_ALL = "in all"
+"""The phase of the first progress bar."""
+
+STAGES = ("reading the file", "learning labels", "choosing thresholds", "measuring", "publishing")
+"""What the progress bars call the stages: the words of a user, who knows no phase of a training."""
 
 LEAST_ROWS = 10  # the minimum: of 10 rows one is held out for thresholds, and one for figures
 FEW_ROWS = 100  # figures of fewer held-out rows may be chance: a warning says so
@@ -33,16 +40,21 @@ def make_first_model(
     seed: int,
     threads: int,
     on_progress: OnProgress,
+    check: Callable[[Dataset], None] = lambda dataset: None,
 ) -> dict[str, Any]:
     """Train a label tree on most rows of a file, tune it, measure it, and publish it.
 
     A tenth of the rows is held out to tune it on, and another tenth to measure it on.
 
+    check  is called with the rows that were read, before anything is made of them
+
     Returns the keys of `xylem try --json`. Raises BadData for a file that nothing can be learnt
     from, other BadInput, StoreError and DatabaseUnavailable; then nothing is published.
     """
     check_model(name)
-    dataset = read_dataset(data, columns=columns, on_progress=partial(on_progress, "read"))
+    reading = partial(_stage(on_progress, 0), "read")
+    dataset = read_dataset(data, columns=columns, on_progress=reading)
+    check(dataset)
     train, valid, test = _split_rows(data, dataset, seed)
     are_tried = dataset.texts is not None and train.n_rows >= ROWS_MIN
     request = TrainRequest(
@@ -54,23 +66,30 @@ def make_first_model(
         origin={"parent": parent_in(store, name)},
     )
     store.prepare()
-    draft = train_dataset(train, request, on_progress)
+    draft = train_dataset(train, request, _stage(on_progress, 1))
     model = model_of(draft)
     featurizer = featurizer_of(model)
     tuning_rows, test_rows = (labelled_dataset(part, featurizer) for part in (valid, test))
-    draft = replace(draft, metrics=valid_figures(model, test_rows, threads, on_progress).metrics)
     outcomes = []
     report = read_report(model.arrays)
     if len(tuning_rows.labels.indices):
+        choosing = _stage(on_progress, 2)
         outcomes = tune(
-            model, request_of(None, data, None, "zero", threads=threads), on_progress, tuning_rows
+            model,
+            request_of(None, data, None, "zero", threads=threads, objective="instance"),
+            choosing,
+            tuning_rows,
         )
-    thresholds = outcomes[0].tuned.thresholds if outcomes else None
-    evaluation = evaluate_rows(model, test_rows, threads, on_progress, thresholds=thresholds)
+    tuned = outcomes[0].tuned if outcomes else None
+    measuring = _stage(on_progress, 3)
+    draft = replace(draft, metrics=valid_figures(model, test_rows, threads, measuring).metrics)
+    evaluation = evaluate_rows(model, test_rows, threads, measuring, tuned=tuned)
+    _stage(on_progress, 4)
     with ready_database(store.root) as database:  # a missing database is found before publishing
         version = store.publish(name, draft).version
         if outcomes:
             keep(store.open(name, version), database, outcomes)
+    on_progress(_IN_ALL, len(STAGES), len(STAGES))
     sizes = np.diff(test.labels.indptr)
     n_hits = int(evaluation.counts.hits.sum())
     n_predicted = int(evaluation.counts.predicted.sum())
@@ -93,10 +112,27 @@ def make_first_model(
         "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),
         **{
             key: evaluation.report[key]
-            for key in ("P@1", "P@5", "R@5", "micro_f", "threshold", "us_per_row")
+            for key in ("P@1", "P@5", "R@5", *F_MEASURES, "threshold", "us_per_row")
         },
+        "limit": None if tuned is None else tuned.aim.limit,
         "warnings": warnings,
     }
+
+
+def _stage(on_progress: OnProgress, number: int) -> OnProgress:
+    """Begin a stage, and return what its phases report to: they share the bar of the stage.
+
+    A phase is named by its number, so that the bar begins anew with each.
+    """
+    on_progress(_IN_ALL, number, len(STAGES))
+    phases: list[str] = []
+
+    def show(phase: str, done: int, total: int) -> None:
+        if phase not in phases:
+            phases.append(phase)
+        on_progress(f"{STAGES[number]}, {phases.index(phase) + 1}", done, total)
+
+    return show
 
 
 def _split_rows(data: Path, dataset: Dataset, seed: int) -> tuple[Dataset, Dataset, Dataset]:

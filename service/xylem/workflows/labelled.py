@@ -1,12 +1,22 @@
 """Read a labelled file in the form a version needs."""
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from xylem.base import DEFAULT_COLUMNS, BadData, BadInstance, OnProgress, TableColumns
-from xylem.datasets import read_dataset, read_texts
+from xylem.base import (
+    DEFAULT_COLUMNS,
+    BadData,
+    BadInstance,
+    Finding,
+    OnProgress,
+    SparseRows,
+    TableColumns,
+)
+from xylem.datasets import read_dataset, read_texts, repeated_rows
 from xylem.engine import ContextFeaturizer, Featurizer
 from xylem.evaluation import Labelled, labelled_dataset
 from xylem.vocabulary import featurizer_of
@@ -48,3 +58,29 @@ def read_labelled_with(
         raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)
     return labelled
+
+
+REPEATED_SHARE = 0.1
+"""The share of validation rows that are training rows from which it is a finding: short texts may
+be equal by chance.
+"""
+
+
+def repeated_rows_of(train: SparseRows, valid: SparseRows) -> Finding | None:
+    """Return the finding that many validation rows have the features of a training row; or None.
+
+    Rows without features are left out.
+    """
+    train_digests = set(_digests(train))
+    n_repeated = sum(digest in train_digests for digest in _digests(valid))
+    if n_repeated <= REPEATED_SHARE * valid.n_rows:
+        return None
+    return repeated_rows(n_repeated, valid.n_rows)
+
+
+def _digests(rows: SparseRows) -> Iterator[int]:
+    """Yield a number for each row with features; equal rows have the same one."""
+    features, values = rows.indices.tobytes(), rows.values.tobytes()
+    for start, end in pairwise((rows.indptr * 4).tolist()):
+        if start < end:
+            yield hash((features[start:end], values[start:end]))

@@ -4,7 +4,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from xylem.base import BadData, BadInstance, BadParameter, Crew, Dataset, OnProgress
+from xylem.base import (
+    BadData,
+    BadInstance,
+    BadParameter,
+    Crew,
+    DataReport,
+    Dataset,
+    OnProgress,
+)
 from xylem.datasets import STDIN, DataStream, renumbered
 from xylem.engine import (
     AutoParameters,
@@ -32,6 +40,7 @@ class PreparedRows(MemorySource):
     data_info   the description of the data for a manifest
     warning     of the reader of the data, if there is one
     choice      the features that were tried, if any were
+    report      what the reader has understood of the data, if it was counted
     n_empty     number of rows without a feature
     """
 
@@ -43,6 +52,7 @@ class PreparedRows(MemorySource):
         data_info: DataInfo,
         warning: str | None = None,
         choice: FeatureChoice | None = None,
+        report: DataReport | None = None,
     ) -> None:
         super().__init__(data)
         self.names = names
@@ -50,6 +60,7 @@ class PreparedRows(MemorySource):
         self.data_info = data_info
         self.warning = warning
         self.choice = choice
+        self.report = report
         self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
 
 
@@ -101,7 +112,14 @@ def rows_of_base(base: Model, dataset: Dataset) -> PreparedRows:
     featurizer = featurizer_of(base)
     info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     data = rows_for(dataset, base.labels, featurizer)
-    return PreparedRows(data, base.labels, featurizer, info, dataset.warning)
+    return PreparedRows(
+        data=data,
+        names=base.labels,
+        featurizer=featurizer,
+        data_info=info,
+        warning=dataset.warning,
+        report=dataset.report,
+    )
 
 
 def rows_for(dataset: Dataset, labels: NameTable, featurizer: Featurizer) -> TrainingSet:
@@ -156,6 +174,7 @@ def prepare_dataset(
         data_info=info,
         warning=dataset.warning,
         choice=choice,
+        report=dataset.report,
     )
 
 

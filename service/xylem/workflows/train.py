@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from xylem.base import Crew, Dataset, OnProgress, no_progress
+from xylem.base import BadData, Crew, Dataset, OnProgress, no_progress
 from xylem.datasets import check_readable
 from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
@@ -35,7 +35,7 @@ from xylem.workflows.going_on import (
     rows_of_passes,
     rows_with_new_labels,
 )
-from xylem.workflows.labelled import read_labelled, read_labelled_with
+from xylem.workflows.labelled import read_labelled, read_labelled_with, repeated_rows_of
 from xylem.workflows.prepared import (
     PreparedRows,
     prepare,
@@ -199,7 +199,10 @@ def read_valid(work: TrainingWork) -> TrainingWork:
     valid = read_labelled_with(
         source.names, source.featurizer, work.request.valid, work.on_progress, work.request.columns
     )
-    return replace(work, valid=valid)
+    finding = None if work.sample is None else repeated_rows_of(work.sample.rows, valid.rows)
+    if finding is not None and work.request.columns.strict:
+        raise BadData(f"{work.request.valid}: {finding}")
+    return replace(work, valid=valid, repeated_rows=finding)
 
 
 @when(lambda work: work.database is not None)
@@ -301,6 +304,9 @@ def describe(work: TrainingWork) -> TrainingWork:
         report["warnings"] = work.warnings
     if work.source.choice is not None:
         report["features"] = work.source.choice.as_json(times=False)
+    if data := work.source.report:
+        report["data"] = data.as_json()
+        report["findings"] = data.findings_as_json()
     work.on_progress("report", 1, 1)
     return replace(work, report=report)
 
@@ -323,6 +329,8 @@ def record(work: TrainingWork) -> TrainingWork:
     origin = work.origin
     if libraries := libraries_of(work.source.featurizer.parameters):
         origin = {**origin, "libraries": libraries}
+    if origin and "data" in report:  # rows in memory have no origin
+        origin = {**origin, "data": report["data"]}
     arrays = {
         REPORT: json_array(REPORT, report),
         **origin_arrays(origin, work.request.made_for),

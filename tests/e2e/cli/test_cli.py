@@ -1,6 +1,8 @@
 """The xylem command as its users run it: real processes, files and signals."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,15 @@ EVALUATION_KEYS = {
     ),
     *("bands", "calibration_error", "unknown_labels", "unknown_label_names"),
 }
+
+
+def test_arguments_that_are_not_utf8_are_refused_in_a_line() -> None:
+    """By each command: what they do with a name, such as to store it, takes UTF-8."""
+    commands = [["train", "ovr", "--data"], ["models", "list", "--store"], ["serve", "--store"], []]
+    for command in commands:
+        started = [sys.executable, "-m", "xylem", *command, b"caf\xe9.jsonl"]
+        done = subprocess.run(started, capture_output=True, text=True, check=False)
+        assert_refused(done, "expected arguments in UTF-8, found 'caf\\udce9.jsonl'")
 
 
 def test_train_answers_with_the_keys_of_the_contract(trained: tuple[Path, dict[str, Any]]) -> None:

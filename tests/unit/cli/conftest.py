@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Run
+from tests.conftest import Run, complaints_of
 
 
 class Cli:
@@ -34,7 +34,7 @@ class Cli:
         the last line.
         """
         done = self(*arguments, "--json")
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, complaints_of(done.stderr)) == (0, "")
         return json.loads(done.stdout.splitlines()[-1])
 
     def refuses(self, fault: str, *arguments: object, input: str = "", status: int = 2) -> None:

@@ -89,9 +89,7 @@ def test_a_concept_without_training_rows_is_answered_and_says_so(cli: Cli) -> No
     assert "learned" not in found["l3"]
 
 
-def test_an_explanation_has_members_and_names_whatever_reads_the_text(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_every_reader_of_a_text_explains_members_and_names(cli: Cli, tmp_path: Path) -> None:
     text = "a snow owl and a honey bee"
     (expected,) = xylem.load(cli.store, "both@1").explain(text, top_r=1)
     assert expected["explanation"]["names"][0]["words"] == ["honey", "bee"]

@@ -147,6 +147,14 @@ def test_a_phase_has_one_bar_whatever_its_trees() -> None:
     assert lines[2].endswith("left") and "left" not in lines[1]
 
 
+def test_the_first_line_counts_stages_if_they_are_known() -> None:
+    told = [("in all", 0, 5), ("learning labels, 1", 3, 10), ("in all", 1, 5)]
+    lines = last_picture(told, wait=0.02)[-2:]
+    assert lines[0].startswith("in all") and " 20%" in lines[0]
+    assert "left" not in lines[0] and "/s" not in lines[0], "stages take unequal times"
+    assert lines[1].startswith("learning labels, 1") and " 30%" in lines[1]
+
+
 def test_a_rate_is_told_once_it_is_known() -> None:
     lines = last_picture([("rows", done, 8000) for done in (0, 2000, 4000, 6000)], wait=0.02)
     assert re.search(r"6,000 of 8,000, [\d,]+/s", lines[-1])

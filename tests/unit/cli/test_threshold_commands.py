@@ -1,13 +1,17 @@
 """Thresholds that commands make and delete."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 from tests.helpers.feedback_helpers import Replica, put_candidate, token_event
 from tests.helpers.jobs_helpers import write_data
+from tests.helpers.measured import LEAST, LIMIT, with_limits
 from tests.unit.cli.conftest import Cli
 
+import xylem
 from xylem.base.db.engine import Database, default_url
 from xylem.base.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
 from xylem.thresholds.store.state import ThresholdDatabase
@@ -112,3 +116,67 @@ def test_thresholds_that_cannot_be_found_are_refused(
 ) -> None:
     data = write_data(tmp_path / "rows.jsonl", 40, seed=3)
     cli.refuses(fault, "train", *arguments, "--data", data, "--model", "m")
+
+
+def names_in(prediction: Any) -> list[str]:
+    return [label["label"] for label in prediction["labels"]]
+
+
+def test_the_command_and_python_keep_the_limit(own_store: Store, cli: Cli, tmp_path: Path) -> None:
+    with_limits(own_store)
+    arguments = ("predict", "text", "--top-r", "11", "--beam-width", "100", "--threshold")
+    line = json.dumps({"text": "red green blue"})
+    (many,) = cli.lines(*arguments, str(float(LEAST)), input=line)
+    (found,) = cli.lines(*arguments, "tuned", input=line)
+    assert names_in(found) == names_in(many)[:LIMIT]
+    file = tmp_path / "rows.jsonl"
+    file.write_text(line + "\n")
+    (of_file,) = cli.lines(*arguments, "tuned", "--data", file)
+    assert names_in(of_file) == names_in(many)[:LIMIT]
+    output = tmp_path / "answers"
+    cli.says(*arguments, "tuned", "--data", file, "--out", output)
+    (part,) = (path for path in output.iterdir() if path.name.endswith(".jsonl"))
+    assert names_in(json.loads(part.read_text())) == names_in(many)[:LIMIT]
+    model = xylem.load(own_store.root, "text")
+    for chunk_characters in (None, 500):
+        rows = model.predict(
+            ["red green blue"], top_r=11, threshold="tuned", chunk_characters=chunk_characters
+        )
+        assert len(rows[0]) == LIMIT
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (
+            ("--objective", "median"),
+            "objective: expected macro, micro or instance, found 'median'",
+        ),
+        *(
+            (
+                ("--objective", "instance", "--method", method),
+                "method: expected ofo, as the other methods tune for macro-F only, found "
+                f"'{method}' with the objective 'instance'",
+            )
+            for method in ("sto", "fta", "fta-one")
+        ),
+        (
+            ("--objective", "micro", "--method", "all"),
+            "method: expected ofo, as the other methods tune for macro-F only, found "
+            "'fta' with the objective 'micro'",
+        ),
+        (
+            ("--objective", "micro", "--kappa", "auto"),
+            "kappa: expected it with the objective 'macro' only, found it with 'micro'",
+        ),
+        (
+            ("--objective", "instance", "--start", "1,4"),
+            "start: expected it with the objectives 'macro' and 'micro', found it with 'instance'",
+        ),
+    ],
+)
+def test_what_an_objective_does_not_have_is_refused(
+    own_store: Store, cli: Cli, tmp_path: Path, options: tuple[str, ...], fault: str
+) -> None:
+    data = write_data(tmp_path / "rows.jsonl", 20, seed=3)
+    cli.refuses(fault, "thresholds", "text", "--data", data, *options)

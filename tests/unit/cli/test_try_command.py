@@ -18,10 +18,17 @@ import pytest
 from tests.helpers.servers import exchange, wait_for
 from tests.unit.cli.conftest import Cli
 
-from xylem.base.columns import DEFAULT_COLUMNS, TableColumns, TextColumn
+from xylem.base.columns import (
+    DEFAULT_COLUMNS,
+    TableColumns,
+    TextColumn,
+    columns_of,
+    refuse_without_table,
+)
 from xylem.base.errors import BadData, BadParameter
 from xylem.datasets import read_dataset
-from xylem.datasets.column_guess import guess_columns
+from xylem.datasets.column_guess import understood
+from xylem.datasets.files import open_data
 from xylem_store.origin import read_origin
 from xylem_store.store import Store
 
@@ -48,7 +55,9 @@ def write_table(
 
 def guessed(path: Path, **said: Any) -> TableColumns:
     names = ("text_column", "label_column", "label_separator", "delimiter")
-    return guess_columns(path, *(said.get(name) for name in names))
+    columns = columns_of(*(said.get(name) for name in names))
+    refuse_without_table(columns, path)
+    return understood(next(open_data(path).files()), columns)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +77,7 @@ def test_delimiter_columns_and_separator_are_guessed(
     ]
     path = write_table(tmp_path / name, ("id", text, label, "source"), rows, mark)
     found = guessed(path)
-    assert found == ((TextColumn(text),), label, between, mark)
+    assert found[:4] == ((TextColumn(text),), label, between, mark)
     dataset = read_dataset(path, columns=found)
     assert dataset.label_names == sorted(COLOURS) and dataset.texts == [
         words for words, _ in rows_of(60)
@@ -76,7 +85,7 @@ def test_delimiter_columns_and_separator_are_guessed(
     said = guessed(
         path, text_column=["id=2"], label_column="source", label_separator="x", delimiter=mark
     )
-    assert said == ((TextColumn("id", 2),), "source", "x", mark), "what is said is not guessed"
+    assert said[:4] == ((TextColumn("id", 2),), "source", "x", mark), "what is said is not guessed"
 
 
 def test_parquet_is_guessed_and_lists_as_text_are_told(tmp_path: Path) -> None:
@@ -90,16 +99,14 @@ def test_parquet_is_guessed_and_lists_as_text_are_told(tmp_path: Path) -> None:
     }
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
     found = guessed(tmp_path / "a.parquet")
-    assert found == ((TextColumn("Abstract"), TextColumn("title")), "topics", ";", "")
+    assert found[:4] == ((TextColumn("Abstract"), TextColumn("title")), "topics", ";", "")
     path = write_table(tmp_path / "b.csv", ("text", "labels"), [("red", "['red', 'blue']")])
-    with pytest.raises(
-        BadData, match=r"expected labels with a separator .* found a list as text: \['red'"
-    ):
-        guessed(path)
+    with pytest.raises(BadData, match=r"found the text of a list in 1 of 1 rows, as .\['red'"):
+        read_dataset(path)
     (tmp_path / "c.tsv").write_text("a text\t<http://x/1>\n")
     assert guessed(tmp_path / "c.tsv") == DEFAULT_COLUMNS
     with pytest.raises(BadData, match=r"missing.csv: expected a readable file"):
-        guessed(tmp_path / "missing.csv")
+        read_dataset(tmp_path / "missing.csv")
     for wrong in ("", '"', ";;"):
         with pytest.raises(BadParameter, match="delimiter: expected a character"):
             guessed(path, delimiter=wrong)
@@ -119,7 +126,7 @@ def test_tables_that_are_packed_or_many_are_guessed(tmp_path: Path, cli: Cli) ->
     for name in ("many/0.csv.zst", "many/*.zst", "many"):
         assert guessed(tmp_path / name) == guessed(tmp_path / "a.csv")
     said = cli.says("try", tmp_path / "many" / "*.csv*", "--no-serve")
-    assert "labels of 'Farben'" in " ".join(said.split())
+    assert "--label-column Farben" in " ".join(said.split())
     assert Store(cli.store).versions("many") == (1,)
     (tmp_path / "rows.jsonl").write_text("{}")
     with pytest.raises(BadParameter, match="columns: expected a file that ends in"):
@@ -132,7 +139,8 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, cli: Cli) ->
         file = write_table(tmp_path / name, ("Text", "Farben"), rows, ";")
         told = cli("try", file, "--no-serve")
         assert told.returncode == 0, told.stderr
-        assert "cells between ';' (--delimiter), texts of 'Text'" in " ".join(told.stdout.split())
+        said = "read with --text-column Text --label-column Farben --label-separator '|'"
+        assert said in " ".join(told.stdout.split())
         assert ("only 3 rows were held out" in told.stderr) is (n == 30)
     assert "the label that it shows first is right 10.0 times in 10" in told.stdout
     assert "Beside words alone these features are worth +0.0 points of P@1/3/5." in told.stdout
@@ -176,7 +184,7 @@ def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
         (
             "ids.jsonl",
             as_lines(NO_TWO),
-            "several rows share, found none of 4 rows held out .* other 32 rows",
+            "expected labels that rows share, found 40 of 40 labels in one row alone",
         ),
         (
             "column.csv",
@@ -184,7 +192,7 @@ def as_lines(rows: list[tuple[str, list[str]]]) -> bytes:
             "expected one column 'labels', found columns 'text'",
         ),
         ("binary.csv", bytes(range(256)) * 20, "expected text, found NUL"),
-        ("binary.jsonl", bytes(range(256)) * 20, "expected a JSON object, found"),
+        ("binary.jsonl", bytes(range(256)) * 20, "expected text, found NUL"),
         ("binary.bin", bytes(range(256)) * 20, "expected a name that ends in .txt"),
         ("one.csv", b"text,labels\n" + b"a book,red\n" * 30, "to tell apart, found only 'red'"),
     ],
@@ -212,14 +220,24 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, cli: Cli) -> None:
         assert done.returncode == 2 and f"{path}: " in done.stderr and fault in done.stderr
 
 
-def test_a_wrong_guess_is_told_with_the_fault(tmp_path: Path, cli: Cli) -> None:
+def test_a_doubt_stops_it_unless_it_is_told_to_go_on(tmp_path: Path, cli: Cli) -> None:
     path = write_table(tmp_path / "a.csv", ("Text", "Farben"), [("a", "b")] * 20, ";")
-    fault = (
-        "expected one column 'labels', found columns 'Text;Farben'; it was read with "
-        "cells between ','"
-    )
     done = cli("try", path, "--delimiter", ",", "--no-serve")
-    assert done.returncode == 2 and fault in done.stderr
+    assert done.returncode == 2
+    assert "expected one column 'labels', found columns 'Text;Farben'" in done.stderr
+    rows = [
+        (text, "nan" if i % 9 == 0 else "|".join(ls)) for i, (text, ls) in enumerate(rows_of(99))
+    ]
+    path = write_table(tmp_path / "b.csv", ("text", "labels"), rows)
+    done = cli("try", path, "--no-serve", "--model", "b")
+    assert done.returncode == 2 and "(null-labels); --yes trains nevertheless" in done.stderr
+    assert "The first rows as they were read" in done.stdout and rows[4][0] in done.stdout
+    assert not (cli.store / "models").exists()
+    done = cli("try", path, "--no-serve", "--model", "b", "--yes", "--json")
+    assert done.returncode == 0 and "(null-labels)" in done.stderr
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert facts["model"] == "b" and facts["findings"][0]["code"] == "null-labels"
+    assert facts["data"]["labels"] == len(COLOURS) + 1
 
 
 def test_it_is_served_until_interrupted(tmp_path: Path, store: Path) -> None:

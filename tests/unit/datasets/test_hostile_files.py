@@ -17,7 +17,7 @@ import pytest
 from tests.conftest import Command
 
 from xylem.base.errors import BadData
-from xylem.datasets import tables
+from xylem.datasets import parquet
 from xylem.datasets.reader import read_dataset
 from xylem.datasets.sparse_text import read_label_names
 from xylem.datasets.stream import DataFile
@@ -49,24 +49,24 @@ def test_rows_that_repeat_a_text_are_read_a_few_at_once(tmp_path: Path, encoding
         pq.write_table(
             texts, file, compression="zstd", use_dictionary=False, column_encoding=encodings
         )
-    with closing(tables.ParquetTable(DataFile(file))) as table:
+    with closing(parquet.ParquetTable(DataFile(file))) as table:
         sizes = [(batch.num_rows, batch.nbytes) for batch in table._batches(["text", "labels"])]
     assert sum(n_rows for n_rows, _ in sizes) == 400
-    assert max(n_bytes for _, n_bytes in sizes) <= tables.BATCH_BYTES + (1 << 20)
+    assert max(n_bytes for _, n_bytes in sizes) <= parquet.BATCH_BYTES + (1 << 20)
 
 
 def test_short_rows_are_read_as_many_at_once_as_ever(tmp_path: Path) -> None:
     texts = pa.table({"text": [f"text {i}" for i in range(1_000)], "labels": ["a"] * 1_000})
     pq.write_table(texts, tmp_path / "rows.parquet", row_group_size=500)
-    with closing(tables.ParquetTable(DataFile(tmp_path / "rows.parquet"))) as table:
+    with closing(parquet.ParquetTable(DataFile(tmp_path / "rows.parquet"))) as table:
         n_rows = {batch.num_rows for batch in table._batches(["text", "labels"])}
-    assert n_rows == {tables.BATCH_ROWS, 500 % tables.BATCH_ROWS}
+    assert n_rows == {parquet.BATCH_ROWS, 500 % parquet.BATCH_ROWS}
 
 
 def test_a_row_group_that_unpacks_to_gigabytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "GROUP_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(parquet, "GROUP_BYTES_MAX", 1 << 20)
     file = repeated(tmp_path / "rows.parquet", 2, 2 << 20)
     with pytest.raises(
         BadData, match=r"rows.parquet: expected row groups that unpack to at most 1048576 b"

@@ -263,6 +263,20 @@ def test_every_cut_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
             read_dataset(path)
 
 
+def test_zeros_behind_gzip_are_padding_other_bytes_are_refused(tmp_path: Path) -> None:
+    """As bodies of requests are read (test_encodings.py)."""
+    path = tmp_path / "a.txt.gz"
+    packed = gzip.compress(GOOD, mtime=0)
+    path.write_bytes(packed)
+    expected = read_dataset(path)
+    path.write_bytes(packed + bytes(600))
+    assert read_dataset(path).sha256 == expected.sha256
+    for tail in (b"more", b"\0more"):
+        path.write_bytes(packed + tail)
+        with pytest.raises(BadData, match=r"a\.txt\.gz: expected whole gzip data, found damage"):
+            read_dataset(path)
+
+
 def test_files_that_are_not_there_or_not_what_their_name_says(tmp_path: Path) -> None:
     for name, data, fault in (
         ("a.txt.gz", GOOD, "expected gzip data, as the suffix .gz says, found other data"),

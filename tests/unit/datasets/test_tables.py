@@ -16,7 +16,7 @@ from tests.helpers.datasets_helpers import check_dataset, labels_of, read, refus
 from xylem.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
 from xylem.base.errors import BadData, BadParameter
 from xylem.base.rows import Dataset
-from xylem.datasets import check_readable, delimited, read_dataset, stream, tables
+from xylem.datasets import check_readable, delimited, parquet, read_dataset, stream
 from xylem.datasets.data_stream import DataStream
 from xylem.datasets.tables import TableLines
 from xylem_store.names import build_names
@@ -59,7 +59,8 @@ def test_columns_weights_and_separators(tmp_path: Path) -> None:
         (b"text,tags\nx,y\n", 1, "expected one column 'labels', found columns 'text', 'tags'"),
         (b"text,subject\nx,y\n", 1, "expected one column 'labels', found columns 'text', "
                                     "'subject'"),
-        (b"\ntext;labels\nx;y\n", 2, "expected one column 'text', found columns 'text;labels'"),
+        (b"\ntext\tsubject\nx\ty\n", 2, "expected one column 'labels', found columns 'text', "
+                                        "'subject'"),
         (b"text,text,labels\nx,y,z\n", 1, "expected one column 'text', found columns 'text', "
                                           "'text'"),
         (b"a," * 100 + b"b\n", 1, "and 91 more"),
@@ -226,7 +227,7 @@ def write_parquet(path: Path, **columns: object) -> Path:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_of_parquet(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BATCH_ROWS", 7)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 7)
     rows = random_rows(seed, 60)
     wanted = same_rows_of_json(tmp_path, rows)
     texts, labels = [text for text, _ in rows], [labels for _, labels in rows]
@@ -250,7 +251,7 @@ def test_numbers_of_parquet_are_labels_and_null_is_an_empty_text(tmp_path: Path)
 
 
 def test_bad_columns_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(parquet, "LINE_BYTES_MAX", 100)
     for columns, fault in (
         (
             {"text": ["a"], "tags": ["b"]},

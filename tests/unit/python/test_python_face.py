@@ -73,7 +73,8 @@ def test_thresholds_are_the_command_s_and_are_saved(
         ):
             untuned.predict(valid[0], threshold="tuned")
     again = xylem.load(tmp_path, "m").tune_thresholds(*valid, method="fta-one")
-    assert loaded._thresholds().tolist() == again._thresholds().tolist(), "kept at once"
+    kept = again._tuned_state().thresholds.tolist()
+    assert loaded._tuned_state().thresholds.tolist() == kept, "kept at once"
     tuned = model.tune_thresholds(*valid, kappa=0.02)
     assert "thresholds" in tuned.report and "thresholds" not in model.report
     assert model.evaluate(*valid)["threshold"] == 0.5, "the model itself never changes"
@@ -81,14 +82,14 @@ def test_thresholds_are_the_command_s_and_are_saved(
     opened = Store(tmp_path).open("m", "2")
     (outcome,) = tune(opened, TuneRequest(("ofo",), files / "valid.jsonl", kappa=0.02), no_progress)
     wanted = outcome.tuned.thresholds
-    assert len(set(again._thresholds().tolist())) < len(set(wanted.tolist()))
+    assert len(set(kept)) < len(set(wanted.tolist()))
     assert tuned.report["thresholds"]["validation_macro_f"] == outcome.validation.macro_f
     at = {name_of(opened.labels, i): threshold for i, threshold in enumerate(wanted)}
     scored = model.predict(valid[0], top_r=100)
     expected = [[pair for pair in row if pair.score >= at[pair.label]] for row in scored]
     assert any(expected) and expected != scored
     for each in (tuned, pickle.loads(pickle.dumps(tuned)), xylem.load(tmp_path, "m")):  # noqa: S301
-        assert each._thresholds().tolist() == wanted.tolist()
+        assert each._tuned_state().thresholds.tolist() == wanted.tolist()
         assert each.evaluate(*valid)["threshold"] == "tuned"
         assert each.predict(valid[0], top_r=100, threshold="tuned") == expected
 
@@ -181,7 +182,7 @@ def test_instances_and_labels_as_they_come() -> None:
     for labels, fault in (
         (y * 7, "labels: expected an array of 0 and 1, or a list of labels a row, found 7 in it"),
         ([[True], [1]] * 10, "labels: row 0: expected a list of strings, found bool True in it"),
-        (np.arange(20), "matrix: expected an array of rows and columns, found 1 dimensions"),
+        (np.arange(20), "labels: expected an array of rows and columns, found 1 dimensions"),
     ):
         with pytest.raises(xylem.errors.BadData, match=fault):
             xylem.train(x, labels, trainer="ovr")

@@ -44,7 +44,7 @@ def combine(store: Store, model: str, **options: Any) -> dict[str, Any]:
     return combine_and_publish(store, model, request)
 
 
-def test_the_smallest_beam_that_loses_little_is_chosen_and_stored(store: Store) -> None:
+def test_the_smallest_beam_that_loses_little_is_chosen(store: Store) -> None:
     told = combine(store, "chosen")
     widest, *tried = told["beams"]
     assert [beam["beam_width"] for beam in (widest, *tried)] == [BEAM_MAX, *BEAMS[: len(tried)]]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.conftest import Run
 from tests.helpers.colour_texts import COLOURS, decisions, write
+from tests.helpers.measured import tuned_to
 
 from xylem.base.errors import BadData, BadParameter
 from xylem.workflows.comparison import CompareRequest, Contender, compare
@@ -19,7 +20,7 @@ LEVEL = np.float32(0.4)
 
 def contender(home: Path, name: str, *, tuned: bool = True) -> Contender:
     model = Store(home / "store").open(name)
-    return Contender(model, np.full(model.labels.n_names, LEVEL) if tuned else None)
+    return Contender(model, tuned_to(np.full(model.labels.n_names, LEVEL)) if tuned else None)
 
 
 def test_labels_are_matched_by_name(home: Path) -> None:

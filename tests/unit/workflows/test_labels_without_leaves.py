@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from tests.conftest import Command
 from tests.helpers.datasets_helpers import refused
+from tests.helpers.measured import tuned_to
 
 import xylem
 from xylem.base import no_progress
@@ -234,7 +235,7 @@ def test_labels_that_came_later_count_as_missed_as_in_json_lines(
     report = evaluate_rows(models[0], read_labelled(models[0], measured, no_progress)).report
     assert (report["unknown_labels"], report["unknown_label_names"]) == (2, ["6", "7"])
     assert report["P@1"] == report["R@5"] == pytest.approx(100 * LEARNT / LISTED)
-    sides = [Contender(model, np.full(model.labels.n_names, 0.4, np.float32)) for model in models]
+    sides = [Contender(model, tuned_to(np.full(model.labels.n_names, 0.4))) for model in models]
     compared = compare(sides[0], sides[1], CompareRequest(measured, resamples=100))
     assert compared["labels"] == {"both": LEARNT, "only_a": 0, "only_b": 2, "neither": 0}
     assert compared["metrics"]["P@1"]["a"] == report["P@1"] and compared["metrics"]["P@1"]["real"]

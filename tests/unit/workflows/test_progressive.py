@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.contract.test_every_trainer import bits_of, learnable, write_file
 from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.measured import learnt
 from tests.oracles.problems import dense_rows, to_labels, to_rows
 
 from xylem.base import no_progress
@@ -25,7 +26,7 @@ from xylem.serving.live.opening import open_version
 from xylem.thresholds.live.events import instances_of
 from xylem.thresholds.methods.ofo import Start, lower_bounds, start_for, thresholds_of
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.thresholds.tuning import TuneRequest, keep, learn
+from xylem.thresholds.tuning import TuneRequest, keep
 from xylem.trainers import TrainingSet, fit, parse_parameters, windows
 from xylem.trainers.source import MemorySource, Tools, derived_seed
 from xylem.trainers.windows import STAGE
@@ -127,8 +128,8 @@ def test_thresholds_are_those_of_feedback_on_these_rows(
     label_counts = source.census.label_rows
     for ensemble, rows in parts:
         predictor = predictor_so_far(ensemble, data.rows.n_features)
-        told = tuned.start, label_counts, 200, no_progress, counters
-        counters, thresholds = learn(predictor, *rows, *told)
+        told = tuned.start, label_counts, 200, counters
+        counters, thresholds = learnt(predictor, *rows, *told)
     np.testing.assert_array_equal(tuned.counters, counters)
     np.testing.assert_array_equal(tuned.thresholds, thresholds)
     bounds = lower_bounds(label_counts, 200, data.labels.n_labels)
@@ -242,8 +243,8 @@ def test_ofo_tunes_thresholds_of_shares_as_the_fixed_grid_does(
     # what OFO itself ends with, whether it was kept or not
     labelled = read_labelled(model, files["valid"], no_progress)
     counts, n_rows = model.arrays["labels/counts"], model.manifest.data.rows
-    told = start_for("softmax", model.arrays, n_rows), counts, n_rows, no_progress
-    counters, thresholds = learn(make_predictor(model), labelled.rows, labelled.labels, *told)
+    told = start_for("softmax", model.arrays, n_rows), counts, n_rows
+    counters, thresholds = learnt(make_predictor(model), labelled.rows, labelled.labels, *told)
     assert (2 * counters.hits / counters.marks).mean() > 0.85
     assert (thresholds < 1 / A_ROW).all()
 

@@ -23,7 +23,7 @@ from xylem.trainers import TrainingSet, windows
 from xylem.trainers.source import count
 from xylem.workflows.file_source import FileSource
 from xylem.workflows.train import TrainRequest, train_and_publish
-from xylem_store.origin import ORIGIN, REPORT, read_report
+from xylem_store.origin import ORIGIN, REPORT, read_origin, read_report
 from xylem_store.store import Store
 
 SGD = ("solver=sgd", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
@@ -117,7 +117,9 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
     for version in (2, 3):
         streamed = store.open("m", version)
         assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
-        for array in memory.arrays.keys() - {REPORT}:
+        origins = [read_origin(model.arrays).get("data") for model in (memory, streamed)]
+        assert origins[0] == origins[1]
+        for array in memory.arrays.keys() - {REPORT, ORIGIN}:
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
         # where rows in memory go in a forest is of no stream
         told, expected = (

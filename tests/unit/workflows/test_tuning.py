@@ -13,6 +13,7 @@ import pytest
 from tests.conftest import Command, answer
 from tests.contract.test_every_trainer import write_file
 from tests.helpers.datasets_helpers import refused, write_lines
+from tests.helpers.measured import learnt
 from tests.helpers.small_models import small_draft
 from tests.oracles.metrics import f_measures, ofo_thresholds
 from tests.oracles.problems import dense_labels
@@ -27,7 +28,7 @@ from xylem.thresholds.methods.ofo import Start, lower_bounds
 from xylem.thresholds.methods.starts import C_GRID
 from xylem.thresholds.store.codec import METHODS
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.thresholds.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, learn
+from xylem.thresholds.tuning import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, facts_of
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.tuning import tune
@@ -112,7 +113,7 @@ def test_ofo_over_a_file_is_the_papers_loop(model: Any, labelled: Any) -> None:
     label_counts, start = model.arrays["labels/counts"], Start(1.0, 3.0, 0.7)
     bounds = lower_bounds(label_counts, 100, K)
     predictor, rows, labels = make_predictor(model), labelled.rows, labelled.labels
-    counters, thresholds = learn(predictor, rows, labels, start, label_counts, 100, no_progress)
+    counters, thresholds = learnt(predictor, rows, labels, start, label_counts, 100)
     scores = scores_of(model, labelled)
     expected, hits, marks = ofo_thresholds(scores, dense_labels(labels), *start, bounds)
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
@@ -122,13 +123,38 @@ def test_ofo_over_a_file_is_the_papers_loop(model: Any, labelled: Any) -> None:
 def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model: Any, labelled: Any) -> None:
     predictor, labels, start = make_predictor(model), labelled.labels, Start(1.0, 3.0, 0.7)
     counted = model.arrays["labels/counts"], model.manifest.data.rows
-    whole = learn(predictor, labelled.rows, labels, start, *counted, no_progress)
+    whole = learnt(predictor, labelled.rows, labels, start, *counted)
     counters = None
     for first, last in ((0, 1), (1, 37), (37, N_ROWS)):
         rows, some = labelled.rows.cut(first, last), labels.cut(first, last)
-        counters, thresholds = learn(predictor, rows, some, start, *counted, no_progress, counters)
+        counters, thresholds = learnt(predictor, rows, some, start, *counted, counters)
     np.testing.assert_array_equal(counters, whole[0])
     assert thresholds.tobytes() == whole[1].tobytes()
+
+
+@pytest.mark.parametrize("objective", ["micro", "instance"])
+def test_a_common_threshold_reports_f_of_its_decisions(
+    model: Any, file: Path, labelled: Any, objective: Any
+) -> None:
+    request = TuneRequest(("ofo",), file, file, objective=objective)
+    (outcome,) = tune(model, request, no_progress)
+    threshold, limit = outcome.tuned.thresholds[0], outcome.tuned.aim.limit
+    true = [np.flatnonzero(row).tolist() for row in dense_labels(labelled.labels)]
+    predicted = [
+        [label for label in np.argsort(-row, kind="stable")[:limit] if row[label] >= threshold]
+        for row in scores_of(model, labelled)
+    ]
+    expected = f_measures(predicted, true, [0] * len(true), K, 0.0)
+    np.testing.assert_allclose(outcome.validation[:3], expected)
+    assert outcome.validation == outcome.test
+    facts = facts_of(outcome)
+    assert [facts[key] for key in ("objective", "limit", "threshold")] == [
+        objective,
+        limit,
+        threshold,
+    ]
+    if objective == "instance":  # of the grid it is the best on these rows
+        assert outcome.tuned.aim.instance_f() == pytest.approx(expected[2] / 100)
 
 
 def test_threads_and_start_values_that_are_given(model: Any, file: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.conftest import answer
 from tests.helpers.datasets_helpers import refused, write_lines
-from tests.helpers.measured import evaluate
+from tests.helpers.measured import evaluate, tuned_to
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.engine import all_labels
@@ -188,7 +188,7 @@ def test_a_reranking_version_has_no_f_measures_before_tuning(
     assert {"P@1", "R@5"} <= kept
     assert evaluate(model, file).get("note") == note
     thresholds = np.full(model.manifest.n_labels, 0.01, np.float32)
-    assert "note" not in evaluate(model, file, thresholds=thresholds)
+    assert "note" not in evaluate(model, file, tuned=tuned_to(thresholds))
 
 
 def test_the_command_says_why_there_are_no_f_measures(file: Path, command: Any) -> None:

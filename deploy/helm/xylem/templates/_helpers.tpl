@@ -14,10 +14,12 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "xylem.podMetadata" -}}
 labels:
   {{- include "xylem.labels" . | nindent 2 }}
-{{- with default .root.Values.podAnnotations .part.podAnnotations }}
 annotations:
+  # a changed config makes new pods: they read it only when they start
+  checksum/config: {{ .root.Values.config | toJson | sha256sum }}
+  {{- with default .root.Values.podAnnotations .part.podAnnotations }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
+  {{- end }}
 {{- end }}
 
 {{- define "xylem.serviceAccount" -}}
@@ -42,6 +44,9 @@ serviceAccountName: {{ . }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with default .Values.priorityClassName $part.priorityClassName }}
+priorityClassName: {{ . }}
 {{- end }}
 {{- with default .Values.nodeSelector $part.nodeSelector }}
 nodeSelector:
@@ -146,4 +151,17 @@ spec:
     - name: http
       port: 8080
       targetPort: http
+{{- end }}
+
+{{/* Volumes of yours, and where they are in the container: (dict "root" $ "part" .Values.replicas). Those of all pods and of the part add up. */}}
+{{- define "xylem.extraVolumes" -}}
+{{- with concat .root.Values.extraVolumes (default list .part.extraVolumes) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "xylem.extraVolumeMounts" -}}
+{{- with concat .root.Values.extraVolumeMounts (default list .part.extraVolumeMounts) }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}

@@ -129,7 +129,7 @@ def _figures(connection: Connection) -> _Figures:
 
 
 class FiguresPage:
-    """Answers `GET /metrics` of a worker, in a thread.
+    """Answers `GET /metrics` and `GET /livez` of a worker, in a thread.
 
     If the settings do not open the scope `metrics`, a request needs a key with that scope.
     """
@@ -171,7 +171,12 @@ class FiguresPage:
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         status = 404
-        problem = {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
+        problem = {
+            "detail": f"expected GET /metrics or /livez, found {environ['PATH_INFO'][:200]!r}"
+        }
+        if environ["PATH_INFO"] == "/livez":  # as of servers: without a key, or the database
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [b'{"status":"alive"}']
         if environ["PATH_INFO"] == "/metrics":
             try:
                 self._check(environ.get("HTTP_AUTHORIZATION"))

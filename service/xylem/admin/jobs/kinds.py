@@ -27,6 +27,7 @@ from xylem.admin.jobs.requests import (
     PublishingJob,
     TableFields,
     TrainingJob,
+    TuningChoice,
     TuningJob,
     VocabularyJob,
 )
@@ -45,7 +46,7 @@ from xylem.base import (
 )
 from xylem.engine import PARAMETERS
 from xylem.serving import PREDICT_ONLY, RequestModel, all_faults_of
-from xylem.thresholds import Start, check_start
+from xylem.thresholds import request_of
 from xylem.trainers import TRAINERS, check_spreads, installed
 from xylem.trainers import trainer as find_trainer
 from xylem.workflows import TrainRequest
@@ -306,7 +307,7 @@ def _publishing_faults(request: PublishingJob, data: DataRoot) -> Faults:
             yield BadRequest("expected valid or split, to tune on, found neither").with_path(
                 "thresholds"
             )
-        yield from _fault_of(_check_start_values, request.thresholds.start, "thresholds.start")
+        yield from _choice_faults(request.thresholds, "thresholds.")
     if request.promotion is not None:
         yield from _promotion_faults(request.promotion, request.measures)
 
@@ -348,7 +349,7 @@ def parameter_faults(trainer: str, parameters: Mapping[str, Any]) -> Faults:
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, test=request.test)
     yield from _column_faults(request, request.data, request.test)
-    yield from _fault_of(_check_start_values, request.start, "start")
+    yield from _choice_faults(request)
 
 
 def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
@@ -384,8 +385,22 @@ def _files(root: DataRoot, /, **names: str | None) -> Faults:
         yield from _fault_of(root.path_of, name, field)
 
 
-def _check_start_values(values: list[float]) -> None:
-    check_start(Start(*values))
+def _choice_faults(choice: TuningChoice, place: str = "") -> Faults:
+    """Yield the fault of how thresholds are tuned; `place` is put before its field."""
+    start = None if choice.start is None else (choice.start[0], choice.start[1])
+    try:
+        request_of(
+            methods=[choice.method],
+            valid=Path("valid"),
+            test=None,
+            empty=choice.empty_labels,
+            kappa=choice.kappa,
+            start=start,
+            objective=choice.objective,
+        )
+    except BadParameter as error:
+        field = str(error).partition(":")[0].split()[0]  # method, kappa, start
+        yield BadRequest(str(error)).with_path(f"{place}{field}")
 
 
 KINDS: dict[str, JobKind] = {

@@ -70,8 +70,7 @@ def promote_if(
             lambda: ThresholdDatabase(context.database).load(name, number, opened.manifest.digest)
         )
         labelled = read_labelled(opened, valid, report, columns)
-        thresholds = None if tuned is None else tuned.thresholds
-        figures = valid_figures(opened, labelled, context.threads, report, thresholds).metrics
+        figures = valid_figures(opened, labelled, context.threads, report, tuned).metrics
         return Measured(figures, labelled.rows_learnt(opened)[0], tuple(labelled.remarks(opened)))
 
     new = measure(version) if rule.conditions else Measured({})

@@ -20,6 +20,7 @@ Version = Annotated[int | str | None, null_or((int, str), "null, a number or an 
 """A version's number or alias; it is checked later whether it exists."""
 
 TuningMethod = Literal["ofo", "fta", "fta-one", "sto", "all"]
+TuningObjective = Literal["macro", "micro", "instance"]
 EmptyLabels = Literal["one", "zero"]
 Kappa = Annotated[float, Field(ge=KAPPA_MIN, le=KAPPA_MAX)]
 StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -51,6 +52,7 @@ class TuningChoice(RequestModel):
     """
 
     method: TuningMethod = "ofo"
+    objective: TuningObjective = "macro"
     empty_labels: EmptyLabels = "zero"
     kappa: Kappa | None = None
     start: StartValues | None = None
@@ -79,16 +81,31 @@ class PromotionRule(RequestModel):
 
 
 class TableFields(RequestModel):
-    """The columns that are read from data files that are tables, as the options of the commands."""
+    """How data files are read, and which columns of tables, as the options of the commands."""
 
     text_column: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = None
     label_column: Name | None = None
     label_separator: str | None = None
     delimiter: str | None = None
+    label_columns: Annotated[list[Name], Field(max_length=COLUMNS_MAX)] | None = None
+    quote: Literal["none"] | None = None
+    encoding: Name | None = None
+    join_rows: Name | None = None
+    strict: bool = False
 
     def columns(self) -> TableColumns:
-        """Return the columns. Raises BadParameter."""
-        return columns_of(self.text_column, self.label_column, self.label_separator, self.delimiter)
+        """Return how the files are read. Raises BadParameter."""
+        return columns_of(
+            self.text_column,
+            self.label_column,
+            self.label_separator,
+            self.delimiter,
+            label_columns=self.label_columns,
+            quote=self.quote,
+            encoding=self.encoding,
+            join_rows=self.join_rows,
+            strict=self.strict,
+        )
 
 
 class FeedbackSpan(RequestModel):

@@ -2,9 +2,8 @@
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
 from xylem.admin.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
@@ -30,7 +29,7 @@ def split_lines(
     gets the new number of rows. Lines stay in their order. Raises BadData if one of the two files
     would be empty, or the file has no header.
     """
-    from xylem.datasets import is_fasttext  # imported only now, as kernels come with it
+    from xylem.datasets import DataFile, is_fasttext  # imported only now: kernels come with them
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
@@ -39,13 +38,9 @@ def split_lines(
     rng = random.Random(seed)
     counts = [0, 0]
     header = b""
-    has_header = name.endswith(".txt") and not is_fasttext(data)
-    with (
-        _opened(data, columns) as source,
-        paths[0].open("wb") as train,
-        paths[1].open("wb") as valid,
-    ):
-        lines = _lines(source, has_header=has_header)
+    has_header = name.endswith(".txt") and not is_fasttext(DataFile(data))
+    with paths[0].open("wb") as train, paths[1].open("wb") as valid:
+        lines = _lines(data, columns, has_header=has_header)
         if has_header:  # after a header, an empty line is a row
             header = next(lines, b"")
             for file in (train, valid):
@@ -99,8 +94,8 @@ def join_sources(
         for i, source in enumerate(request.sources):
             context.on_progress("join", i, len(request.sources))
             if isinstance(source, str):
-                with _opened(files.find(source), request.columns()) as opened:
-                    fitted.writelines(_lines(opened, has_header=False))
+                lines = _lines(files.find(source), request.columns(), has_header=False)
+                fitted.writelines(lines)
                 continue
             span = rows.span(source.feedback.model, source.feedback.days, context.job.created)
             learnt_until = max([times.get(span.model, 0.0) for times in learnt], default=0.0)
@@ -119,26 +114,24 @@ def join_sources(
     return data, held_out if share else None
 
 
-def _opened(data: Path, columns: TableColumns) -> BinaryIO:
-    from xylem.datasets import (
-        TableLines,
-        open_unpacked,  # imported only now, as kernels come with it
-    )
+def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[bytes]:
+    """Yield the lines of a file as UTF-8, each with its end; those of a table are lines of JSON.
+
+    There are no empty ones, unless there is a header, after which an empty line is a row.
+    """
+    from xylem.datasets import DataFile, TableLines  # imported only now: kernels come with them
 
     if is_table(data):
-        return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
-    return open_unpacked(data)[0]
-
-
-def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
-    """Yield the lines, each with its end; without empty ones, unless there is a header.
-
-    After a header, an empty line is a row.
-    """
-    read: Callable[[], bytes] = source.readline
-    while line := read():
-        if has_header or line.strip():
-            yield line if line.endswith(b"\n") else line + b"\n"
+        with TableLines(data, columns, with_labels=True) as table:
+            while line := table.readline():
+                yield line
+        return
+    file = DataFile(data)
+    file.encoding = columns.encoding
+    for block in file.lines():
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            if has_header or line.strip():
+                yield line + b"\n"
 
 
 def _header_with(header: bytes, count: int, data: Path) -> bytes:

@@ -149,7 +149,7 @@ def publish(
         "metrics": dict(manifest.metrics),
         **{
             name: report[name]
-            for name in ("warnings", "features", "rerank", "combined")
+            for name in ("data", "findings", "warnings", "features", "rerank", "combined")
             if name in report
         },
     }
@@ -211,7 +211,7 @@ def _train(publication: Publication, request: TrainingJob) -> None:
         valid=publication.valid,
         parameters=request.parameters,
         label_names=publication.label_names(request),
-        columns=request.columns(),
+        columns=_columns(request),
         threads=publication.context.threads,
         **request.model_dump(include=set(TrainingOptions.model_fields)),
         **_steps(publication.context, request),
@@ -229,7 +229,7 @@ def _extend(publication: Publication, request: ExtendJob) -> None:
         data=publication.data,
         valid=publication.valid,
         label_names=publication.label_names(request),
-        columns=request.columns(),
+        columns=_columns(request),
         threads=publication.context.threads,
         base=f"{request.model}@{LATEST if request.version is None else request.version}",
         rows=[publication.files.find(name, f"rows[{i}]") for i, name in enumerate(request.rows)],
@@ -243,6 +243,19 @@ run = partial(publish, make=_train)
 
 run_extend = partial(publish, make=_extend)
 """Add labels to a version; return the figures of the version that was published."""
+
+
+def _columns(request: FittingJob) -> TableColumns:
+    """Return how the files of a job are read; those that the job has written itself are UTF-8.
+
+    Raises BadParameter if rows are to be joined that the job divides or joins before.
+    """
+    columns = request.columns()
+    if request.split is None and isinstance(request.data, str):
+        return columns
+    if columns.join:
+        raise BadParameter("join_rows: expected one file without split, found others")
+    return columns._replace(encoding="")
 
 
 def _steps(context: JobContext, request: TrainingJob) -> dict[str, Any]:
@@ -295,7 +308,7 @@ def tune(
     """Tune the thresholds of a version and store them; return the report of `keep`."""
     start = None if choice.start is None else (choice.start[0], choice.start[1])
     options = choice.empty_labels, choice.kappa, start, context.threads, columns
-    request = request_of([choice.method], data, test, *options)
+    request = request_of([choice.method], data, test, *options, objective=choice.objective)
     opened = context.store.open(context.job.model, version)
     outcomes = tune_version(opened, request, context.on_progress)
     return keep(opened, context.database, outcomes, shadow=shadow, on_keep=on_keep)
@@ -321,7 +334,7 @@ def _combine(publication: Publication, request: CombineJob) -> None:
         vocabulary=None if request.vocabulary is None else find(request.vocabulary, "vocabulary"),
         key_kind=request.by or URI,
         rerank=None if request.rerank is None else find(request.rerank, "rerank"),
-        columns=request.columns(),
+        columns=_columns(request),
         **request.model_dump(include={"language", "candidates", "beam_width", "ranker", "seed"}),
         **publication.marks(request),
     )

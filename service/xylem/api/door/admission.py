@@ -27,6 +27,9 @@ NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"applicatio
 OCTETS = frozenset({b"application/octet-stream"})
 """Media type under which lines may be sent too: most generated clients do not support NDJSON."""
 
+_UTF8 = frozenset({b"", b"charset=utf-8", b"charset=utf8"})
+"""Parameters of a media type that say UTF-8, in lower case; utf8 is a common misspelling."""
+
 BODY_IS_RECEIVED = "xylem.body"
 """The ASGI extension by which our server tells that it has received a request's whole body."""
 
@@ -102,7 +105,7 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
     if content_type not in allowed:
         media, _, parameters = content_type.lower().partition(b";")
         charset = parameters.replace(b" ", b"").replace(b'"', b"")
-        if media.strip() not in allowed or charset not in (b"", b"charset=utf-8"):
+        if media.strip() not in allowed or charset not in _UTF8:
             expected = b" or ".join(sorted(allowed)).decode()
             received = ascii(content_type.decode("latin-1"))[:100]
             raise UnsupportedMediaType(

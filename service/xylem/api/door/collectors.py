@@ -72,7 +72,7 @@ def labelled(
 
 
 def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
-    """Yield the figures of the streams of lines: open, in work, stalled, and cut off.
+    """Yield the figures of the streams of lines: open, in work, stalled, in files, and cut off.
 
     streams_of  the streams by kind, which is the label `stream`
     """
@@ -88,6 +88,9 @@ def read_streams(streams_of: Mapping[str, Streams]) -> Iterator[Metric]:
     documentation = "Streams that have waited for a second or longer for their client to read."
     stalled = ((kind, streams.stalled()) for kind, streams in kinds)
     yield labelled(GaugeMetricFamily, "xylem_streams_stalled", documentation, labels, stalled)
+    documentation = "Bytes of answers in temporary files, which clients have not read yet."
+    spooled = ((kind, streams.spooled()) for kind, streams in kinds)
+    yield labelled(GaugeMetricFamily, "xylem_stream_spooled_bytes", documentation, labels, spooled)
     documentation = "Streams ended because their client sent too little."
     cut = ((kind, streams.cut) for kind, streams in kinds)
     yield labelled(CounterMetricFamily, "xylem_streams_cut", documentation, labels, cut)

@@ -61,6 +61,9 @@ def cors_options(settings: Settings) -> dict[str, Any] | None:
         "allow_headers": _REQUEST_HEADERS,
         "expose_headers": _ANSWER_HEADERS,
         "max_age": _MAX_AGE_SECONDS,
+        # a browser asks this, too, if the service has a private address and the page does not; the
+        # origins are chosen for this service, wherever they are
+        "allow_private_network": True,
     }
 
 

@@ -115,7 +115,10 @@ class Unpacking:
 
     def _next_piece(self) -> bytes:
         """Unpack and return one piece of the bytes that were received. Raises BrokenEncoding."""
-        if self._zlib.eof and self._packed:  # gzip data may have several members, in a row
+        if self._zlib.eof:  # gzip data may have several members, in a row
+            self._packed = self._packed.lstrip(b"\0")  # padding, as Python and gzip take it
+            if not self._packed:
+                return b""
             self._zlib = zlib.decompressobj(_GZIP)
         try:
             piece = self._zlib.decompress(self._packed, PIECE_BYTES)

@@ -3,6 +3,7 @@
 Every answer whose status is not 2xx is made here, also those for errors of the framework.
 """
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -48,6 +49,10 @@ class BrokenEncoding(BadInput, code="broken-content-encoding"):
 
 class CorsRefused(BadInput, code="cors-refused"):
     """A page of another origin asked whether it may send a request, and it may not."""
+
+
+class BadRange(BadInput, code="bad-range"):
+    """The header Range does not name a part of the file."""
 
 
 class BadHead(BadInput, code="http-error"):
@@ -103,6 +108,9 @@ def error_response(scope: Scope, error: Exception) -> Response:
 
 _HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}
 
+_TENSORFLOW_PATH = re.compile(r"(/v1/models/[^/:]+(?:/versions/[^/:]+)?):predict")
+"""The paths of predict in TensorFlow Serving; without a version one looks like a model's page."""
+
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     return error_response(request.scope, error)
@@ -111,9 +119,11 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     """Answer the errors of the framework: unknown routes and methods."""
     assert isinstance(error, HTTPException)
-    code = _HTTP_CODES.get(error.status_code, "http-error")
+    tensorflow_path = _TENSORFLOW_PATH.fullmatch(request.scope["path"])
+    status = 404 if tensorflow_path else error.status_code
+    code = _HTTP_CODES.get(status, "http-error")
+    headers = {} if tensorflow_path else dict(error.headers or {})
     request.scope["error_code"] = code
-    headers = dict(error.headers or {})
     if "Allow" in headers:  # it names the methods of one route, and each method has its own route
         fitting = [
             route
@@ -126,6 +136,8 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     expected = headers.get("Allow") or "a route of /docs"
     if code not in _HTTP_CODES.values():
         expected = "a request that can be served"
+    if tensorflow_path is not None:
+        expected = f"POST {request.scope.get('root_path', '')}{tensorflow_path[1]}/predict"
     requested = f"{request.method} {request.url.path[:200]}"
     response = problem_response(request.scope, code, f"expected {expected}, found {requested}")
     response.headers.update(headers)

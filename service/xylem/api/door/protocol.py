@@ -61,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unwanted_bytes = 0  # bytes that came after the answer, or after a refusal
         self._head_bytes = 0  # the length of a head that is too long; else 0
         self._is_refused = False  # whether the rest of the connection is dropped
+        self._answered_body_bytes = 0  # bytes that came of bodies whose answers had begun
         self._close_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -189,6 +190,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
         if self.cycle.response_complete:
             self._count_unwanted(len(body))
+        elif self.cycle is self._current and self.cycle.response_started:
+            self._answered_body_bytes += len(body)
 
     def on_message_complete(self) -> None:
         """Stop the timer, and tell the app that the whole request has been received."""
@@ -203,7 +206,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the client to read its answers: see `UnreadAnswers`."""
         super().pause_writing()
         self._unread = UnreadAnswers(
-            self.transport, self.limits, self.answers, self._is_answered, self.on_abort
+            transport=self.transport,
+            limits=self.limits,
+            answers=self.answers,
+            is_answered=self._is_answered,
+            n_received=lambda: self._answered_body_bytes,
+            on_abort=self.on_abort,
         )
 
     def resume_writing(self) -> None:

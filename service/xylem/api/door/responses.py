@@ -2,11 +2,13 @@
 
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from http import HTTPStatus
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
+from xylem.api.door.problems import BadRange, error_response
 from xylem.serving import dump
 
 _JSON = b"content-type", b"application/json"
@@ -97,3 +99,22 @@ async def stream_of(
             piece = await run(next, pieces, b"")
 
     return StreamingResponse(sent(), headers=headers, media_type=media)
+
+
+class RangedFile(FileResponse):
+    """A file of which a client may request a range; one that is not in the file is a problem."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+
+        async def send_unless_refused(message: Message) -> None:
+            if message.get("status", HTTPStatus.OK) >= HTTPStatus.BAD_REQUEST:
+                raise BadRange("Range: expected bytes=FIRST-LAST within the file, found another")
+            await send(message)
+
+        try:
+            await super().__call__(scope, receive, send_unless_refused)
+        except BadRange as error:
+            answer = error_response(scope, error)
+            answer.headers["content-range"] = f"bytes */{self.headers['content-length']}"
+            await answer(scope, receive, send)

@@ -103,9 +103,10 @@ def unread_bytes(transport: asyncio.Transport) -> int:
 class UnreadAnswers:
     """Waits for a client to read `batch_bytes_min` bytes in `body_seconds_max` seconds.
 
-    A client that reads less is given up: its connection is aborted, not closed. A transport that
-    is closed first writes what it holds: a client that never reads would keep the bytes, the
-    descriptor and, at the end, the process.
+    The client of a stream may also send as many bytes of its body instead: many read nothing before
+    they have sent all. A client that does less is given up: its connection is aborted, not closed.
+    A transport that is closed first writes what it holds: a client that never reads would keep the
+    bytes, the descriptor and, at the end, the process.
     """
 
     def __init__(
@@ -114,12 +115,14 @@ class UnreadAnswers:
         limits: Limits,
         answers: SlowClients,
         is_answered: Callable[[], bool],
+        n_received: Callable[[], int],
         on_abort: Callable[[], None],
     ) -> None:
         """Begin to wait.
 
         answers      the clients that have not read their answers
         is_answered  returns whether the request that was begun last is answered
+        n_received   returns the bytes of bodies that came after their answers had begun
         on_abort     called when the client is given up
         """
         loop = asyncio.get_running_loop()
@@ -127,6 +130,7 @@ class UnreadAnswers:
         self._transport = transport
         self._limits = limits
         self._answers = answers
+        self._n_received = n_received
         self._on_abort = on_abort
         self._client = SlowClient(self._n_read, self._give_up, is_answered)
         self._wait()
@@ -146,17 +150,21 @@ class UnreadAnswers:
 
     def _wait(self) -> None:
         self._timer = self._loop.call_later(
-            self._limits.body_seconds_max, self._check, unread_bytes(self._transport)
+            self._limits.body_seconds_max,
+            self._check,
+            unread_bytes(self._transport),
+            self._n_received(),
         )
 
-    def _check(self, n_unread: int) -> None:
-        """Wait again if the client has read enough; else give it up.
+    def _check(self, n_unread: int, n_received: int) -> None:
+        """Wait again if the client has read or sent enough; else give it up.
 
-        n_unread  the bytes that it had not read when the timer was started
+        n_unread    the bytes that it had not read when the timer was started
+        n_received  the bytes of bodies that it had sent by then
         """
         bytes_min = self._limits.batch_bytes_min
         n_read = n_unread - unread_bytes(self._transport)
-        if n_read >= bytes_min:
+        if max(n_read, self._n_received() - n_received) >= bytes_min:
             self._wait()
             return
         within = f"within {self._limits.body_seconds_max:g} seconds"

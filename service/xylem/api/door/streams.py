@@ -2,15 +2,15 @@
 
 Each request has three tasks: one reads lines ahead, one begins to answer blocks of them, and one
 writes the answers in order. While one block is answered, the next one fills: so blocks are small
-when few lines come, and large when many come.
+when few lines come, and large when many come. What a client does not read goes to a file (`Spool`).
 """
 
 import asyncio
 import codecs
 import functools
-import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from xylem.api.door.admission import paced
 from xylem.api.door.problems import BodyTimeout
+from xylem.api.door.spools import STALLED_SECONDS, Spool
 from xylem.base import BadInput, Limits, Overloaded, Unavailable
 from xylem.serving import Answered, LineBlock, describe_error, dump_line, log_untold
 
@@ -139,19 +140,16 @@ Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
 BLOCKS_QUEUED = 1
 """Blocks that wait to be written; with the one that is written and the next, three are in work."""
 
-STALLED_SECONDS = 1.0  # a stream that waits this long for its client to read has stalled
-
 
 @dataclass(slots=True, eq=False)
 class _Progress:
     """The state of a stream.
 
-    blocks       blocks that are begun and not sent yet
-    sends_since  since when a block is being sent; infinity: no block is being sent
+    blocks  blocks that are begun, and neither sent nor in the file of answers that nobody reads yet
     """
 
+    spool: Spool
     blocks: int = 0
-    sends_since: float = math.inf
 
 
 class Streams:
@@ -178,7 +176,11 @@ class Streams:
     def stalled(self) -> int:
         """Return how many streams have waited at least STALLED_SECONDS for their client to read."""
         now = time.monotonic()
-        return sum(now - progress.sends_since >= STALLED_SECONDS for progress in self._open)
+        return sum(now - progress.spool.sends_since >= STALLED_SECONDS for progress in self._open)
+
+    def spooled(self) -> int:
+        """Return the bytes of answers, of all streams, that are in temporary files."""
+        return sum(progress.spool.n_bytes for progress in self._open)
 
     def answer(
         self,
@@ -212,44 +214,55 @@ class Streams:
                 f"expected at most {self._limits.batches_max} batches at a time, found more"
             )
         reader = LineReader(receive, self._limits, rows_max)
-        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(BLOCKS_QUEUED)
-        fault: Exception | None = None
-        progress = _Progress()
+        progress = _Progress(Spool(send, self._limits.batch_spool_mib << 20))
         self._open.add(progress)
         try:
             head = Response(media_type="application/x-ndjson", headers=headers)
             del head.headers["content-length"]
             await send({"type": "http.response.start", "status": 200, "headers": head.raw_headers})
-            async with asyncio.TaskGroup() as group:
-                group.create_task(reader.read())
-                group.create_task(_dispatch(reader, begin, answers, progress))
-                while (answering := await answers.get()) is not None:
-                    answered = await answering
-                    on_answer(answered)
-                    progress.sends_since = time.monotonic()
-                    await _write(send, answered.lines)
-                    progress.sends_since = math.inf
-                    progress.blocks -= 1
-        except* ClientDisconnect as disconnect:
-            raise disconnect.exceptions[0]  # noqa: B904
-        except* Unavailable as unavailable:
-            fault = unavailable.exceptions[0]
+            with closing(progress.spool) as spool:
+                fault = await _answer_lines(reader, begin, on_answer, progress)
+                await spool.flush()
         finally:
             self._open.remove(progress)
-            while not answers.empty():
-                _give_up(answers.get_nowait())
         self.cut += isinstance(reader.fault, BodyTimeout)
         fault = fault or reader.fault
-        if fault is None:
-            await send({"type": "http.response.body", "body": b""})
-        else:
+        body = b""
+        if fault is not None:
             log_untold(fault)
-            await _write(send, dump_line({"error": describe_error(fault)}))
+            body = dump_line({"error": describe_error(fault)})
+        await send({"type": "http.response.body", "body": body, "more_body": fault is not None})
 
 
-async def _write(send: Send, lines: bytes) -> None:
-    """Send lines; if the client does not read them, the protocol gives it up."""
-    await send({"type": "http.response.body", "body": lines, "more_body": True})
+async def _answer_lines(
+    reader: LineReader,
+    begin: Begin,
+    on_answer: Callable[[Answered], None],
+    progress: _Progress,
+) -> Exception | None:
+    """Write the answers to all lines; return the error because of which the service cannot go on.
+
+    Raises ClientDisconnect.
+    """
+    answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(BLOCKS_QUEUED)
+    fault: Exception | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reader.read())
+            group.create_task(_dispatch(reader, begin, answers, progress))
+            while (answering := await answers.get()) is not None:
+                answered = await answering
+                on_answer(answered)
+                await progress.spool.write(answered.lines)
+                progress.blocks -= 1
+    except* ClientDisconnect as disconnect:
+        raise disconnect.exceptions[0]  # noqa: B904
+    except* Unavailable as unavailable:
+        fault = unavailable.exceptions[0]
+    finally:
+        while not answers.empty():
+            _give_up(answers.get_nowait())
+    return fault
 
 
 async def _dispatch(

@@ -11,12 +11,11 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Request, Response
-from starlette.responses import FileResponse
 
 from xylem.admin import Job, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
-from xylem.api.door.responses import ClosingStream, json_response
+from xylem.api.door.responses import ClosingStream, RangedFile, json_response
 from xylem.api.routes.admins import AuditedRoute, router_of
 from xylem.api.routes.operations import (
     answers,
@@ -267,7 +266,7 @@ def _event(job: Job) -> bytes:
     responses={
         **answers(200, "The lines", content("application/x-ndjson", "BatchAnswerLine")),
         **answers(206, "A part of them", content("application/x-ndjson", "BatchAnswerLine")),
-        **problems(409),
+        **problems(409, 416),
     },
 )
 async def download_job_result(job: str, services: Wired) -> Response:
@@ -276,7 +275,7 @@ async def download_job_result(job: str, services: Wired) -> Response:
     With the header `Range` you get a part, so an interrupted download can continue.
     """
     path = await services.admin_work.run(services.jobs.result_file, job)
-    return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
+    return RangedFile(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
 
 
 _add_views(None, "/jobs", JobQuery)

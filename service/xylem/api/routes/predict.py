@@ -107,10 +107,10 @@ _ANSWER[200]["headers"] = _HEADERS
 async def batch(request: Request, services: Wired) -> Response:
     """NDJSON is streamed both ways: each line of the body is an instance.
 
-    Each line of the answer is the answer to one of them. Read the answers while you write, or the
-    service stops reading. A line that cannot be used is answered by an error in its place. A
-    connection that ends without the last chunk was cut off. The options are in the query string,
-    and apply to every line.
+    Each line of the answer is the answer to one of them. Read the answers while you write: beyond
+    the limit XYLEM_BATCH_SPOOL_MIB the service stops reading for a client that does not. A line
+    that cannot be used is answered by an error in its place. A connection that ends without the
+    last chunk was cut off. The options are in the query string, and apply to every line.
     """
     check_media(request.scope, NDJSON | OCTETS)
     limits = services.limits

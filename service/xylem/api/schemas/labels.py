@@ -59,7 +59,7 @@ class LabelThreshold(TypedDict):
 
 
 class ShadowSummary(TypedDict):
-    """A candidate, and macro-F in percent of the candidate and of the thresholds in force.
+    """A candidate, and F in percent of the candidate and of the thresholds in force.
 
     Both were scored on the same events.
     """
@@ -67,10 +67,13 @@ class ShadowSummary(TypedDict):
     since_epoch: int
     created_at: float
     method: str
+    objective: str
     start: dict[str, float]
     n_events: int
     macro_f: float
     served_macro_f: float
+    micro_f: float
+    served_micro_f: float
     empty_label_convention: str
 
 
@@ -87,10 +90,19 @@ class Thresholds(VersionAnswer):
 
     threshold_epoch: int
     method: str
+    objective: Annotated[str, Field(description="the F-measure they are tuned for")]
+    limit: Annotated[
+        int | None, Field(description="the most labels of a row; null: each label has a threshold")
+    ]
     start: dict[str, float]
     n_events: Annotated[int, Field(description="events of feedback that were counted")]
     macro_f: Annotated[
         float, Field(description="mean F-measure, percent, of the labels with marks")
+    ]
+    micro_f: Annotated[float, Field(description="F-measure, percent, of all decisions")]
+    instance_f: Annotated[
+        float | None,
+        Field(description="mean F-measure, percent, of the rows; null with another objective"),
     ]
     shadow: ShadowSummary | None
     checkpoints: list[ThresholdCheckpoint]
@@ -123,6 +135,9 @@ class TunedFacts(TypedDict):
     """The thresholds that a method found, and how good they are: F-measures in percent."""
 
     method: str
+    objective: str
+    threshold: NotRequired[float]
+    limit: NotRequired[int]
     validation_macro_f: float
     validation_micro_f: float
     validation_instance_f: float

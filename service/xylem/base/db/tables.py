@@ -10,8 +10,10 @@ threshold_versions     a row for each version of a model that has thresholds. `e
                        another store may have the same name, and other labels. NULL in rows of older
                        releases: the first version that is opened sets it
 threshold_log          a row for each epoch: what a block of feedback added (`codec`), or
-                       that the state was replaced by the checkpoint of that epoch
-threshold_checkpoints  the whole state at some epochs
+                       that the state was replaced by the checkpoint of that epoch. `sums` is what
+                       it added to the sums of instance-F; NULL: nothing
+threshold_checkpoints  the whole state at some epochs. `objective` is what its thresholds are for;
+                       NULL: an older release wrote it, which knows macro-F only
 threshold_shadows      at most one row for each version: the candidate that is scored beside the
                        thresholds in force since epoch `since`. State and scores are those of
                        `epoch`; later changes are in the log
@@ -91,6 +93,7 @@ LOG = _table(
     Column("kind", String(16), nullable=False),
     Column("created_at", Float, nullable=False),
     Column("payload", LargeBinary, nullable=False),
+    Column("sums", LargeBinary),
     PrimaryKeyConstraint("version_id", "epoch"),
 )
 
@@ -101,6 +104,7 @@ CHECKPOINTS = _table(
     Column("kind", String(16), nullable=False),
     Column("created_at", Float, nullable=False),
     Column("state", LargeBinary, nullable=False),
+    Column("objective", String(16)),
     PrimaryKeyConstraint("version_id", "epoch"),
 )
 
@@ -227,7 +231,7 @@ SCHEMA_VERSION = Table(
 )
 
 
-ADDED = (VERSIONS.c.digest,)
+ADDED = (VERSIONS.c.digest, LOG.c.sums, CHECKPOINTS.c.objective)
 """Columns that a database of this schema may lack.
 
 They may be NULL, and older releases ignore them. A step instead would stop older releases, which

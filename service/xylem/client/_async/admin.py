@@ -73,7 +73,7 @@ class AsyncAdmin(AsyncBase):
     async def tune(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory.
 
-        `fields` may have `method` and `version`.
+        `fields` may have `method`, `objective` and `version`.
         """
         return await self._submit("threshold-tuning", model=model, data=data, **fields)
 

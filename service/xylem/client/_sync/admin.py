@@ -71,7 +71,7 @@ class Admin(Base):
     def tune(self, model: str, data: str, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory.
 
-        `fields` may have `method` and `version`.
+        `fields` may have `method`, `objective` and `version`.
         """
         return self._submit("threshold-tuning", model=model, data=data, **fields)
 

@@ -38,6 +38,7 @@ from xylem.workflows import (
     TrainRequest,
     estimate_size,
     evaluate_rows,
+    extend_and_publish,
     read_labelled,
     train_and_publish,
     tune,
@@ -45,6 +46,7 @@ from xylem.workflows import (
 from xylem_store import (
     WEIGHTS,
     Model,
+    Store,
     Subject,
     Weights,
     build_label_info,
@@ -61,7 +63,7 @@ More would wait for each other, because each kernel is compiled by one process o
 _N_KERNELS = 574  # kernels of all jobs; used only by the progress bar
 _LOOK_SECONDS = 0.5
 
-_N_ROWS = 40
+_N_ROWS = 100  # the fewest that scores are calibrated with
 _N_LABELS = 8
 _N_FEATURES = 12
 
@@ -110,6 +112,7 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     variants = [
         WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}")) for tree in ("kmeans", "huffman")
     ]
+    variants.append(WarmUpJob("huffman-tree", raw, ("arity=3", "tree=clustered")))
     variants += [
         WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"))
         for optimiser in ("sgd", "adagrad")
@@ -146,8 +149,11 @@ def warm(job: WarmUpJob) -> None:
                 store, "warm", request.model_copy(update={"keep_state": True, "until": 1})
             )
             request = request.model_copy(update={"parameters": (), "base": "warm@1"})
-        model = store.open("warm", train_and_publish(store, "warm", request).version)
+        report = train_and_publish(store, "warm", request)
+        model = store.open("warm", report.version)
         if job.trainer == "label-tree":
+            if job.data.suffix == ".svm":
+                _go_on(store, request)
             store.put_label_info(
                 "warm", build_label_info([Subject("label0", None, {"en": "a label"})])
             )
@@ -162,6 +168,20 @@ def warm(job: WarmUpJob) -> None:
     if job.trainer == "label-tree":
         estimate_size(TrainRequest(trainer="label-tree", data=job.data))
         tune(model, TuneRequest(METHODS, job.data), lambda phase, done, total: None)
+
+
+def _go_on(store: Store, request: TrainRequest) -> None:
+    """Train a version again, with calibrated scores, and extend it by a label.
+
+    request  of the version: its data are lines of sparse rows
+    """
+    new = store.root / "new.svm"
+    new.write_text(request.data.read_text().replace("\n0 ", f"\n{_N_LABELS} "))
+    request = request.model_copy(update={"base": "warm@1", "parameters": (), "weights": "float32"})
+    update = {"valid": new, "calibrate": True}
+    train_and_publish(store, "warm", request.model_copy(update=update))
+    update = {"data": new, "rows": (request.data,)}
+    extend_and_publish(store, "warm", request.model_copy(update=update))
 
 
 def _combined(member: Model, data: Path) -> Model:

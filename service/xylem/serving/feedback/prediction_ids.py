@@ -66,10 +66,13 @@ class PredictionIds:
         thresholds = live.thresholds
         tuned = live.prepared if now <= live.fresh_until else None
         present, sealed_by, until = self._present
-        is_same = present.thresholds is thresholds and present.tuned is tuned
+        limit = live.limit
+        is_same = (
+            present.thresholds is thresholds and present.tuned is tuned and present.limit == limit
+        )
         if not is_same or sealed_by is not tokens or now > until:
             seal = tokens.seal(self._model, live.version, 0)
-            present = Present(thresholds, tuned, seal, self._unlearned)
+            present = Present(thresholds, tuned, seal, self._unlearned, limit)
             self._present = present, tokens, now + _SEAL_SECONDS
         return present, epoch, tokens.serials(n)
 

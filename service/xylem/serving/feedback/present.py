@@ -22,21 +22,30 @@ class Present(Uncopyable):
                 not answered
     seal        signs the ids, at epoch 0
     unlearned   uint8[K], 1 for labels that are not learned; [0]: all are learned
+    limit       the most labels of a row at the tuned thresholds; None: no limit
     handle      the handle of the fields that kernels need
     """
 
-    __slots__ = ("handle", "seal", "thresholds", "tuned", "unlearned")
+    __slots__ = ("handle", "limit", "seal", "thresholds", "tuned", "unlearned")
 
     def __init__(
-        self, thresholds: F32, tuned: NodeThresholds | None, seal: Seal, unlearned: U8 = ALL_ALLOWED
+        self,
+        thresholds: F32,
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        unlearned: U8 = ALL_ALLOWED,
+        limit: int | None = None,
     ) -> None:
+        self.limit = limit
         self.unlearned = unlearned
         self.thresholds = thresholds
         self.tuned = tuned
         self.seal = seal._replace(epoch=0)
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned
         signing = seal.keyed, seal.model, seal.version, seal.expiry
-        self.handle = handle_of(FastPresent(thresholds, log_threshold, *signing))
+        self.handle = handle_of(
+            FastPresent(thresholds, log_threshold, limit or len(thresholds), *signing)
+        )
 
     def seal_at(self, epoch: int) -> Seal:
         """Return the seal for predictions that are made while the thresholds have this epoch."""

@@ -29,11 +29,13 @@ class FastPresent(NamedTuple):
     thresholds                      as `write_predictions` takes them
     log_threshold                   the tuned thresholds, as in a Search; [0] if requests for them
                                     are not answered
+    limit                           the most labels of a row at the tuned thresholds
     keyed, model, version, expiry   the fields of a Seal
     """
 
     thresholds: F32_1
     log_threshold: F32_1
+    limit: int
     keyed: U64_1
     model: int
     version: int

@@ -26,11 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import NO_ROWS, DatabaseUnavailable, SparseRows
+from xylem.engine import NodeThresholds
 from xylem.evaluation import USUAL_EMPTY
 from xylem.thresholds.live.events import instances_of, label_rows
 from xylem.thresholds.live.threshold_counters import ThresholdCounters
-from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
-from xylem.thresholds.store.codec import Tuned, decode_scored
+from xylem.thresholds.methods.ofo import Start, lower_bounds
+from xylem.thresholds.store.codec import Tuned
 
 if TYPE_CHECKING:  # commands that predict do without a database
     from sqlalchemy import Connection
@@ -70,7 +71,6 @@ class ServedThresholds:
         self.is_foreign = False
         """Whether the database has thresholds of another version of this name; they are unused."""
         self.lock = threading.Lock()
-        self.prepared: Any = None
         self.epoch = 0
         self.base_epoch = 0
         self.fresh_until = math.inf
@@ -83,11 +83,25 @@ class ServedThresholds:
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
         self._n_rows = n_rows
         self._served: ThresholdCounters | None = None
-        self.thresholds: NDArray[np.float32] = self.start_state().thresholds
-        """The thresholds in force, float32[K]; feedback moves them in place.
+        self._start_thresholds = self.start_state().thresholds
+
+    @property
+    def thresholds(self) -> NDArray[np.float32]:
+        """Return the thresholds in force, float32[K]; feedback moves them, most in place.
 
         Before the first feedback they are computed from the start values.
         """
+        return self._start_thresholds if self._served is None else self._served.thresholds
+
+    @property
+    def prepared(self) -> NodeThresholds | None:
+        """Return the thresholds in force as searches take them; None before the first feedback."""
+        return None if self._served is None else self._served.prepared
+
+    @property
+    def limit(self) -> int | None:
+        """Return the most labels of a row at the thresholds in force; None: no limit."""
+        return None if self._served is None else self._served.aim.limit
 
     @property
     def is_stale(self) -> bool:
@@ -102,13 +116,10 @@ class ServedThresholds:
 
     def start_state(self) -> Tuned:
         """Return the state that a version that was never tuned starts with."""
-        counters = no_counts(self.n_labels)
         bounds = lower_bounds(
             self._counts if len(self._counts) else None, self._n_rows, self.n_labels
         )
-        return Tuned(
-            "ofo", USUAL_EMPTY, self.start, thresholds_of(counters, self.start, bounds), counters
-        )
+        return Tuned.begin("macro", USUAL_EMPTY, self.start, bounds)
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state. There must be one."""
@@ -117,8 +128,6 @@ class ServedThresholds:
     def replace(self, tuned: Tuned, head: Head) -> None:
         """Replace the present state as a whole."""
         self._served = self._new_counters(tuned)
-        self.thresholds = self._served.thresholds
-        self.prepared = self._served.prepared
         self.base_epoch = head.base_epoch
         self.epoch = head.epoch
 
@@ -156,7 +165,7 @@ class ServedThresholds:
                     counters.halve()
                     counters.keep()
             if change.kind == state.SCORED and self.shadow is not None:
-                scored = decode_scored(change.payload, self.n_labels)
+                scored = state.scored_of(change, self.n_labels)
                 self.shadow.candidate.apply(scored.candidate)
                 self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
             self.epoch = change.epoch
@@ -180,8 +189,6 @@ class ServedThresholds:
 
     def forget(self) -> None:
         """Go back to having no thresholds."""
-        self.thresholds = self.start_state().thresholds
-        self.prepared = None
         self.epoch = 0
         self.base_epoch = 0
         self._served = None

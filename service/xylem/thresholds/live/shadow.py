@@ -22,11 +22,11 @@ from xylem.thresholds.store import state
 from xylem.thresholds.store.codec import (
     Deltas,
     Tuned,
-    decode_scored,
     decode_scores,
     decode_state,
     encode_scores,
     encode_state,
+    settled,
 )
 from xylem.thresholds.store.state import Head
 
@@ -145,11 +145,11 @@ def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
         if change.kind == state.HALVED:
             state.halve(candidate)
         if change.kind == state.SCORED:
-            scored = decode_scored(change.payload, n_labels)
+            scored = state.scored_of(change, n_labels)
             state.add_deltas(candidate, scored.candidate)
             add_scores(scores, scored.candidate, scored.shadowed)
             n_events += scored.n_events
-    return ShadowState(row.since, row.created_at, n_events, candidate, scores)
+    return ShadowState(row.since, row.created_at, n_events, settled(candidate), scores)
 
 
 def _row_of(head: Head, saved: ShadowState) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numba import types
 
-from xylem.engine import Knots, Paths, Rows, move_thresholds
+from xylem.engine import Knots, NodeThresholds, Paths, Rows, move_thresholds
 from xylem.thresholds.live.events import Events
-from xylem.thresholds.methods.ofo import Counters, lower_bound_at, threshold_at
+from xylem.thresholds.methods.aims import MACRO, KernelAim, decide
+from xylem.thresholds.methods.ofo import LEAST, Counters, lower_bound_at, threshold_at
 from xylem.thresholds.store.codec import Deltas, Tuned
 from xylem_store import F32, I32, I64, U8, caller, inlined, kernel, write_struct
 
@@ -43,7 +44,7 @@ For each label that was touched: its id, what was added to its hits and to its m
 threshold before.
 """
 
-SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, Paths, Knots]
+SearchFields: TypeAlias = tuple[int, I64, I64, I64, I32, F32, Paths, Knots]
 """The fields of `threshold_update.RowSearch`."""
 
 
@@ -58,6 +59,7 @@ def count_events(
     ends: I64,
     journal: Journal,
     allowed: U8,
+    aim: KernelAim,
 ) -> int:
     """Count the events chosen[first:], one after another; return how many of `chosen` are counted.
 
@@ -65,6 +67,7 @@ def count_events(
     algorithm 2; the label thresholds move as in section 5.2.
 
     log_threshold  float32 for each node, moved with the thresholds: what the search compares with
+                   if each label has a threshold
     columns        of `Events`: indptr, indices, values of the rows, indptr, indices of the labels
                    and of the predicted labels, epochs: an event with an epoch below 0 is predicted
                    here
@@ -72,10 +75,14 @@ def count_events(
                    known up to `first`
     journal        of any length
     allowed        uint8[K], 0 for labels that are not counted, true or predicted; empty: all are
+    aim            if it is not macro, the search is for all labels that any common threshold could
+                   predict, and `decide` says how many of these are predicted
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
-    searching, call, rows, n_search_labels, search_labels, paths, knots = search
+    searching, call, rows, n_search_labels, search_labels, search_scores, paths, knots = search
+    objective, _, _, pooled, _ = aim
+    start = counters[3]
     indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = (
         columns
     )
@@ -86,13 +93,19 @@ def count_events(
             write_struct(Rows, rows, (indptr[i : i + 2], indices, values))
             _search(searching, (call,))
             predicted = search_labels[: n_search_labels[0]]
-            predicted.sort()
         true = true_labels[true_ptr[i] : true_ptr[i + 1]]
         begin = ends[k]
         if begin + len(true) + len(predicted) > len(journal[1]):
             return k
+        if epochs[i] < 0:
+            if objective != MACRO:
+                n_predicted = decide(predicted, search_scores, true, allowed, start, aim)
+                predicted = predicted[:n_predicted]
+            predicted.sort()
         end = count_event(counters, true, predicted, begin, journal, allowed)
         move_thresholds(*paths, knots, journal[0][0, begin:end], counters[2], log_threshold)
+        for counts in range(2):
+            pooled[counts] += journal[0][1 + counts, begin:end].sum()
         ends[k + 1] = end
     return len(chosen)
 
@@ -171,6 +184,10 @@ _JOURNAL_MIN = 256
 class ThresholdCounters:
     """The thresholds of a version and their counters, in memory, with a journal of changes.
 
+    With a common threshold each label's threshold is moved too, but nobody predicts under it.
+    `thresholds` and `prepared` are then new arrays after each block that moves the common one.
+    That takes O(nodes).
+
     Counters are int32[K] and thresholds float32[K]: 12 bytes a label, and 4 a node once prepared.
     Changes are in the journal until `keep` or `undo`. Not thread-safe, except for reading
     `prepared` and `thresholds`, see `xylem.thresholds.live.served`.
@@ -186,7 +203,8 @@ class ThresholdCounters:
         self.method = tuned.method
         self.convention = tuned.convention
         self.start = tuned.start
-        self.thresholds = tuned.thresholds
+        self.aim = tuned.aim._replace(sums=tuned.aim.sums.copy())
+        self.thresholds: F32 = tuned.thresholds
         self._hits, self._marks = (
             np.minimum(c, _COUNT_TYPE_MAX).astype(np.int32) for c in tuned.counters
         )
@@ -195,13 +213,17 @@ class ThresholdCounters:
         # read-only, as a model's array is: kernels would be compiled again for a writable one
         self._label_counts.flags.writeable = False
         self._n_rows = n_rows
-        self.prepared = traversal.node_thresholds(tuned.thresholds)
+        self.prepared: NodeThresholds = traversal.node_thresholds(tuned.thresholds)
+        self._label_thresholds = self.thresholds, self.prepared
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
         self._previous_thresholds = np.empty(_JOURNAL_MIN, np.float32)
         self.journal_end = 0
         """How many entries the journal has: one for each label of each event."""
         self._halved: tuple[int, I32, I32] | None = None
         """Where the journal ended when counters were first halved; hits and marks just before."""
+        self._durable_sums = self._logged_sums = self.aim.sums.copy()
+        """The sums at the last `keep`, and at the last call of `deltas` or `halve`."""
+        self._settle()
 
     def count(self, events: Events, chosen: I64, allowed: U8 = ALL_COUNT) -> I64:
         """Count the chosen events, one after another. In memory only.
@@ -221,39 +243,52 @@ class ThresholdCounters:
         # floats, even if they are given as integers: a kernel is compiled for each type
         a, b, power, scale = map(float, self.start)
         training_counts = self._label_counts, self._n_rows
-        counters = self._hits, self._marks, self.thresholds, (a, b, power, scale), *training_counts
+        thresholds, nodes = self._label_thresholds
+        counters = self._hits, self._marks, thresholds, (a, b, power, scale), *training_counts
+        aim = self.aim.for_kernel((self._hits, self._marks), self.start, self.convention)
+        search_threshold: float | NodeThresholds = nodes
+        mask = None
+        if self.aim.objective != "macro":
+            search_threshold = float(self.start.score_of(np.array(LEAST)))
+            mask = self._traversal.label_mask(among=allowed) if len(allowed) else None
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:
-            with self._traversal.row_search(self.prepared, longest) as search:
+            with self._traversal.row_search(search_threshold, longest, mask) as search:
                 while True:
                     journal = self._counts, self._previous_thresholds
-                    arguments = counters, columns, chosen, n_counted, ends, journal, allowed
-                    n_counted = count_events(search[:], self.prepared, *arguments)
+                    arguments = counters, columns, chosen, n_counted, ends, journal, allowed, aim
+                    n_counted = count_events(search[:], nodes, *arguments)
                     if n_counted == len(chosen):
                         return ends
                     self._make_room()
         finally:
             self.journal_end = int(ends.max())
+            self._settle()
 
     def halve(self) -> None:
         """Halve all counters, rounding down; a label's threshold follows at its next event."""
         self._halved = self._halved or (self.journal_end, self._hits.copy(), self._marks.copy())
-        self._hits >>= 1
-        self._marks >>= 1
+        for counts in (self._hits, self._marks, self.aim.sums):
+            counts >>= 1
+        self._logged_sums = self.aim.sums.copy()
+        self._settle()
 
     def deltas(self, begin: int = 0) -> Deltas:
         """Return the changes in the journal from `begin` on.
 
-        They have the present thresholds of the labels.
+        They have the present thresholds of the labels, and what was added to the sums since the
+        last call.
         """
+        sums = self.aim.sums - self._logged_sums
+        self._logged_sums = self.aim.sums.copy()
         labels, hits, marks = self._counts[:, begin : self.journal_end].copy()
         if (labels[1:] > labels[:-1]).all():  # no label occurs twice: nothing to add up
-            return Deltas(labels, hits, marks, self.thresholds[labels])
-        return self.deltas_of(np.arange(begin, self.journal_end))
+            return Deltas(labels, hits, marks, self.thresholds[labels], sums)
+        return self.deltas_of(np.arange(begin, self.journal_end))._replace(sums=sums)
 
     def deltas_of(self, entries: I64) -> Deltas:
-        """Return the changes in some entries of the journal, added up for each label.
+        """Return the changes in some entries of the journal, added up for each label; no sums.
 
         They have the present thresholds of the labels.
         """
@@ -269,6 +304,7 @@ class ThresholdCounters:
         """Empty the journal: its changes are final."""
         self.journal_end = 0
         self._halved = None
+        self._durable_sums = self._logged_sums = self.aim.sums.copy()
 
     def undo(self) -> None:
         """Undo all changes in the journal."""
@@ -279,26 +315,37 @@ class ThresholdCounters:
         undo_events(
             self._hits,
             self._marks,
-            self.thresholds,
+            self._label_thresholds[0],
             self._counts,
             self._previous_thresholds,
             self.journal_end,
         )
-        touched = np.unique(self._counts[0, : self.journal_end])
-        self._traversal.move_thresholds(self.prepared, touched, self.thresholds)
+        self._move_nodes(np.unique(self._counts[0, : self.journal_end]))
+        self.aim.sums[:] = self._durable_sums
+        self._settle()
         self.keep()
 
     def apply(self, deltas: Deltas) -> None:
         """Apply the changes of another replica's feedback; they do not enter the journal."""
         self._hits[deltas.labels] += deltas.hits
         self._marks[deltas.labels] += deltas.marks
-        self.thresholds[deltas.labels] = deltas.thresholds
-        self._traversal.move_thresholds(self.prepared, deltas.labels, self.thresholds)
+        self._label_thresholds[0][deltas.labels] = deltas.thresholds
+        self._move_nodes(deltas.labels)
+        self.aim.sums[:] += deltas.sums
+        self._durable_sums = self._logged_sums = self.aim.sums.copy()
+        self._settle()
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state."""
         counters = Counters(self._hits.astype(np.int64), self._marks.astype(np.int64))
-        return Tuned(self.method, self.convention, self.start, self.thresholds.copy(), counters)
+        return Tuned(
+            method=self.method,
+            convention=self.convention,
+            start=self.start,
+            thresholds=self.thresholds.copy(),
+            counters=counters,
+            aim=self.aim._replace(sums=self.aim.sums.copy()),
+        )
 
     def macro_f(self) -> float:
         """Return the mean of 2 hits / marks over the labels with marks, from 0 to 1.
@@ -307,6 +354,21 @@ class ThresholdCounters:
         """
         used = np.flatnonzero(self._marks)
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
+
+    def _move_nodes(self, labels: I32) -> None:
+        """Let nodes follow the thresholds of some labels."""
+        thresholds, nodes = self._label_thresholds
+        self._traversal.move_thresholds(nodes, labels, thresholds)
+
+    def _settle(self) -> None:
+        """Put the common threshold and the limit in force that the counts give; none for macro."""
+        if self.aim.objective == "macro":
+            return
+        threshold, limit = self.aim.common_threshold((self._hits, self._marks), self.start)
+        self.aim = self.aim._replace(limit=limit)
+        if self.thresholds is self._label_thresholds[0] or self.thresholds[0] != threshold:
+            self.thresholds = np.full(len(self._hits), threshold)
+            self.prepared = self._traversal.node_thresholds(self.thresholds)
 
     def _make_room(self) -> None:
         self._counts = np.concatenate([self._counts, np.empty_like(self._counts)], axis=1)

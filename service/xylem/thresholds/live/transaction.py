@@ -9,7 +9,14 @@ from xylem.thresholds.live.events import Events
 from xylem.thresholds.live.served import ServedThresholds
 from xylem.thresholds.live.threshold_counters import ALL_COUNT
 from xylem.thresholds.store import state
-from xylem.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
+from xylem.thresholds.store.codec import (
+    DELTA_MAX,
+    NO_SUMS,
+    Scored,
+    encode_deltas,
+    encode_scored,
+    encode_sums,
+)
 from xylem.thresholds.store.state import Head
 from xylem_store import I64, U8
 
@@ -81,6 +88,7 @@ class FeedbackTransaction:
         deltas = self._served.deltas(self._begin)
         kind = state.FEEDBACK
         payload = encode_deltas(deltas)
+        candidate_sums = NO_SUMS
         if self._shadow is not None and self._n_scored:
             candidate = self._shadow.candidate.deltas(self._candidate_begin)
             scored = Scored(
@@ -90,9 +98,11 @@ class FeedbackTransaction:
                 self._served.deltas_of(np.concatenate(self._scored)),
             )
             self._logged.append(scored)
+            candidate_sums = candidate.sums
             kind = state.SCORED
             payload = encode_scored(scored)
-        self.head = state.append(self._connection, self.head, kind, payload, self._n_events)
+        sums = encode_sums(deltas.sums, candidate_sums)
+        self.head = state.append(self._connection, self.head, kind, payload, self._n_events, sums)
         self._begin = self._served.journal_end
         self._n_events = 0
         if self._shadow is not None:

@@ -81,6 +81,11 @@ class Counters(NamedTuple):
         """
         return float(f_scores(np.stack(self, axis=1), empty).mean())
 
+    def micro_f(self) -> float:
+        """Return 2 hits / marks of all labels together, 0 to 1; 0 without marks."""
+        n_marks = int(self.marks.sum())
+        return 2.0 * int(self.hits.sum()) / n_marks if n_marks else 0.0
+
 
 class Start(NamedTuple):
     """The start values of the counts of every label, and how scores are read as probabilities.

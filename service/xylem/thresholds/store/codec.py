@@ -3,11 +3,15 @@
 Reading checks every length. All numbers are little-endian. The formats:
 
 A state   a line that names the format; a line of JSON (method, convention, a, b, power, scale,
-          n_labels); then, compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
+          n_labels, objective, limit, sums); then, compressed by zlib, thresholds as float32[K],
+          hits and marks as int64[K]. Earlier releases neither write nor read the last three members
+          of the JSON; their thresholds are for macro-F
 Deltas    labels as int32[n], their thresholds as float32[n], what was added to hits and to marks,
           uint16[n]
 Scored    the number of events that were scored, and the lengths of two Deltas, uint32[3]; then
           three Deltas
+Sums      compressed by zlib: what was added to the sums of the thresholds in force, and to those of
+          the candidate, int64[N_SUMS] each
 Scores    compressed by zlib: int64[K] four times
 """
 
@@ -15,14 +19,21 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import DatabaseUnavailable
 from xylem.evaluation import EmptyConvention
-from xylem.thresholds.methods.ofo import Counters, Start, check_start
+from xylem.thresholds.methods.aims import (
+    N_SUMS,
+    OBJECTIVES,
+    Aim,
+    Objective,
+)
+from xylem.thresholds.methods.ofo import Counters, Start, check_start, no_counts, thresholds_of
+from xylem_store import F32, I64, read_only
 
 Method = Literal["sto", "fta", "fta-one", "ofo"]
 """The methods to tune.
@@ -44,6 +55,7 @@ class Tuned(NamedTuple):
     start       the start values of OFO, which `counters` do not include
     thresholds  float32[K] in [0, 1]
     counters    the counts of the validation rows
+    aim         what they are for, with the limit of a common threshold
     """
 
     method: Method
@@ -51,6 +63,34 @@ class Tuned(NamedTuple):
     start: Start
     thresholds: NDArray[np.float32]
     counters: Counters
+    aim: Aim = Aim.begin("macro")
+
+    @classmethod
+    def begin(
+        cls, objective: Objective, convention: EmptyConvention, start: Start, bounds: F32
+    ) -> Self:
+        """Return the state before the first row, which OFO continues; bounds as `lower_bounds`."""
+        counters = no_counts(len(bounds))
+        return cls(
+            method="ofo",
+            convention=convention,
+            start=start,
+            thresholds=thresholds_of(counters, start, bounds),
+            counters=counters,
+            aim=Aim.begin(objective),
+        )
+
+
+def settled(tuned: Tuned) -> Tuned:
+    """Return a state with the common threshold and the limit that its counts give.
+
+    A state for macro-F is returned as it is.
+    """
+    if tuned.aim.objective == "macro":
+        return tuned
+    threshold, limit = tuned.aim.common_threshold(tuned.counters, tuned.start)
+    thresholds = np.full(len(tuned.thresholds), threshold)
+    return tuned._replace(thresholds=thresholds, aim=tuned.aim._replace(limit=limit))
 
 
 _FORMAT = b"xylem-thresholds 1"
@@ -62,6 +102,10 @@ DELTA_MAX = (1 << 16) - 1
 """The most that one block of feedback may add to a counter of a label."""
 
 
+NO_SUMS = read_only(np.zeros(N_SUMS, np.int64))
+"""What a block of feedback adds to the sums if it has no rows, or labels have thresholds."""
+
+
 class Deltas(NamedTuple):
     """The changes that a block of feedback made to the labels that it touched.
 
@@ -69,12 +113,14 @@ class Deltas(NamedTuple):
     hits        int32[n], 0 .. DELTA_MAX: added to the label's hits
     marks       int32[n], 0 .. DELTA_MAX: added to its marks
     thresholds  float32[n]: its threshold after the block
+    sums        int64[N_SUMS], added to the sums of the aim
     """
 
     labels: NDArray[np.int32]
     hits: NDArray[np.int32]
     marks: NDArray[np.int32]
     thresholds: NDArray[np.float32]
+    sums: I64 = NO_SUMS
 
 
 def encode_state(tuned: Tuned) -> bytes:
@@ -84,6 +130,8 @@ def encode_state(tuned: Tuned) -> bytes:
         "convention": tuned.convention,
         **tuned.start._asdict(),
         "n_labels": len(tuned.thresholds),
+        **tuned.aim._asdict(),
+        "sums": tuned.aim.sums.tolist(),
     }
     arrays = (
         tuned.thresholds.astype("<f4"),
@@ -117,9 +165,31 @@ def decode_state(data: bytes) -> Tuned:
         ):
             raise ValueError("thresholds or counters out of their range")
         start = check_start(Start(*(float(head[name]) for name in Start._fields)))
-        return Tuned(head["method"], head["convention"], start, thresholds, Counters(hits, marks))
+        return Tuned(
+            method=head["method"],
+            convention=head["convention"],
+            start=start,
+            thresholds=thresholds,
+            counters=Counters(hits, marks),
+            aim=_aim_of(head),
+        )
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         raise DatabaseUnavailable(f"expected thresholds of a version, found {error}") from error
+
+
+def _aim_of(head: dict[str, Any]) -> Aim:
+    """Return the aim in the JSON of a state. Raises ValueError, KeyError, TypeError."""
+    if "objective" not in head:
+        return Aim.begin("macro")
+    aim = Aim(head["objective"], head["limit"], np.array(head["sums"], np.int64))
+    has_limit = type(aim.limit) is int and aim.limit > 0
+    if (
+        aim.objective not in OBJECTIVES
+        or has_limit == (aim.objective == "macro")
+        or aim.sums.shape != (N_SUMS,)
+    ):
+        raise ValueError(f"objective {aim.objective!r:.40}, limit {aim.limit!r:.40}")
+    return aim
 
 
 def _unpacked(packed: bytes, n_bytes: int) -> bytes:
@@ -191,6 +261,27 @@ def decode_scored(data: bytes, n_labels: int) -> Scored:
     parts = data[:n_first], data[n_first : n_first + n_second], data[n_first + n_second :]
     served, candidate, shadowed = (decode_deltas(part, n_labels) for part in parts)
     return Scored(n_events, served, candidate, shadowed)
+
+
+def encode_sums(served: I64, candidate: I64) -> bytes | None:
+    """Encode what was added to the sums of the thresholds in force and of a candidate.
+
+    Returns None if nothing was.
+    """
+    sums = np.stack([served, candidate]).astype("<i8")
+    return zlib.compress(sums.tobytes(), 1) if sums.any() else None
+
+
+def decode_sums(data: bytes | None) -> tuple[I64, I64]:
+    """Decode what was added to both sums. Raises DatabaseUnavailable for other bytes."""
+    if data is None:
+        return NO_SUMS, NO_SUMS
+    try:
+        raw = _unpacked(data, 2 * NO_SUMS.nbytes)
+    except (ValueError, zlib.error) as error:
+        raise DatabaseUnavailable(f"expected sums of F by row, found {error}") from error
+    sums = np.frombuffer(raw, "<i8").astype(np.int64).reshape(2, N_SUMS)
+    return sums[0], sums[1]
 
 
 def encode_scores(scores: Sequence[Counters]) -> bytes:

@@ -7,6 +7,7 @@ that apply the log in this order have the same bits.
 
 import os
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
@@ -26,11 +27,14 @@ from xylem.base import (
 )
 from xylem.thresholds.store.codec import (
     Deltas,
+    Scored,
     Tuned,
     decode_deltas,
     decode_scored,
     decode_state,
+    decode_sums,
     encode_state,
+    settled,
 )
 
 TUNED = "tuned"
@@ -113,12 +117,16 @@ class Head(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row of `threshold_log`; `created_at` is in seconds since 1970."""
+    """A row of `threshold_log`; `created_at` is in seconds since 1970.
+
+    sums  as `codec.encode_sums` returns it
+    """
 
     epoch: int
     kind: str
     payload: bytes
     created_at: float
+    sums: bytes | None = None
 
 
 class Checkpoint(NamedTuple):
@@ -192,7 +200,7 @@ def all_heads(connection: Connection) -> list[Head]:
 
 def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
     """Return the changes after `epoch` up to the head's, in order; None if some are missing."""
-    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at).where(
+    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload, LOG.c.created_at, LOG.c.sums).where(
         LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
     )
     changes = [Change(*row) for row in connection.execute(query.order_by(LOG.c.epoch))]
@@ -208,20 +216,28 @@ def read_state(connection: Connection, head: Head, epoch: int | None = None) -> 
     query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
         CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch <= min(epoch, head.epoch)
     )
-    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
-    changes = (
-        None if row is None else changes_since(connection, head._replace(epoch=epoch), row.epoch)
-    )
-    if row is None or changes is None or any(change.kind not in MOVES for change in changes):
-        raise BadParameter(f"{head.place}: expected an epoch that is kept, found {epoch}")
-    tuned = decode_state(row.state)
+    # An older release beside this one stores checkpoints without the objective. Then the newest one
+    # with an objective counts, unless the state was replaced since.
+    query = query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)
+    for newest in (query.where(CHECKPOINTS.c.objective.is_not(None)), query):
+        row = connection.execute(newest).one_or_none()
+        if row is None:
+            continue
+        changes = changes_since(connection, head._replace(epoch=epoch), row.epoch)
+        if changes is not None and all(change.kind in MOVES for change in changes):
+            return _state_after(decode_state(row.state), changes)
+    raise BadParameter(f"{head.place}: expected an epoch that is kept, found {epoch}")
+
+
+def _state_after(tuned: Tuned, changes: Sequence[Change]) -> Tuned:
+    """Return the state after changes that do not replace it; it is changed in place."""
     for change in changes:
         if change.kind == HALVED:
             halve(tuned)
         deltas = deltas_of(change, len(tuned.thresholds))
         if deltas is not None:
             add_deltas(tuned, deltas)
-    return tuned
+    return settled(tuned)
 
 
 def present_state(connection: Connection, head: Head) -> Tuned:
@@ -238,8 +254,20 @@ def present_state(connection: Connection, head: Head) -> Tuned:
 def deltas_of(change: Change, n_labels: int) -> Deltas | None:
     """Return the changes to the thresholds in force; None if the change was no feedback."""
     if change.kind == SCORED:
-        return decode_scored(change.payload, n_labels).served
-    return decode_deltas(change.payload, n_labels) if change.kind == FEEDBACK else None
+        return scored_of(change, n_labels).served
+    if change.kind != FEEDBACK:
+        return None
+    return decode_deltas(change.payload, n_labels)._replace(sums=decode_sums(change.sums)[0])
+
+
+def scored_of(change: Change, n_labels: int) -> Scored:
+    """Return the changes by feedback that a candidate was scored on, with both arrays of sums."""
+    scored = decode_scored(change.payload, n_labels)
+    served, candidate = decode_sums(change.sums)
+    return scored._replace(
+        served=scored.served._replace(sums=served),
+        candidate=scored.candidate._replace(sums=candidate),
+    )
 
 
 def add_deltas(tuned: Tuned, deltas: Deltas) -> None:
@@ -247,6 +275,7 @@ def add_deltas(tuned: Tuned, deltas: Deltas) -> None:
     tuned.counters.hits[deltas.labels] += deltas.hits
     tuned.counters.marks[deltas.labels] += deltas.marks
     tuned.thresholds[deltas.labels] = deltas.thresholds
+    tuned.aim.sums[:] += deltas.sums
 
 
 def halve(tuned: Tuned) -> None:
@@ -254,7 +283,7 @@ def halve(tuned: Tuned) -> None:
 
     Thresholds stay: each follows at the next event of its label.
     """
-    for counters in tuned.counters:
+    for counters in (*tuned.counters, tuned.aim.sums):
         counters >>= 1
 
 
@@ -279,7 +308,8 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     """
     values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
     connection.execute(
-        insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)}
+        insert_new(connection, CHECKPOINTS),
+        {**values, "state": encode_state(tuned), "objective": tuned.aim.objective},
     )
     states = checkpoints(connection, head)
     oldest = states[:CHECKPOINTS_MAX][-1].epoch
@@ -324,7 +354,7 @@ class ThresholdDatabase:
         """
         with self._database.write() as connection:
             head = lock_head(connection, model, version, digest)
-            return replace_state(connection, head, TUNED, tuned).epoch
+            return replace_state(connection, head, TUNED, settled(tuned)).epoch
 
     def reset(self, model: str, version: int, start: Tuned, digest: str) -> int:
         """Replace all that the database has of a version by start values and the version's digest.
@@ -385,14 +415,28 @@ class ThresholdDatabase:
 
 
 def append(
-    connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0
+    connection: Connection,
+    head: Head,
+    kind: str,
+    payload: bytes = b"",
+    n_events: int = 0,
+    sums: bytes | None = None,
 ) -> Head:
-    """Log a change; return the version's new head, which is still locked."""
+    """Log a change; return the version's new head, which is still locked.
+
+    sums  as `codec.encode_sums` returns it
+    """
     epoch = head.epoch + 1
     base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED, RESET) else head.base_epoch
     now = time.time()
     _LOG_CHANGE.run(
-        connection, version_id=head.id, epoch=epoch, kind=kind, created_at=now, payload=payload
+        connection,
+        version_id=head.id,
+        epoch=epoch,
+        kind=kind,
+        created_at=now,
+        payload=payload,
+        sums=sums,
     )
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
     _MOVE_HEAD.run(

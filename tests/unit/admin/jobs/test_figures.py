@@ -79,6 +79,7 @@ def test_a_page_is_for_those_who_may_see_figures(desk: Desk) -> None:
     changes = {"open_scopes": ("predict",), "admin_key": SecretStr("open sesame")}
     shut = FiguresPage(desk.database, desk.settings.model_copy(update=changes), 0)
     assert ask(shut.port)[0] == 401
+    assert ask(shut.port, "/livez") == (200, '{"status":"alive"}')
     for key, status in (("x", 401), (predicting, 403), (seeing, 200), ("open sesame", 200)):
         assert ask(shut.port, authorization=f"Bearer {key}")[0] == status, key
     with desk.database.read() as connection:

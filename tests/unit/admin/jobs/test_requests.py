@@ -211,6 +211,14 @@ def test_faults_of_the_other_kinds(data: DataRoot) -> None:
         "thresholds",
         "version",
     }
+    tuning = {"model": "m", "data": "train.jsonl", "objective": "instance"}
+    found = faults("threshold-tuning", {**tuning, "method": "sto"}, data)
+    assert found.keys() == {"method"}
+    assert "expected ofo, as the other methods tune for macro-F only" in str(found["method"])
+    assert faults("threshold-tuning", {**tuning, "start": [1, 4]}, data).keys() == {"start"}
+    assert faults("threshold-tuning", {**tuning, "kappa": 0.02}, data).keys() == {"kappa"}
+    assert faults("threshold-tuning", {**tuning, "objective": "x"}, data).keys() == {"objective"}
+    check_request("threshold-tuning", tuning, data, Limits())
     both = {"model": "m", "data": "rows.txt", "chunk_characters": 500, "exact": True}
     assert faults("batch", both, data).keys() == {"data", "chunk_characters"}
 

@@ -93,6 +93,17 @@ def test_refusals_are_problems(in_process: InProcess, headers: dict[str, str], f
     assert answer.json()["detail"].startswith("CORS: expected an origin of XYLEM_CORS_ORIGINS")
 
 
+def test_a_page_may_ask_a_service_with_a_private_address(in_process: InProcess) -> None:
+    """Chromium sends the header if the page has a public address."""
+    question = {"access-control-request-private-network": "true"}
+    answer = in_process(ask(**question), cors_origins=SHOP)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["access-control-allow-private-network"] == "true"
+    refused = in_process(ask(origin="https://other.example", **question), cors_origins=SHOP)
+    assert refused.status_code == 403
+    assert "access-control-allow-origin" not in refused.headers
+
+
 async def test_every_header_of_an_answer_can_be_read_and_every_refusal(shared_store: Path) -> None:
     body = {"instances": [{"indices": [1], "values": [1.0]}]}
     async with serving(settings_of(shared_store, cors_origins=SHOP, requests_max=1)) as (

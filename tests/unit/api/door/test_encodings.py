@@ -50,6 +50,21 @@ def test_a_body_is_the_same_however_it_is_cut(
     assert b"".join(unpacked(parts)) == b"".join(member * repeats for member in members)
 
 
+@pytest.mark.parametrize("n_zeros", [1, 2, 600, PIECE_BYTES + 1])
+def test_zeros_behind_a_member_are_padding(n_zeros: int) -> None:
+    """As tapes and some disks leave them; files of data are read by the same rule."""
+    member = pack(b"{}")
+    for packed, found in (
+        (member + bytes(n_zeros), b"{}"),
+        (member + bytes(n_zeros) + member + bytes(n_zeros), b"{}{}"),
+    ):
+        assert gzip.decompress(packed) == found
+        n = len(member)
+        for parts in ([packed], [packed[:n], packed[n:]], [packed[: n + 1], packed[n + 1 :], b""]):
+            assert b"".join(unpacked(parts)) == found
+            assert b"".join(unpacked(parts, 4)) == found
+
+
 @pytest.mark.parametrize(
     "n_bytes", [PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES]
 )
@@ -84,6 +99,8 @@ def test_unpacked_bytes_at_the_limit_and_one_more() -> None:
         (pack(b"{}")[:-1], "its end is missing"),
         (pack(b"{}")[:-5] + b"12345", "damage: .*incorrect"),
         (pack(b"{}") + b"more", "damage: .*incorrect header"),
+        (pack(b"{}") + b"\0more", "damage: .*incorrect header"),
+        (b"\0" + pack(b"{}"), "damage: .*incorrect header"),
         (pack(b"{}") + pack(b"{}")[:9], "its end is missing"),
     ],
 )

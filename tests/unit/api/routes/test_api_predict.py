@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from codecs import BOM_UTF8 as BOM
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -275,8 +276,42 @@ def test_media_types(in_process: InProcess) -> None:
     form, latin = "application/x-www-form-urlencoded", "application/json; charset=latin-1"
     for kind in (form, latin, "text/plain", ""):
         assert kind in assert_problem(ask_as(kind), 415, "unsupported-media-type")["detail"]
-    for kind in ("application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8"):
-        assert ask_as(kind).status_code == 200, kind
+    for charset in ("charset=utf-8", 'Charset="UTF-8"', "charset=utf8", 'charset="Utf8"', ""):
+        assert ask_as(f"APPLICATION/json ; {charset}").status_code == 200, charset
+
+
+async def test_a_byte_order_mark_is_taken_at_every_door(own_store: Store) -> None:
+    """As lines have always been; also where a body is long, and read in a thread."""
+    tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    bodies = {
+        PATH: {"instances": [SMALL]},
+        "/v1/models/raw/score": {"instances": [{**SMALL, "labels": ["label::3"]}]},
+        "/v2/models/text/infer": {"inputs": [tensor]},
+        "/v1/models/raw/feedback": {"event_id": "a", "instance": RAW, "labels": ["label::3"]},
+        "/v1/projects/text/suggest-batch": {"documents": [{"text": "a"}]},
+        "/v1/projects/text/learn": [{"text": "a", "subjects": [{"uri": "label::3"}]}],
+    }
+    async with serving(settings_of(own_store.root)) as (_, client):
+        for path, content in bodies.items():
+            for blanks in (b"", b" " * 70_000):
+                body = json.dumps(content).encode() + blanks
+                plain, marked = [await post(path, mark + body)(client) for mark in (b"", BOM)]
+                assert plain.status_code < 300, plain.text
+                assert marked.status_code == plain.status_code, marked.text
+                if path == PATH:
+                    found = [one.json()["predictions"][0]["labels"] for one in (plain, marked)]
+                    assert found[0] == found[1]
+        twice = await post(PATH, BOM + BOM + b"{}")(client)
+        assert_problem(twice, 400, "malformed-json")
+
+
+@pytest.mark.parametrize("path", ["/v1/models/raw", "/v1/models/none/versions/1"])
+def test_the_path_of_tensorflow_serving_names_ours(in_process: InProcess, path: str) -> None:
+    answer = in_process(post(f"{path}:predict", {"instances": [RAW]}))
+    detail = assert_problem(answer, 404, "route-not-found")["detail"]
+    assert detail == f"expected POST {path}/predict, found POST {path}:predict"
+    other = in_process(post(f"{path}:classify", {"instances": [RAW]}))
+    assert other.status_code in (404, 405)
 
 
 def test_methods(in_process: InProcess) -> None:

@@ -14,6 +14,7 @@ from tests.conftest import settings_of
 from tests.helpers.datasets_helpers import write_lines
 from tests.helpers.feedback_helpers import NDJSON, client_of, fault
 from tests.helpers.jobs_helpers import working
+from tests.helpers.measured import learnt
 from tests.helpers.schemas import fault_of, openapi
 from tests.helpers.small_models import small_draft
 
@@ -23,7 +24,7 @@ from xylem.engine.combined_predictor import make_predictor
 from xylem.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from xylem.thresholds.store.codec import Tuned
 from xylem.thresholds.store.state import ThresholdDatabase
-from xylem.thresholds.tuning import TuneRequest, learn
+from xylem.thresholds.tuning import TuneRequest
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.tuning import tune
 from xylem_store.store import Store
@@ -252,7 +253,7 @@ async def test_a_stream_ends_with_the_bits_of_the_file(
         shown = (await client.get(f"/v1/models/{name}/thresholds")).json()["labels"]
     labelled = read_labelled(model, data / "more" / "valid.txt", no_progress)
     rows, labels, predictor = labelled.rows, labelled.labels, make_predictor(model)
-    counters, thresholds = learn(predictor, rows, labels, start, counts, n_rows, no_progress)
+    counters, thresholds = learnt(predictor, rows, labels, start, counts, n_rows)
     assert [np.float32(label["threshold"]) for label in shown] == thresholds.tolist()
     assert [label["hits"] for label in shown] == counters.hits.tolist()
     assert [label["marks"] for label in shown] == counters.marks.tolist()

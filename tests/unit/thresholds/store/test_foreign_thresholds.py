@@ -17,7 +17,7 @@ from tests.helpers.small_models import small_draft
 
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import CHECKPOINTS, LOG, SHADOWS, VERSIONS
-from xylem.cli.evaluate import thresholds_of
+from xylem.cli.evaluate import tuned_of
 from xylem.serving.live.opening import open_version
 from xylem.serving.stores import store_of
 from xylem.thresholds.live.follower import Follower
@@ -256,7 +256,7 @@ def test_commands_refuse_them_too(tmp_path: Path, command: Command) -> None:
     with own_database(store.root) as database:
         digest = manifest_digest(store.manifest("m", 1))
         ThresholdDatabase(database).save("m", 1, state_of(0.25), digest)
-    assert thresholds_of(store.root, store.open("m")) is not None
+    assert tuned_of(store.root, store.open("m")) is not None
     remake(store)
     rows = tmp_path / "rows.txt"
     rows.write_text(f"20 40 {N_LABELS}\n" + "1 1:1 2:2\n" * 20)

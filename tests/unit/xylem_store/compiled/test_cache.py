@@ -4,6 +4,7 @@ installation, digests of its keys.
 
 import ast
 import os
+import re
 import shutil
 import sys
 import time
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import llvmlite
 import numba
-import numpy as np
 import pytest
 from tests.helpers.kernel_processes import COMPILE, KERNELS, compiled, outputs_of
 
@@ -46,8 +46,34 @@ def test_each_mixture_of_versions_has_a_cache_of_its_own() -> None:
     each other's.
     """
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    for version in (numba.__version__, llvmlite.__version__, np.__version__, python):
+    for version in (numba.__version__, llvmlite.__version__, python):
         assert version in cache_dir().name
+
+
+@pytest.mark.parametrize(("numpy", "part"), [("2.4.5", "2.4"), ("2.4.6", "2.4"), ("2.5.0", "2.5")])
+def test_patches_of_numpy_share_a_cache(tmp_path: Path, numpy: str, part: str) -> None:
+    """numba chooses by numpy's minor version at most; a patch compiles nothing again."""
+    script = (
+        f"import numba, numpy; numpy.__version__ = {numpy!r}\n"
+        "from xylem_store.compiled.cache import cache_dir; print(cache_dir().name)"
+    )
+    assert outputs_of(tmp_path, script)[0].endswith(f"-numpy{part}\n")
+
+
+def test_numba_looks_at_no_patch_of_numpy() -> None:
+    """If a release of numba looks at the patch, kernels must be filed by it again."""
+    sources = list(Path(numba.__file__).parent.rglob("*.py"))
+    readings = {
+        line.strip()
+        for path in sources
+        if not {"tests", "cuda", "misc"} & set(path.parts)
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"(np|numpy)\.(__version__|version\b)|extract_version\(np\)", line)
+    }
+    assert readings == {
+        "numpy_version = tuple(map(int, np.__version__.split('.')[:2]))",
+        "numpy_version = extract_version(np)",  # two numbers too: which numpy numba runs with
+    }
 
 
 def test_that_kernels_are_compiled_is_said_once(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ def greatest_below(
     default       the value of a node without labels below it; no label has a smaller one
     """
     node_values = np.full(len(ensemble.parent), default, label_values.dtype)
-    lift(ensemble.node_label, ensemble.parent, label_values, node_values)
+    # those of a training in memory can be written to: `lift` would be compiled for them once more
+    lift(read_only(ensemble.node_label), read_only(ensemble.parent), label_values, node_values)
     return node_values
 
 
@@ -53,6 +54,7 @@ class RowSearch(NamedTuple):
     rows     the handle of the Call's Rows, to which the caller writes the row to search
     n_found  int64[1]: how many labels the search has found
     labels   int32[top_r]: these labels, the best first
+    scores   float32[top_r]: their scores
     paths    the paths from the labels to the nodes whose thresholds are compared
     knots    those of the model's calibration
     """
@@ -62,6 +64,7 @@ class RowSearch(NamedTuple):
     rows: I64
     n_found: I64
     labels: I32
+    scores: F32
     paths: Paths
     knots: Knots
 

@@ -14,7 +14,6 @@ from xylem.engine import (
     TUNED,
     EmbeddedPredictor,
     Featurizer,
-    NodeThresholds,
     PredictOptions,
     Predictor,
     Searcher,
@@ -36,7 +35,7 @@ from xylem.serving.dialects.predict.kernels.fast_request import (
 )
 from xylem.serving.dialects.predict.kernels.request_bodies import TEXTS, RequestBodies
 from xylem.serving.dialects.predict.prediction_json import predictions_json, spans_of
-from xylem.serving.feedback.present import Signed
+from xylem.serving.feedback.present import Present, Signed
 from xylem_store import I64, U8, Model
 
 
@@ -136,7 +135,7 @@ class PredictorRequests(TwoSteps):
     def answer_rows(self, rows: RowsRead, signed: Signed) -> FastAnswer | None:
         """Do as `BeamRequests.answer_rows`."""
         start_time = perf_counter_ns()
-        options = self._options(rows, signed[0].tuned)
+        options = self._options(rows, signed[0])
         if options is None:
             return None
         predictions = self._predictor.predict(rows.rows, options)
@@ -155,7 +154,7 @@ class PredictorRequests(TwoSteps):
         self._stages.count_times(self.times)
         return FastAnswer(rows.query.n_rows, b",".join(written), is_tuned)
 
-    def _options(self, read: RowsRead, tuned: NodeThresholds | None) -> PredictOptions | None:
+    def _options(self, read: RowsRead, present: Present) -> PredictOptions | None:
         """Return the options that a query asks for.
 
         Return None if it is not within the limits, or asks for tuned thresholds and there are none.
@@ -165,10 +164,17 @@ class PredictorRequests(TwoSteps):
             n_rows, top_r, beam_width, self._n_children, self._version.forms.limits
         ):
             return None
-        if kind == TUNED and tuned is None:
+        if kind == TUNED and present.tuned is None:
             return None
-        threshold = tuned if kind == TUNED else read.number if kind == NUMBER else None
-        return PredictOptions(top_r, beam_width, bool(is_exact), threshold, self._version.mask)
+        threshold = present.tuned if kind == TUNED else read.number if kind == NUMBER else None
+        return PredictOptions(
+            top_r,
+            beam_width,
+            bool(is_exact),
+            threshold,
+            self._version.mask,
+            limit=present.limit if kind == TUNED else None,
+        )
 
 
 FastRequests: TypeAlias = BeamRequests | TwoSteps

@@ -167,8 +167,8 @@ class Options(InfoQuery):
     )
     threshold: Threshold = Field(
         default=None,
-        description="the least score of a label; tuned: each label has its own threshold, and "
-        "top_r is only an upper bound",
+        description="the least score of a label; tuned: the thresholds of the version, with their "
+        "limit, and top_r is only an upper bound",
     )
     beam_width: Annotated[int, Field(ge=1), AtMost("beam_width_max", "beam_width")] = Field(
         default=10,

@@ -93,9 +93,10 @@ def check_kind(tensor: InferTensor, place: str) -> None:
             f"{place}.datatype"
         )
     shape = tensor.shape
-    if len(shape) == 2 and (tensor.name != "text" or shape[1] != 1):
-        expected = "[n] or [n, 1]" if tensor.name == "text" else "[n]"
-        raise BadRequest(f"expected a shape {expected}, found {shape}").with_path(f"{place}.shape")
+    if len(shape) == 2 and shape[1] != 1:
+        raise BadRequest(f"expected a shape [n] or [n, 1], found {shape}").with_path(
+            f"{place}.shape"
+        )
 
 
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:

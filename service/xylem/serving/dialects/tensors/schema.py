@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
@@ -24,8 +24,29 @@ TENSORS_MAX = 16  # the most inputs or outputs of a request; there are only a fe
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
+_OPEN = ConfigDict(extra="ignore")
+"""Parameters of requests, tensors and outputs that are not ours are ignored, such as `content_type`
+of MLServer's codecs. The price is that nobody is told of a misspelt option.
+"""
+
+
+def _without_null(value: Any) -> Any:
+    """Return parameters that are null, which the protocol allows, as none."""
+    return {} if value is None else value
+
+
+def _or_null(model: type[RequestModel]) -> BeforeValidator:
+    """Return a validator of parameters that may be null, with the right schema for OpenAPI."""
+    return BeforeValidator(_without_null, json_schema_input_type=model | None)
+
+
 class InferParameters(Options):
-    """Options to predict: the options of predict, except those whose answers are no tensors."""
+    """Options to predict: the options of predict, except those whose answers are no tensors.
+
+    The protocol allows any parameter: those without a meaning here are ignored.
+    """
+
+    model_config = _OPEN
 
     binary_data_output: bool = Field(
         default=False,
@@ -35,6 +56,8 @@ class InferParameters(Options):
 
 class TensorParameters(RequestModel):
     """The place of a tensor's data, if they are not in the JSON."""
+
+    model_config = _OPEN
 
     binary_data_size: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
@@ -47,12 +70,14 @@ class InferTensor(RequestModel):
 
     name: str = Field(description="text; or indptr, indices, values", examples=["text"])
     shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=2)] = Field(
-        description="one dimension; of `text` also two, the second of which is 1", examples=[[2]]
+        description="one dimension; or two, the second of which is 1", examples=[[2]]
     )
     datatype: str = Field(
         description="text: BYTES; indptr: INT64; indices: INT32; values: FP32", examples=["BYTES"]
     )
-    parameters: TensorParameters = Field(default=TensorParameters())
+    parameters: Annotated[TensorParameters, _or_null(TensorParameters)] = Field(
+        default=TensorParameters()
+    )
     data: list[Any] | None = Field(
         default=None, description="strings or numbers, as many as the shape says"
     )
@@ -60,6 +85,8 @@ class InferTensor(RequestModel):
 
 class OutputParameters(RequestModel):
     """The form of an output's data."""
+
+    model_config = _OPEN
 
     binary_data: bool | None = Field(
         default=None,
@@ -71,7 +98,9 @@ class RequestedOutput(RequestModel):
     """An output to answer with."""
 
     name: OutputName
-    parameters: OutputParameters = Field(default=OutputParameters())
+    parameters: Annotated[OutputParameters, _or_null(OutputParameters)] = Field(
+        default=OutputParameters()
+    )
 
 
 class InferRequest(RequestModel):
@@ -80,7 +109,9 @@ class InferRequest(RequestModel):
     id: Annotated[str, AtMost("name_bytes_max", "bytes of an id", utf8_length)] | None = Field(
         default=None, description="repeated by the answer"
     )
-    parameters: InferParameters = Field(default=InferParameters())
+    parameters: Annotated[InferParameters, _or_null(InferParameters)] = Field(
+        default=InferParameters()
+    )
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
         description="text: one text for each instance; or indptr, indices and values: sparse "
         "rows of feature ids and values"

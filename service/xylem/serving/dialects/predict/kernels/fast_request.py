@@ -290,6 +290,8 @@ def answer_fast(
         call.times[HAS_ROWS] = clock_ns()
         if n_values == 0:
             return 0
+    if threshold == TUNED:
+        top_r = min(top_r, present.limit)
     n_places = search_ready(
         beam, (n_rows, n_values), top_r, beam_width, threshold, present.log_threshold
     )

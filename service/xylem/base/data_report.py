@@ -1,0 +1,108 @@
+"""What a reader has understood of a data file: counts, frequent labels, and findings."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, Literal, NamedTuple
+
+
+class Finding(NamedTuple):
+    """A sign that a file means something else than what was read of it.
+
+    code      a name that stays the same; docs/findings.md explains it
+    severity  "refused" if nothing else can be meant, else "warning"
+    message   a sentence that says where, what was expected and what was found
+    row       the line of a text file, the row of another file from 1, of rows in memory from 0;
+              None: the finding is about no row
+    mend      what to do about it, with the option
+    """
+
+    code: str
+    severity: Literal["refused", "warning"]
+    message: str
+    row: int | None
+    mend: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the keys of an item of `findings` in reports."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "row": self.row,
+            "mend": self.mend,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.mend} ({self.code})"
+
+
+class FrequentLabel(NamedTuple):
+    """A label, the number of its rows, and the first of them, numbered as `Finding.row`."""
+
+    label: str
+    rows: int
+    row: int
+
+
+class DataReport(NamedTuple):
+    """What was read of a file.
+
+    source           the file's base name
+    rows             how many
+    without_text     rows whose text is empty or blank; None if the rows are no texts
+    without_labels   rows that have no label
+    labels           distinct labels that occur
+    median, largest  labels a row
+    examples         the most frequent labels
+    scripts          the share of each script in a sample of the texts, if there are several
+    options          how a table was read, as options of commands; empty for other files
+    findings         of the checks
+    """
+
+    source: str
+    rows: int
+    without_text: int | None
+    without_labels: int
+    labels: int
+    median: float
+    largest: int
+    examples: tuple[FrequentLabel, ...]
+    scripts: dict[str, float]
+    options: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the keys of `data` in reports."""
+        return {
+            "source": self.source,
+            "rows": self.rows,
+            "without_text": self.without_text,
+            "without_labels": self.without_labels,
+            "labels": self.labels,
+            "labels_a_row": {"median": self.median, "most": self.largest},
+            "examples": [example._asdict() for example in self.examples],
+            "scripts": self.scripts,
+            "options": list(self.options),
+        }
+
+    def findings_as_json(self) -> list[dict[str, Any]]:
+        """Return `findings` in reports."""
+        return [finding.as_json() for finding in self.findings]
+
+    def lines(self) -> tuple[str, str]:
+        """Return the report as two lines for people."""
+        lacking = [
+            f"{count:,} without {part}"
+            for part, count in (("text", self.without_text), ("labels", self.without_labels))
+            if count
+        ]
+        sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})"
+        scripts = ", ".join(f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
+        first = ", ".join(
+            [f"{self.source}: {self.rows:,} rows", *lacking, sizes, *([scripts] if scripts else [])]
+        )
+        examples = ", ".join(
+            f"{label!r:.60} ({rows:,}, row {row:,})" for label, rows, row in self.examples
+        )
+        options = f"; read with {shlex.join(self.options)}" if self.options else ""
+        return first, f"  most frequent: {examples or 'none'}{options}"

@@ -1,0 +1,45 @@
+"""`xylem inspect`: what is understood of a data file, before anything is made of it."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument
+
+from xylem.base import file_path
+from xylem.cli.console import first_rows, print_json, print_line, print_rows, progress
+from xylem.cli.options import FORMATS, Json, Table, grouped
+
+N_FIRST_ROWS = 3
+
+
+@grouped
+def inspect(
+    file: Annotated[
+        Path, Argument(metavar="FILE", parser=file_path, help=f"A labelled file: {FORMATS}.")
+    ],
+    table: Table,
+    json: Json = False,
+) -> None:
+    """Say what is understood of a data file: its rows and labels, the first rows, and findings.
+
+    It also prints the command that trains on the file, with the options that were guessed.
+    """
+    from xylem.datasets import read_dataset
+
+    with progress(json) as show:
+        dataset = read_dataset(
+            file,
+            columns=table.columns(file),
+            on_progress=lambda done, total: show("read", done, total),
+        )
+    report = dataset.report
+    assert report is not None
+    options = ["--data", str(file), *report.options, "--model", "NAME"]
+    command = shlex.join(["xylem", "train", "label-tree", *options])
+    if json:
+        rows = first_rows(dataset, N_FIRST_ROWS)
+        print_json({**report.as_json(), "first_rows": rows, "train": command})
+        return
+    print_rows(dataset, N_FIRST_ROWS)
+    print_line(command)

@@ -1,0 +1,374 @@
+"""Checks of what was read: signs that a file means something else.
+
+A check of labels looks at the survey of all rows and at the names of the labels, and yields its
+findings. It first looks at all names at once, joined, for most files have nothing to find. The
+functions at the end make findings about single rows for the readers. docs/findings.md lists all
+codes.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from xylem.base import Finding
+
+if TYPE_CHECKING:
+    from xylem.datasets.survey import Survey
+
+Check: TypeAlias = Callable[["Survey", Sequence[str]], Iterator[Finding]]
+
+MARKS = ("|", ";", ",", "><", "#", "/", "\t", " ")
+"""What may stand between labels; the first ones are hardly ever part of a label."""
+
+MAJORITY = 0.5
+"""The share of names, or of rows, that most of them are."""
+
+FEW = 3
+"""With fewer names nothing can be concluded from what they have in common."""
+
+ROWS_LEAST = 20
+"""With fewer rows it may be chance that labels are in one row each."""
+
+ONE_A_ROW = 1.05
+"""If rows have more labels than this on average, their labels were divided."""
+
+REPEATED_SHARE = 0.2
+"""The share of rows with the text of other rows from which a file is in the long format."""
+
+SINGLE_SHARE = 0.95
+"""The share of labels with one row from which labels are rather texts or ids."""
+
+QUOTED_CHARACTERS = 60
+EXAMPLES_QUOTED = 3
+
+
+def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
+    """Find cells that are the text of a list, tuple, set or array."""
+    ids = [i for i, name in enumerate(names) if name[0] in "[({"]
+    if not ids:
+        return
+    n_open = int(survey.label_rows[ids].sum())
+    closing = [i for i, name in enumerate(names) if name[-1] in "])}"]
+    n_closed = int(survey.label_rows[closing].sum())
+    # brackets of one label, as [music], are not those of a list: a list has quotes or commas
+    listed = [i for i in ids if len(names[i]) < 3 or names[i][1] in "'\"" or "," in names[i]]
+    is_list = int(survey.label_rows[listed].sum()) >= MAJORITY * n_open
+    if n_open >= MAJORITY * survey.n_labelled and n_closed >= MAJORITY * n_open and is_list:
+        yield Finding(
+            "labels-as-text",
+            "refused",
+            f"expected labels, found the text of a list in {n_open:,} of {survey.n_rows:,} rows, "
+            f"{_example(survey, names, ids)}",
+            _row(survey, ids),
+            "Write labels with a separator between, as a;b, or lists in .jsonl or .parquet",
+        )
+
+
+def labels_joined(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
+    """Find names that are several labels with a mark between."""
+    if survey.label_rows.sum() > ONE_A_ROW * max(1, survey.n_labelled):
+        return
+    if (mark := mark_between(names)) is not None:
+        ids = [i for i, name in enumerate(names) if mark in name]
+        yield Finding(
+            "labels-joined",
+            "warning",
+            f"expected labels, found {len(ids):,} of {len(names):,} names that are others with "
+            f"{mark!r} between, {_example(survey, names, ids)}",
+            _row(survey, ids),
+            f"Divide them: --label-separator {mark!r} for a table, or a list in .jsonl",
+        )
+
+
+def mark_between(names: Iterable[str]) -> str | None:
+    """Return the mark that stands between labels in most of the names; None: there is none.
+
+    With such a mark most names have it, and are made of far fewer parts than there are names; or
+    all parts of the names that have it are names, too.
+    """
+    distinct = set(names)
+    joined = "\n".join(distinct)
+    for mark in MARKS:
+        if joined.count(mark) < FEW:
+            continue
+        marked = [name for name in distinct if mark in name]
+        parts = {part.strip(" <>") for name in marked for part in name.split(mark)} - {""}
+        is_most = len(marked) >= MAJORITY * len(distinct)
+        are_few = 2 * len(parts) <= len(marked)
+        are_names = mark != " " and len(marked) >= FEW and parts <= distinct
+        if len(parts) > 1 and ((is_most and are_few) or are_names):
+            return mark
+    return None
+
+
+def fasttext_prefix(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
+    """Find labels that were written for fastText, and divided in another way."""
+    joined = "\n".join([*names, ""])
+    if "__label__" not in joined and ",\n" not in joined:
+        return
+    ids = [i for i, name in enumerate(names) if "__label__" in name]
+    commas = [i for i, name in enumerate(names) if name.endswith(",")]
+    if ids or (len(commas) >= MAJORITY * len(names) and len(names) >= FEW):
+        yield Finding(
+            "fasttext-prefix",
+            "refused",
+            f"expected names of labels, found __label__ or a comma in {len(ids or commas):,} of "
+            f"{len(names):,} names, {_example(survey, names, ids or commas)}",
+            _row(survey, ids or commas),
+            "In a .txt file of fastText write __label__a __label__b with blanks between; in other "
+            "files the names alone",
+        )
+
+
+_ZERO_ONE = ({"0", "1"}, {"-1", "1"}, {"false", "true"}, {"0.0", "1.0"})
+
+
+def labels_zero_one(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
+    """Find labels that only say whether a row has a label."""
+    if {name.lower() for name in names[:FEW]} not in _ZERO_ONE or len(names) != 2:
+        return
+    is_list = len(survey.lengths) == 1 and max(survey.lengths) > 1
+    place = (
+        f"in lists of {max(survey.lengths)} in every row" if is_list else "in a column of its own"
+    )
+    yield Finding(
+        "labels-zero-one",
+        "refused" if is_list else "warning",
+        f"expected names of labels, found only {names[0]} and {names[1]}, {place}: they say "
+        "whether a row has a label, not which one",
+        _row(survey, [0, 1]),
+        "Name the columns of a table: --label-columns 'PATTERN'; in lists write the labels "
+        "themselves",
+    )
+
+
+_NULLS = frozenset(["nan", "none", "null", "n/a", "<na>", "nat", "#n/a", "undefined"])
+
+
+def null_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
+    """Find names that programs write where there is no value."""
+    ids = [i for i, name in enumerate(names) if len(name) < 10 and name.lower() in _NULLS]
+    if ids:
+        yield Finding(
+            "null-labels",
+            "warning",
+            f"expected labels, found {names[ids[0]]!r} in "
+            f"{int(survey.label_rows[ids].sum()):,} rows, first in row {_row(survey, ids):,}",
+            _row(survey, ids),
+            "Leave the cell or the list empty where a row has no label",
+        )
+
+
+def similar_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
+    """Find labels that differ only by case, blanks, width, invisible characters, or as 3 and 3.0.
+
+    URIs may differ by case.
+    """
+    folded = folded_names(names)
+    if len(set(folded)) == len(names):
+        return
+    groups = defaultdict[str, list[int]](list)
+    for i, name in enumerate(folded):
+        groups[name].append(i)
+    pairs = [ids for name, ids in groups.items() if len(ids) > 1 and "://" not in name]
+    if pairs:
+        pairs.sort(key=lambda ids: -int(survey.label_rows[ids].sum()))
+        ids = pairs[0]
+        yield Finding(
+            "similar-labels",
+            "warning",
+            f"expected distinct labels, found {len(pairs):,} that are written in several ways, as "
+            f"{' and '.join(repr(names[i])[:QUOTED_CHARACTERS] for i in ids[:EXAMPLES_QUOTED])}",
+            _row(survey, ids[1:]),
+            "Write each label in one way",
+        )
+
+
+def folded_names(names: Sequence[str]) -> list[str]:
+    """Return names as they are compared: without case, width, blanks and invisible characters.
+
+    A whole number is compared without `.0`.
+    """
+    joined = "\n".join(names)
+    if not joined.isascii():
+        joined = unicodedata.normalize("NFKC", joined)
+        joined = re.sub(f"[{''.join(INVISIBLE)}]", "", joined)
+    joined = joined.casefold().replace(" ", "")
+    if ".0\n" in f"{joined}\n":
+        joined = re.sub(r"(?m)^(\d+)\.0$", r"\1", joined)
+    return joined.split("\n")
+
+
+INVISIBLE = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u200e", "\u200f")
+"""Characters without width: spaces, joiners, marks of direction and of bytes, soft hyphens."""
+
+
+def long_format(survey: Survey, _: Sequence[str]) -> Iterator[Finding]:
+    """Find a file that has a row for each pair of a text and a label."""
+    is_single = survey.label_rows.sum() <= ONE_A_ROW * max(1, survey.n_labelled)
+    if is_single and survey.n_repeated >= max(FEW, REPEATED_SHARE * survey.n_sampled):
+        yield Finding(
+            "long-format",
+            "warning",
+            f"expected a row for each text, found {survey.n_repeated:,} of {survey.n_sampled:,} "
+            "rows with the text of another row and another label",
+            None,
+            "Join the rows of a text by a column that is the same in them: --join-rows COLUMN",
+        )
+
+
+def single_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
+    """Find labels that no two rows share: titles, dates or ids."""
+    occurring = survey.label_rows[survey.label_rows > 0]
+    n_single = int((occurring == 1).sum())
+    is_single = int(survey.sizes[2:].sum()) == 0
+    if is_single and len(occurring) >= ROWS_LEAST and n_single >= SINGLE_SHARE * len(occurring):
+        yield Finding(
+            "single-labels",
+            "warning",
+            f"expected labels that rows share, found {n_single:,} of {len(occurring):,} labels in "
+            f"one row alone, {_example(survey, names, range(len(names)))}",
+            None,
+            "Name the column that has the labels: --label-column NAME",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    labels_as_text,
+    fasttext_prefix,
+    labels_joined,
+    labels_zero_one,
+    null_labels,
+    similar_labels,
+    long_format,
+    single_labels,
+)
+"""The checks of the labels of a file, in the order of their findings."""
+
+
+def _row(survey: Survey, ids: Sequence[int]) -> int:
+    """Return the number of the first row that has one of some labels."""
+    return int(survey.first_places[ids].min())
+
+
+def _example(survey: Survey, names: Sequence[str], ids: Sequence[int]) -> str:
+    """Return the first one of some labels with its row, for a message."""
+    first = min(ids, key=lambda i: int(survey.first_places[i]))
+    return f"as {names[first]!r:.{QUOTED_CHARACTERS}} in row {survey.first_places[first]:,}"
+
+
+LINES_LEAST = 3
+"""The least number of line ends of a cell that may have swallowed rows."""
+
+LINES_SURE = 10
+"""From so many lines on that are all like rows, a cell is taken for rows behind a stray quote."""
+
+
+def swallowed_rows(row: int, cells: Sequence[str], delimiter: str) -> Finding | None:
+    """Return the finding about a cell that has swallowed rows behind a stray quote, if it has."""
+    lines = max(cells, key=lambda cell: cell.count("\n")).split("\n")[1:-1]
+    n_like_rows = sum(line.count(delimiter) == len(cells) - 1 for line in lines)
+    if len(lines) < LINES_LEAST or n_like_rows <= MAJORITY * len(lines):
+        return None
+    return Finding(
+        "swallowed-rows",
+        "refused" if n_like_rows >= max(LINES_SURE, 0.9 * len(lines)) else "warning",
+        f"expected a cell, found {len(lines) + 2:,} lines in one cell of row {row:,}, and "
+        f"{n_like_rows:,} of them have as many delimiters as a row, as "
+        f"{lines[0]!r:.{QUOTED_CHARACTERS}}",
+        row,
+        "If quotes are part of the text: --quote none; else write a quote in a cell twice",
+    )
+
+
+def header_again(row: int) -> Finding:
+    """Return the finding about a row that is the header once more."""
+    return Finding(
+        "header-again",
+        "refused",
+        f"expected a row, found the header again in row {row:,}: files were joined with theirs",
+        row,
+        "Remove that line, or give the files in a directory",
+    )
+
+
+def no_header(row: int, header: Sequence[str]) -> Finding:
+    """Return the finding about a first line that is a row and no header."""
+    return Finding(
+        "no-header",
+        "refused",
+        f"expected a header with the names of columns, found a row like those below it: "
+        f"{', '.join(header)!r:.{2 * QUOTED_CHARACTERS}}",
+        row,
+        "Write a first line with the names of the columns, as text,labels",
+    )
+
+
+def ambiguous_labels(chosen: str, rivals: Sequence[str]) -> Finding:
+    """Return the finding about several columns that may have the labels."""
+    listing = ", ".join(repr(name) for name in rivals[:EXAMPLES_QUOTED])
+    return Finding(
+        "ambiguous-labels",
+        "warning",
+        f"expected one column that can have the labels, found {chosen!r}, which was read, and "
+        f"{listing}",
+        None,
+        "Name it: --label-column NAME",
+    )
+
+
+def files_passed_over(names: Sequence[str]) -> Finding:
+    """Return the finding about files of a directory that were not read."""
+    listing = ", ".join(repr(name) for name in names[:EXAMPLES_QUOTED])
+    return Finding(
+        "files-passed-over",
+        "warning",
+        f"expected files of one form in the directory, found {len(names):,} that were not read, "
+        f"as {listing}",
+        None,
+        "Give a pattern for the files, as 'DIR/*.jsonl', or move the others away",
+    )
+
+
+def unknown_labels(n_unknown: int, n_labels: int, pair: tuple[str, str] | None) -> Finding:
+    """Return the finding about labels that the model does not know.
+
+    pair  a label and one of the model that is written in another way, if there is such a pair
+    """
+    as_pair = f", as {pair[0]!r} where the model has {pair[1]!r}" if pair else ""
+    return Finding(
+        "unknown-labels",
+        "warning",
+        f"expected labels of the model, found {n_unknown:,} of {n_labels:,} that it does not "
+        f"know{as_pair}",
+        None,
+        "Write labels as in the training rows; those that are new count as missed",
+    )
+
+
+def ids_from_one() -> Finding:
+    """Return the finding about label ids that begin at 1."""
+    return Finding(
+        "ids-from-one",
+        "warning",
+        "expected label ids from 0, found no row with label 0: ids seem to begin at 1. Label 0 "
+        "counts in macro-F as a label that is never predicted",
+        None,
+        "Subtract 1 from all label ids, in all files of a model",
+    )
+
+
+def repeated_rows(n_repeated: int, n_rows: int) -> Finding:
+    """Return the finding about validation rows that are training rows, too."""
+    return Finding(
+        "repeated-rows",
+        "warning",
+        f"expected validation rows that are no training rows, found {n_repeated:,} of {n_rows:,} "
+        "whose text is one of a training row: the figures are too good",
+        None,
+        "Measure on rows that are not in the training file",
+    )

@@ -1,0 +1,70 @@
+"""The name of a label: one rule for all formats, for rows in memory, and for models."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from xylem.base import Finding
+from xylem.datasets.findings import INVISIBLE, folded_names, unknown_labels
+from xylem_store import I32, NameTable, all_names, find_all
+
+_ENDS = "".join(INVISIBLE)
+
+
+def label_name(spelling: str) -> str:
+    """Return the name of a label: NFC, without blanks and invisible characters at its ends.
+
+    An empty name is no label. All formats, rows in memory and models are compared by these names.
+    """
+    name = spelling.strip()
+    if name.isascii():
+        return name
+    bare = None
+    while name != bare:
+        bare = name
+        name = name.strip(_ENDS).strip()
+    return unicodedata.normalize("NFC", name)
+
+
+def find_in_model(model: NameTable, names: Sequence[str]) -> I32:
+    """Return the id of each name in a model, or -1.
+
+    A name that the model does not have is compared with the `label_name`s of its labels, which were
+    stored as they were written in versions of earlier releases.
+    """
+    ids = find_all(model, names)
+    if (ids < 0).any():
+        stored = all_names(model)
+        ids_by_name = {
+            name: i for i, other in enumerate(stored) if (name := label_name(other)) != other
+        }
+        for position in np.flatnonzero(ids < 0).tolist():
+            ids[position] = ids_by_name.get(names[position], -1)
+    return ids
+
+
+UNKNOWN_SHARE = 0.5
+"""The share of labels from which it is a finding that a model does not know them."""
+
+
+def unknown_findings(unknown: Sequence[str], model: NameTable, n_labels: int) -> Iterator[Finding]:
+    """Yield the finding that a model does not know the labels of a file, or writes them otherwise.
+
+    Few new labels are usual.
+    """
+    if not unknown:
+        return
+    stored = all_names(model)
+    by_folded = dict(zip(folded_names(stored), stored, strict=True))
+    folded = zip(folded_names(unknown), unknown, strict=True)
+    pair = next(
+        (
+            (name, by_folded[form])
+            for form, name in folded
+            if form in by_folded and "://" not in form
+        ),
+        None,
+    )
+    if pair or len(unknown) > UNKNOWN_SHARE * n_labels:
+        yield unknown_labels(len(unknown), n_labels, pair)
