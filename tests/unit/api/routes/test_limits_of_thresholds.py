@@ -84,7 +84,7 @@ async def test_the_limit_is_shown_and_moves_with_feedback(limited: Store) -> Non
         assert names_of(answer["predictions"][0]) == best
 
 
-async def test_the_past_of_a_common_threshold_is_the_same_for_all_labels(limited: Store) -> None:
+async def test_the_past_of_a_common_threshold_is_that_of_all_labels(limited: Store) -> None:
     async with client_of(limited) as client:
         thresholds = {}
         for i in range(6):
