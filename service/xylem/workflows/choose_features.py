@@ -51,7 +51,7 @@ LEAD_WEIGHT = 3
 TRAINER = "label-tree"
 """One tree of this trainer judges the features, whatever trainer is to use them."""
 
-TOLERANCE = 0.1
+TOLERANCE = 0.2
 """The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
 ROWS_MIN = 50
