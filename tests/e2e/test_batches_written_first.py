@@ -90,7 +90,7 @@ def written_but_not_read(server: ServerProcess, lines: Path) -> Iterator[socket.
         yield connection
 
 
-def test_a_client_that_sends_slowly_and_reads_nothing_gets_all_lines(
+def test_who_sends_slowly_and_reads_nothing_gets_all_lines(
     server: ServerProcess, lines: Path
 ) -> None:
     """It sends for longer than the server waits for clients that read nothing."""

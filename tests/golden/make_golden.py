@@ -108,10 +108,13 @@ def combined_draft(each: Sequence[Any], words: NameParameters) -> Draft:
 
 
 WORDS, CHARS = (
-    TfidfParameters(ngram_max=2, clean=False),
-    CharsParameters(char_min_df=1, clean=False),
+    TfidfParameters(lead=0, ngram_max=2, clean=False),
+    CharsParameters(lead=0, char_min_df=1, clean=False),
 )
-CLEAN_WORDS, CLEAN_BOTH = TfidfParameters(ngram_max=2), WordsCharsParameters(char_min_df=1)
+CLEAN_WORDS, CLEAN_BOTH = (
+    TfidfParameters(lead=0, ngram_max=2),
+    WordsCharsParameters(lead=0, char_min_df=1),
+)
 DECISIONS: dict[str, Any] = {"n_labels": 6, "kind": "decision-tree", "n_features": 40}
 REPORTED = {**random_rerank(1, 6, 40), REPORT: json_array(REPORT, {"splits": [1, 2]})}
 
@@ -129,12 +132,12 @@ DRAFTS: dict[str, Draft] = {
     "softmax-matrices": softmax_draft(21, n_labels=5, dim=6, n_places=2, n_turned=6),
     "text-unicode": text_draft(WORDS),
     "text-chars": text_draft(CHARS),
-    "text-words-chars": text_draft(WordsCharsParameters(char_min_df=1, clean=False)),
+    "text-words-chars": text_draft(WordsCharsParameters(lead=0, char_min_df=1, clean=False)),
     "calibrated-one-tree": calibrated_draft(23, n_labels=12, n_trees=1),
     "calibrated-trees-int8": calibrated_draft(23, n_labels=20, arity=17, weights="int8"),
     "calibrated-decision-tail": calibrated_draft(23, **DECISIONS, extra=random_rerank(1, 6, 40)),
     "text-stop-words": text_draft(
-        TfidfParameters(ngram_max=2, stop_words="golden.txt", clean=False)
+        TfidfParameters(lead=0, ngram_max=2, stop_words="golden.txt", clean=False)
     ),
     "combined": combined_draft([WORDS, CHARS], NameParameters(clean=False)),
     "text-clean": text_draft(CLEAN_WORDS),
@@ -142,7 +145,9 @@ DRAFTS: dict[str, Draft] = {
     "combined-clean": combined_draft([CLEAN_WORDS, CLEAN_BOTH], NameParameters()),
 }
 if find_spec(NEEDED["text-stems"]):
-    DRAFTS["text-stems"] = text_draft(WordsCharsParameters(char_min_df=1, stem="en", clean=False))
+    DRAFTS["text-stems"] = text_draft(
+        WordsCharsParameters(lead=0, char_min_df=1, stem="en", clean=False)
+    )
 """The versions by name."""
 
 

@@ -40,6 +40,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "chars": {"kind": "chars", "char_min_df": 1},
     "words+chars": {"kind": "words+chars", "char_min_df": 1, "norm": "l1"},
     "hashing": {"kind": "hashing", "n_features": 1 << 12, "ngram_max": 3},
+    "first words": {"kind": "tfidf", "lead": 2, "bigrams": True},
+    "first words and chars": {"kind": "words+chars", "char_min_df": 1, "lead": 3, "lead_weight": 2},
+    "first words hashed": {"kind": "hashing", "n_features": 1 << 12, "lead": 1, "bigrams": True},
 }
 NO_TEXTS: list[dict[str, Any]] = [
     {"kind": "raw", "norm": "l2"},

@@ -57,7 +57,11 @@ def word_ngrams(
     text: str, lowercase: bool, unicode: bool, ngram_min: int, ngram_max: int
 ) -> list[str]:
     """Return the n-grams of words; of two words that touch there is the pair as well."""
-    runs = word_runs(text, lowercase, unicode)
+    return ngrams_of_runs(word_runs(text, lowercase, unicode), ngram_min, ngram_max)
+
+
+def ngrams_of_runs(runs: list[tuple[str, bool]], ngram_min: int, ngram_max: int) -> list[str]:
+    """Return the n-grams of words as `word_runs` returns them."""
     found = []
     for first in range(len(runs)):
         touching = first + 1 < len(runs) and runs[first + 1][1]

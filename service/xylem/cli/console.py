@@ -206,7 +206,7 @@ def progress(json: bool) -> Iterator[OnProgress]:
 
 def _show_reports(reports: list[DataReport], json: bool) -> None:
     """Print reports in two lines each, or keep them for `print_json`; complain of warnings."""
-    _reports[:] = reports
+    _reports[:] = reports if json else []
     for report in reports:
         if not json:
             for line in report.lines():

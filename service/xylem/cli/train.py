@@ -189,7 +189,8 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts.update({name.replace("_", " "): f"{count:,}" for name, count in grown.items()})
     if choice := report.features:  # of features.kind=auto
         facts["features"] = (
-            f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
+            f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}, "
+            f"{choice['gained']:+.2f} over words alone"
         )
         for trial in choice["tried"]:
             figures = f"precision {trial['precision']:.2f}, {trial['us_per_row']:.0f} us a row"

@@ -99,9 +99,14 @@ def _print_facts(facts: dict[str, Any], store: Path) -> None:
         if facts["limit"] is None
         else f"the tuned threshold, at most {facts['limit']} a row and"
     )
+    gained = []
+    if facts["features_gained"] is not None:
+        figure = f"{facts['features_gained']:+.1f}"
+        gained = [f"Beside words alone these features are worth {figure} points of P@1/3/5."]
     for line in (
         f"It learnt {facts['labels']:,} labels from {rows['training']:,} rows with "
         f"{facts['features']}.",
+        *gained,
         f"Of {rows['test']:,} other rows, with {facts['labels_a_row']:.1f} labels each on average:",
         f"  the label that it shows first is right {tens['P@1']} times in 10;",
         f"  of the five labels that it shows first, {tens['P@5']} in 10 are right (the most "

@@ -31,7 +31,7 @@ from xylem.python.from_memory import (
 from xylem.serving import (
     LiveLabelInfo,
     check_chunk_characters,
-    divide,
+    rows_of_divided_texts,
     search_chunks,
     store_of,
 )
@@ -347,9 +347,9 @@ class PredictingModel:
                 raise BadParameter(
                     f"chunk_characters: expected texts to divide, found {checked.kind}"
                 )
-            chunks, ptr = divide(checked.rows, n_characters_max)
-            checked = checked._replace(rows=chunks)
-        rows = self._rows(checked)
+            rows, ptr = rows_of_divided_texts(checked.rows, n_characters_max, self._featurizer)
+        else:
+            rows = self._rows(checked)
 
         def search(rows: SparseRows, search_options: PredictOptions) -> Predictions:
             return self._predictor.predict(rows, search_options, n_threads(threads, rows.n_rows))

@@ -18,7 +18,7 @@ from .batches.parts import AnswerParts as AnswerParts
 from .batches.parts import Format as Format
 from .batches.parts import answer_files as answer_files
 from .chunks import check_chunk_characters as check_chunk_characters
-from .chunks import divide as divide
+from .chunks import rows_of_divided_texts as rows_of_divided_texts
 from .chunks import search_chunks as search_chunks
 from .dialects.annif.dialect import BATCH_SUGGESTIONS as BATCH_SUGGESTIONS
 from .dialects.annif.dialect import SUGGESTIONS as SUGGESTIONS

@@ -7,12 +7,15 @@ of many subjects. Chunks of about the length of the training texts look like the
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from xylem.base import BadParameter, SparseRows, offsets
-from xylem.engine import Predictions, PredictOptions
+from xylem.engine import Featurizer, Predictions, PredictOptions
 from xylem_store import F32, I64, Bools
+
+Chunk = TypeVar("Chunk")
 
 CHUNK_CHARACTERS_MIN = 500
 """The least length of a chunk. It bounds the number of chunks, and so the memory they need."""
@@ -59,6 +62,43 @@ def divide(texts: Sequence[str], characters_max: int) -> tuple[list[str], I64]:
     divided = [chunks_of(text, characters_max) for text in texts]
     ptr = offsets(map(len, divided))
     return [chunk for chunks in divided for chunk in chunks], ptr
+
+
+def rows_of_chunks(
+    chunks: Sequence[Chunk],
+    ptr: I64,
+    make: Callable[[Sequence[Chunk], Featurizer], SparseRows],
+    featurizer: Featurizer,
+) -> SparseRows:
+    """Return a row for each chunk, as `make` makes them of chunks with a featurizer.
+
+    Only the first chunk of an instance has the first words of its text, which may count more.
+
+    ptr  int64[n + 1]: instance i has the chunks ptr[i] .. ptr[i + 1] - 1, at least one
+    """
+    continues = np.ones(len(chunks), np.bool_)
+    continues[ptr[:-1]] = False
+    if not continues.any():
+        return make(chunks, featurizer)
+    first_chunks = np.flatnonzero(~continues)
+    later_chunks = np.flatnonzero(continues)
+    rows = [
+        make([chunks[i] for i in first_chunks.tolist()], featurizer),
+        make([chunks[i] for i in later_chunks.tolist()], featurizer.continuation),
+    ]
+    return SparseRows.join(rows).take(np.argsort(np.concatenate([first_chunks, later_chunks])))
+
+
+def rows_of_divided_texts(
+    texts: Sequence[str], characters_max: int, featurizer: Featurizer
+) -> tuple[SparseRows, I64]:
+    """Return (rows, ptr): text i has the rows ptr[i] .. ptr[i + 1] - 1, one for each chunk."""
+    chunks, ptr = divide(texts, characters_max)
+    return rows_of_chunks(chunks, ptr, _rows_of_texts, featurizer), ptr
+
+
+def _rows_of_texts(texts: Sequence[str], featurizer: Featurizer) -> SparseRows:
+    return featurizer.transform_texts(texts)
 
 
 def search_chunks(

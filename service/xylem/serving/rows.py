@@ -11,7 +11,7 @@ import numpy as np
 
 from xylem.base import BadInput, BadInstance, DatabaseUnavailable, NotTuned, SparseRows
 from xylem.engine import Featurizer, NodeThresholds, Predictions, PredictOptions
-from xylem.serving.chunks import chunks_of, search_chunks
+from xylem.serving.chunks import chunks_of, rows_of_chunks, search_chunks
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
@@ -229,7 +229,7 @@ def divide_texts(
         else:
             chunks.append(instance)
         ptr[i + 1] = len(chunks)
-    rows = transform(chunks, featurizer)
+    rows = rows_of_chunks(chunks, ptr, transform, featurizer)
     is_unknown = np.zeros(len(chunks) + 1, np.int64)
     is_unknown[[chunk + 1 for chunk in unknown_rows(chunks, rows)]] = 1
     n_unknown = np.diff(np.cumsum(is_unknown)[ptr])

@@ -26,8 +26,9 @@ HELD_OUT_PARTS = 5
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
-    "word pairs": {"kind": "tfidf", "ngram_max": 2},
+    "words+bigrams": {"kind": "tfidf", "bigrams": True},
     "words+chars": {"kind": "words+chars"},
+    "words+bigrams+chars": {"kind": "words+chars", "bigrams": True},
     "chars": {"kind": "chars"},
 }
 """The features that are tried; of those that are equally good the first one is chosen.
@@ -35,6 +36,17 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 The cheapest come first, and characters beside words come before characters alone, which cost hardly
 less.
 """
+
+PLAIN = "words"
+"""The candidate that is tried with each of LEADS, because it is cheap; the others are tried with
+the best of them. To it, without first words, the chosen features are compared.
+"""
+
+LEADS = (0, 10, 20)
+"""How many first words may count more; ADR 27 has what they gain."""
+
+LEAD_WEIGHT = 3
+"""How many times they count then."""
 
 TRAINER = "label-tree"
 """One tree of this trainer judges the features, whatever trainer is to use them."""
@@ -68,11 +80,13 @@ class Tried(NamedTuple):
 class FeatureChoice(NamedTuple):
     """The features that were chosen, and the candidates that were tried.
 
+    gained    the precision beyond that of words alone, in percent of the same rows
     rows      number of rows that were used
     held_out  number of them that were held out
     """
 
     chosen: str
+    gained: float
     rows: int
     held_out: int
     tried: list[Tried]
@@ -112,23 +126,44 @@ def choose_features(
             f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
         )
     held_out, training = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
-    tried = []
-    for done, (name, parameters) in enumerate(CANDIDATES.items()):
-        on_progress("choose features", done, len(CANDIDATES))
-        tried.append(
-            _try_features(name, _parameters(parameters, auto), training, held_out, seed, crew)
-        )
-    on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
-    best = max(outcome.precision for outcome in tried)
-    chosen = next(outcome.features for outcome in tried if outcome.precision >= best - TOLERANCE)
-    choice = FeatureChoice(chosen, held_out.n_rows + training.n_rows, held_out.n_rows, tried)
-    return _parameters(CANDIDATES[chosen], auto), choice
+    outcomes: dict[tuple[str, int], Tried] = {}
+    n_trials = len(LEADS) + len(CANDIDATES) - 1
+
+    def attempt(candidate: str, lead: int) -> None:
+        on_progress("choose features", len(outcomes), n_trials)
+        name = f"{candidate}, first {lead} words {LEAD_WEIGHT} times" if lead else candidate
+        parameters = _parameters(candidate, lead, auto)
+        outcomes[candidate, lead] = _try_features(name, parameters, training, held_out, seed, crew)
+
+    for lead in LEADS:
+        attempt(PLAIN, lead)
+    best_lead = max(LEADS, key=lambda lead: outcomes[PLAIN, lead].precision)  # the first of equals
+    for candidate in CANDIDATES:
+        if candidate != PLAIN:
+            attempt(candidate, best_lead)
+    on_progress("choose features", n_trials, n_trials)
+    best = max(outcome.precision for outcome in outcomes.values())
+    chosen = next(
+        candidate
+        for candidate in CANDIDATES
+        if outcomes[candidate, best_lead].precision >= best - TOLERANCE
+    )
+    outcome = outcomes[chosen, best_lead]
+    choice = FeatureChoice(
+        chosen=outcome.features,
+        gained=round(outcome.precision - outcomes[PLAIN, 0].precision, 2),
+        rows=held_out.n_rows + training.n_rows,
+        held_out=held_out.n_rows,
+        tried=list(outcomes.values()),
+    )
+    return _parameters(chosen, best_lead, auto), choice
 
 
-def _parameters(candidate: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
-    fields = PARAMETERS[candidate["kind"]].model_fields  # characters have no stems
+def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
+    values = {**CANDIDATES[candidate], "lead": lead, "lead_weight": LEAD_WEIGHT}
+    fields = PARAMETERS[values["kind"]].model_fields  # characters have no stems
     shared = auto.model_dump(include=fields.keys() - {"rows"})
-    return parameters_of({**shared, **candidate})
+    return parameters_of({**shared, **values})
 
 
 def divide(n_rows: int, rows_max: int, seed: int) -> tuple[I64, I64]:

@@ -106,6 +106,7 @@ def make_first_model(
         "labels_a_row": float(sizes.mean()),
         "possible": 100.0 * float(np.minimum(sizes, TOP_R).mean()) / TOP_R,
         "features": report["features"]["chosen"] if are_tried else featurizer.kind,
+        "features_gained": report["features"]["gained"] if are_tried else None,
         "predicted_a_row": n_predicted / test.n_rows,
         "precision": 100.0 * n_hits / max(n_predicted, 1),
         "recall": 100.0 * n_hits / max(int(sizes.sum()), 1),

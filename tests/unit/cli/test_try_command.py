@@ -143,6 +143,7 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, cli: Cli) ->
         assert said in " ".join(told.stdout.split())
         assert ("only 3 rows were held out" in told.stderr) is (n == 30)
     assert "the label that it shows first is right 10.0 times in 10" in told.stdout
+    assert "Beside words alone these features are worth +0.0 points of P@1/3/5." in told.stdout
     store = Store(cli.store)
     assert store.versions("ein-versuch") == (1, 2)
     assert read_origin(store.open("ein-versuch", 2).arrays)["parent"]["version"] == 1
@@ -150,6 +151,7 @@ def test_a_first_model_is_published_with_thresholds(tmp_path: Path, cli: Cli) ->
         cli.says("try", file, "--no-serve", "--model", "other", "--json").splitlines()[-1]
     )
     assert facts["rows"] == {"training": 320, "thresholds": 40, "test": 40} and facts["labels"] == 4
+    assert (facts["features"], facts["features_gained"]) == ("words", 0)
     assert facts["P@1"] == 100 and facts["threshold"] == "tuned" and facts["precision"] > 90
     assert (
         facts["P@5"]

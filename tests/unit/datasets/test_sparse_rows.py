@@ -263,7 +263,7 @@ def test_every_cut_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
             read_dataset(path)
 
 
-def test_zeros_behind_gzip_data_are_padding_and_other_bytes_are_refused(tmp_path: Path) -> None:
+def test_zeros_behind_gzip_are_padding_other_bytes_are_refused(tmp_path: Path) -> None:
     """As bodies of requests are read (test_encodings.py)."""
     path = tmp_path / "a.txt.gz"
     packed = gzip.compress(GOOD, mtime=0)

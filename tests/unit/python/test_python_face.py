@@ -182,7 +182,7 @@ def test_instances_and_labels_as_they_come() -> None:
     for labels, fault in (
         (y * 7, "labels: expected an array of 0 and 1, or a list of labels a row, found 7 in it"),
         ([[True], [1]] * 10, "labels: row 0: expected a list of strings, found bool True in it"),
-        (np.arange(20), "matrix: expected an array of rows and columns, found 1 dimensions"),
+        (np.arange(20), "labels: expected an array of rows and columns, found 1 dimensions"),
     ):
         with pytest.raises(xylem.errors.BadData, match=fault):
             xylem.train(x, labels, trainer="ovr")

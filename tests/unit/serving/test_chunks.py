@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.helpers.answers import each_row
+from tests.helpers.datasets_helpers import assert_same_bits, texts_alone
 
 from xylem.base.rows import offsets
 from xylem.engine.answering import Predictions, in_parts
-from xylem.serving.chunks import chunks_of, mean_of
+from xylem.engine.features.parameters import parameters_of
+from xylem.engine.features.registry import fit_featurizer
+from xylem.serving.chunks import chunks_of, divide, mean_of, rows_of_divided_texts
+from xylem.serving.rows import divide_texts
+from xylem.serving.schemas.instances import TextInstance
 
 
 @given(st.lists(st.text("ab語 \n\t", max_size=30), max_size=30), st.integers(1, 40))
@@ -33,6 +38,27 @@ def test_words_stay_whole_and_chunks_without_spaces_are_full(most: int) -> None:
     assert chunks_of("語" * 10, 4) == ["語" * 4, "語" * 3, "語" * 3]
     assert chunks_of("short", 500) == ["short"]
     assert chunks_of("", 500) == [""]
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "words+chars", "hashing"])
+def test_only_the_first_chunk_of_a_text_has_first_words(kind: str) -> None:
+    texts = [" ".join(f"word{i % 7}" for i in range(n)) for n in (300, 3, 200)]
+    data = texts_alone(texts)
+    leading, plain = (
+        fit_featurizer(data, parameters_of({"kind": kind, "lead": lead}))[0] for lead in (10, 0)
+    )
+    chunks, ptr = divide(texts, 500)
+    assert ptr.tolist() == [0, 4, 5, 8]
+
+    rows, rows_ptr = rows_of_divided_texts(texts, 500, leading)
+    assert np.array_equal(rows_ptr, ptr)
+    for i, chunk in enumerate(chunks):
+        makes = leading if i in ptr else plain
+        assert_same_bits(rows.cut(i, i + 1), makes.transform_texts([chunk]))
+    changed = leading.transform_texts(chunks)
+    assert changed.values.tobytes() != rows.values.tobytes()
+    instances = [TextInstance(text=text) for text in texts]
+    assert_same_bits(divide_texts(instances, leading, 500).rows, rows)
 
 
 Chunk = tuple[dict[int, float], bool]

@@ -176,10 +176,20 @@ def scores_of(served: ServedVersion, asked: bytes) -> list[dict[str, float]]:
 
 
 def means(served: ServedVersion, text: str) -> dict[str, float]:
-    """The mean of each label's scores in the chunks, each asked for by itself."""
-    chunks = chunks_of(text, MOST)
-    assert len(chunks) > 5
-    each = scores_of(served, body(*chunks, top_r=N_LABELS, beam_width=100))
+    """The mean of each label's scores in the chunks, each asked for by itself.
+
+    Only the first chunk has first words, which count more: the rows of the others are sent.
+    """
+    first, *later = chunks_of(text, MOST)
+    assert len(later) > 5
+    rows = served.featurizer.continuation.transform_texts(later)
+    parts = [rows.cut(i, i + 1) for i in range(len(later))]
+    instances = [
+        {"text": first},
+        *({"indices": p.indices.tolist(), "values": p.values.tolist()} for p in parts),
+    ]
+    request = {"instances": instances, "top_r": N_LABELS, "beam_width": 100}
+    each = scores_of(served, json.dumps(request).encode())
     assert all(len(one) == N_LABELS for one in each)
     return {label: float(np.mean([one[label] for one in each])) for label in each[0]}
 

@@ -13,7 +13,15 @@ from tests.helpers.datasets_helpers import refused, write_lines
 
 import xylem
 from xylem.base.errors import BadParameter
-from xylem.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
+from xylem.workflows.choose_features import (
+    BLOCKS,
+    CANDIDATES,
+    LEADS,
+    PLAIN,
+    ROWS_MIN,
+    TOLERANCE,
+    divide,
+)
 from xylem.workflows.train import TrainRequest, train_and_publish
 from xylem.workflows.training_work import TrainReport
 from xylem_store.store import Store
@@ -49,10 +57,13 @@ def train(
 def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
     found = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200").features
     assert (found["chosen"], found["rows"], found["held_out"]) == ("words+chars", 200, 40)
-    assert [tried["features"] for tried in found["tried"]] == list(CANDIDATES)
-    best = max(tried["precision"] for tried in found["tried"])
-    chosen = next(tried for tried in found["tried"] if tried["features"] == found["chosen"])
-    assert chosen["precision"] >= best - TOLERANCE
+    leads = [f"{PLAIN}, first {lead} words 3 times" for lead in LEADS if lead]
+    others = [name for name in CANDIDATES if name != PLAIN]
+    assert [tried["features"] for tried in found["tried"]] == [PLAIN, *leads, *others]
+    precision = {tried["features"]: tried["precision"] for tried in found["tried"]}
+    assert precision[found["chosen"]] >= max(precision.values()) - TOLERANCE
+    assert found["gained"] == pytest.approx(precision[found["chosen"]] - precision[PLAIN])
+    assert found["gained"] > 10
     assert all(0 < tried["features_us"] < tried["us_per_row"] for tried in found["tried"])
     manifest = Store(tmp_path / "store").manifest("model", 1)
     assert manifest.features["kind"] == "words+chars" and manifest.data.rows == 240
@@ -102,6 +113,23 @@ def test_auto_takes_words_where_they_suffice_and_repeats_itself(tmp_path: Path) 
     assert runs[0]["chosen"] == "words"
     features = Store(tmp_path / "store").manifest("model", 2).features
     assert (features["kind"], features["lowercase"], features["ngram_max"]) == ("tfidf", False, 1)
+    assert runs[0]["gained"] == 0 and "lead" not in features
+
+
+def test_auto_takes_first_words_where_they_tell_more(tmp_path: Path) -> None:
+    """The label is the subject in the first ten words; the words after them are of all subjects."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for i in range(600):
+        subject, *others = rng.permutation(12)[:4].tolist()
+        first = [f"word{n}" for n in rng.integers(0, 50, 8)]
+        first.insert(i % 9, f"subject{subject}")
+        text = [*first, "so", *(f"subject{other}" for other in others)]
+        rows.append({"text": " ".join(text), "labels": [str(subject)]})
+    found = train(tmp_path, rows, "features.kind=auto").features
+    assert found["chosen"].endswith(", first 10 words 3 times") and found["gained"] > 1
+    features = Store(tmp_path / "store").manifest("model", 1).features
+    assert (features["lead"], features["lead_weight"], features["kind"]) == (10, 3, "tfidf")
 
 
 def test_auto_is_refused_where_it_cannot_choose(tmp_path: Path) -> None:

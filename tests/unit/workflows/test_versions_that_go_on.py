@@ -428,3 +428,24 @@ def test_a_version_continued_twice_is_one_trained_for_all_passes(home: Path, sto
     assert found.manifest.trainer == unbroken.manifest.trainer
     for one, other in zip(found.ensemble, unbroken.ensemble, strict=True):
         assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("lead", [0, 2])
+def test_a_training_goes_on_with_the_first_words_of_its_version(
+    home: Path, store: Any, lead: int
+) -> None:
+    """A manifest without `lead` stands for 0, whatever a new training has."""
+    parameters = (*LEARNERS["plt"], f"features.lead={lead}")
+    first = TrainRequest(
+        trainer="plt", data=home / "rows.jsonl", parameters=parameters, keep_state=True, until=1
+    )
+    name = f"lead{lead}"
+    train_and_publish(store, name, first)
+    request = TrainRequest(trainer="plt", data=home / "rows.jsonl", base=f"{name}@1")
+    made = store.open(name, train_and_publish(store, name, request).version)
+    unbroken = first.model_copy(update={"keep_state": False, "until": 0})
+    expected = store.open(name, train_and_publish(store, name, unbroken).version)
+    assert made.manifest.features == expected.manifest.features
+    assert made.manifest.features.get("lead", 0) == lead
+    for one, other in zip(made.ensemble, expected.ensemble, strict=True):
+        assert one.tobytes() == other.tobytes()

@@ -143,6 +143,11 @@ _BLANK = 32
 _DIGIT_BITS = 9
 _DIGITS = 1 << _DIGIT_BITS
 
+_ID_BITS = 28  # N_FEATURES_MAX
+_ID = np.int32((1 << _ID_BITS) - 1)
+_LEAD = np.int32(1 << _ID_BITS)
+"""The bit of an n-gram of the first words, above the bits of its id."""
+
 
 @kernel
 def pad_words(utf8: U8, text_ptr: I64, of_classes: U8) -> tuple[U8, I64]:
@@ -241,7 +246,14 @@ def char_spans(padded: U8, ptr: I64, shortest: int, longest: int) -> tuple[I64, 
 
 @kernel
 def char_counts(
-    offsets: I64, names: U8, table: U64, seed: int, padded: U8, ptr: I64, lengths: tuple[int, int]
+    offsets: I64,
+    names: U8,
+    table: U64,
+    seed: int,
+    padded: U8,
+    ptr: I64,
+    lengths: tuple[int, int],
+    leads: tuple[int, int],
 ) -> tuple[I64, I32, F32]:
     """Return rows of counts of the n-grams that are in a vocabulary.
 
@@ -251,6 +263,8 @@ def char_counts(
     offsets, names  the fields of the vocabulary, a NameTable
     table, seed     the table that `short_names` made of the vocabulary, and its seed
     padded, ptr     the texts, as `pad_words` returns them
+    leads           (lead, lead_weight): the n-grams of a text's first `lead` words count
+                    lead_weight times, the others once
     """
     n_texts = len(ptr) - 1
     longest = 0
@@ -268,16 +282,26 @@ def char_counts(
     counts = np.empty(len(ids), np.float32)
     out = 0
     for text in range(n_texts):
-        n = _write_keys(padded, ptr[text], ptr[text + 1], lengths, seed, keys, starts)
+        sizes = _write_keys(padded, ptr[text], ptr[text + 1], lengths, leads[0], seed, keys, starts)
         n = _look_up(
-            offsets, names, table, seed, padded, keys, starts, n, (slots, first_keys), name_ids
+            offsets,
+            names,
+            table,
+            seed,
+            padded,
+            keys,
+            starts,
+            sizes,
+            (slots, first_keys),
+            name_ids,
         )
         ordered = _sort(name_ids, spare, n, len(offsets) - 1)
         for i in range(n):
-            if i and ordered[i] == ordered[i - 1]:
-                counts[out - 1] += np.float32(1)
+            count = np.float32(leads[1]) if ordered[i] & _LEAD else np.float32(1)
+            if i and ordered[i] & _ID == ordered[i - 1] & _ID:
+                counts[out - 1] += count
             else:
-                ids[out], counts[out] = ordered[i], np.float32(1)
+                ids[out], counts[out] = ordered[i] & _ID, count
                 out += 1
         indptr[text + 1] = out
     return indptr, ids[:out], counts[:out]
@@ -289,13 +313,19 @@ def _write_keys(
     start: int,
     stop: int,
     lengths: tuple[int, int],
+    lead: int,
     seed: int,
     keys_out: U64,
     starts_out: I64,
-) -> int:
-    """Write the key and the start of each n-gram of padded[start:stop]; return how many."""
+) -> tuple[int, int]:
+    """Write the key and the start of each n-gram of padded[start:stop].
+
+    Return how many there are, and how many of them are of the first `lead` words.
+    """
     shortest, longest = lengths
     n = 0
+    n_lead = 0
+    n_words = 0
     while start + 1 < stop:
         end = _padded_end(padded, start)
         i = start
@@ -315,7 +345,10 @@ def _write_keys(
                     n += 1
             i += size_at(padded, i)
         start = end - 1
-    return n
+        n_words += 1
+        if n_words <= lead:
+            n_lead = n
+    return n, n_lead
 
 
 @inlined
@@ -327,15 +360,20 @@ def _look_up(
     padded: U8,
     keys: U64,
     starts: I64,
-    n: int,
+    sizes: tuple[int, int],
     spare: tuple[I64, U64],
     ids_out: I32,
 ) -> int:
-    """Look up the first n n-grams, and write the ids of those that are names; return how many.
+    """Look up n-grams, and write the ids of those that are names; return how many.
+
+    The ids of n-grams of the first words have the bit _LEAD.
+
+    sizes  what `_write_keys` returns: the number of n-grams, and of those of the first words
 
     The first slots are read in a loop of their own, in which no read waits for another read or for
     a comparison.
     """
+    n, n_lead = sizes
     slots, first_keys = spare
     for k in range(n):
         slots[k] = first_slot(keys[k], len(table), seed)
@@ -347,28 +385,29 @@ def _look_up(
             slot = key_slot(table, slot, keys[k])
         if is_long(keys[k]):
             slot = long_slot(table, slot, offsets, names, padded, starts[k])
-        ids_out[n_found] = np.int32(table[slot, 1])
+        ids_out[n_found] = np.int32(table[slot, 1]) | (_LEAD if k < n_lead else np.int32(0))
         n_found += int(table[slot, 0] != np.uint64(0))
     return n_found
 
 
 @inlined
 def _sort(ids: I32, spare: I32, n: int, n_ids: int) -> I32:
-    """Sort ids[:n], all below n_ids, by a radix sort; return the array that holds the result.
+    """Sort ids[:n] by a radix sort; return the array that holds the result.
 
-    It is `ids` or `spare`; both are overwritten.
+    Only the bits _ID count, which are below n_ids. The result is `ids` or `spare`; both are
+    overwritten.
     """
     places = np.empty(_DIGITS, np.int64)
     shift = 0
     while (n_ids - 1) >> shift > 0:
         places[:] = 0
         for i in range(n):
-            places[(ids[i] >> shift) & (_DIGITS - 1)] += 1
+            places[((ids[i] & _ID) >> shift) & (_DIGITS - 1)] += 1
         place = 0
         for digit in range(_DIGITS):
             place, places[digit] = place + places[digit], place
         for i in range(n):
-            digit = (ids[i] >> shift) & (_DIGITS - 1)
+            digit = ((ids[i] & _ID) >> shift) & (_DIGITS - 1)
             spare[places[digit]] = ids[i]
             places[digit] += 1
         ids, spare = spare, ids

@@ -55,6 +55,7 @@ class CharTable(NamedTuple):
     idf                the weights of the vocabulary, or [0]
     of_classes         the classes of characters
     shortest, longest  the least and the most characters of a feature
+    lead, lead_weight  the first words of a text, and how many times their n-grams count
     sublinear_tf       0 or 1
     norm               one of NORM_CODES
     """
@@ -67,6 +68,8 @@ class CharTable(NamedTuple):
     of_classes: U8_1
     shortest: int
     longest: int
+    lead: int
+    lead_weight: int
     sublinear_tf: int
     norm: int
 
@@ -119,13 +122,24 @@ class CharsFeaturizer(TextFeaturizer):
         names = chars.names
         lengths = (parameters.char_min, parameters.char_max)
         seed = new_seed()
-        vocabulary = names.offsets, names.utf8, short_names(names, seed), seed, chars.idf
-        weighing = parameters.sublinear_tf, NORM_CODES[parameters.norm]
-        table = CharTable(*vocabulary, classes(parameters.unicode), *lengths, *weighing)
+        table = CharTable(
+            offsets=names.offsets,
+            utf8=names.utf8,
+            short=short_names(names, seed),
+            seed=seed,
+            idf=chars.idf,
+            of_classes=classes(parameters.unicode),
+            shortest=parameters.char_min,
+            longest=parameters.char_max,
+            lead=parameters.lead,
+            lead_weight=parameters.lead_weight,
+            sublinear_tf=parameters.sublinear_tf,
+            norm=NORM_CODES[parameters.norm],
+        )
         per_character = ngrams_a_character(*lengths)
         self.text_rows = self._chars = TextRows(char_rows, table, per_character)
         if isinstance(parameters, WordsCharsParameters) and words is not None:
-            features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+            features = ngrams_a_word(*parameters.ngram_range)
             self._words = TextRows(
                 word_rows, word_table(words.names, words.idf, parameters), features
             )
@@ -151,6 +165,12 @@ class CharsFeaturizer(TextFeaturizer):
             weights[IDF] = self.words.idf
         stored |= super().arrays()
         return stored | weights if self.parameters.use_idf else stored
+
+    def with_parameters(
+        self, parameters: CharsParameters | WordsCharsParameters
+    ) -> "CharsFeaturizer":
+        """Do as `TextFeaturizer.with_parameters`."""
+        return CharsFeaturizer(parameters, self.chars, self.words, self.forms)
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return rows of these words, and of the n-grams of the texts' own characters."""
@@ -188,7 +208,10 @@ def char_rows(utf8: U8, text_ptr: I64, table_at: Handle) -> RowArrays:
     table = struct_at(CharTable, table_at)
     padded, ptr = pad_words(utf8, text_ptr, table.of_classes)
     lengths = table.shortest, table.longest
-    counts = char_counts(table.offsets, table.utf8, table.short, table.seed, padded, ptr, lengths)
+    leads = table.lead, table.lead_weight
+    counts = char_counts(
+        table.offsets, table.utf8, table.short, table.seed, padded, ptr, lengths, leads
+    )
     return weighted_rows(counts, table.idf, table.sublinear_tf, table.norm)
 
 

@@ -4,6 +4,7 @@ Rows of members with softmax nodes are dense: the member's embedding makes them 
 """
 
 from collections.abc import Sequence
+from copy import copy
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -179,6 +180,15 @@ class CombinedFeaturizer(Featurizer):
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""
         return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
+
+    @property
+    def continuation(self) -> Featurizer:
+        """Do as `Featurizer.continuation`, with those of the members."""
+        featurizer = copy(self)
+        featurizer.blocks = [
+            block._replace(makes=block.makes.continuation) for block in self.blocks
+        ]
+        return featurizer
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         words = None if self.names is None else self.names.words(texts)

@@ -1,5 +1,7 @@
 """The base class of featurizers, which turn instances into sparse rows."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +52,14 @@ class Featurizer:
     def norm_code(self) -> int:
         """Return the norm of rows as kernels take it."""
         return NORM_CODES[self.parameters.norm]
+
+    @property
+    def continuation(self) -> Featurizer:
+        """Return the featurizer of the chunks of a long text after the first one.
+
+        They have none of the first words that count more; for all other kinds it is this one.
+        """
+        return self
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the whole fitted state, by the names under which a version stores the arrays.

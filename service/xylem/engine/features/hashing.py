@@ -12,7 +12,14 @@ from xylem.engine.features.parameters import HashingParameters
 from xylem.engine.features.rows import NORM_CODES, finite_values, normalise_rows, tidied
 from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.word_forms import WordForms
-from xylem.engine.features.words import Words, ngram_spans, ngrams_a_word, split
+from xylem.engine.features.words import (
+    Words,
+    lead_counts,
+    ngram_spans,
+    ngrams_a_word,
+    pair_weights,
+    split,
+)
 from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
 from xylem_store import F32, I32, I64, U8, U8_1, Handle, handle, hash_bytes, kernel, struct_at
 
@@ -23,6 +30,8 @@ class HashTable(NamedTuple):
 
     of_classes            the classes of characters
     ngram_min, ngram_max  the least and the most words of a feature
+    bigrams               0 or 1: pairs of words have half the weight
+    lead, lead_weight     the first words of a text, and how many times they count
     mask                  the number of features minus 1
     signed                0 or 1
     norm                  one of NORM_CODES
@@ -31,6 +40,9 @@ class HashTable(NamedTuple):
     of_classes: U8_1
     ngram_min: int
     ngram_max: int
+    bigrams: int
+    lead: int
+    lead_weight: int
     mask: int
     signed: int
     norm: int
@@ -49,13 +61,19 @@ class HashingFeaturizer(TextFeaturizer):
 
     def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
         super().__init__(parameters, parameters.n_features, forms)
-        chosen = parameters
-        ngrams = (chosen.ngram_min, chosen.ngram_max)
-        norm = NORM_CODES[chosen.norm]
+        ngram_min, ngram_max = parameters.ngram_range
         table = HashTable(
-            classes(chosen.unicode), *ngrams, self.n_features - 1, chosen.signed, norm
+            of_classes=classes(parameters.unicode),
+            ngram_min=ngram_min,
+            ngram_max=ngram_max,
+            bigrams=parameters.bigrams,
+            lead=parameters.lead,
+            lead_weight=parameters.lead_weight,
+            mask=self.n_features - 1,
+            signed=parameters.signed,
+            norm=NORM_CODES[parameters.norm],
         )
-        self.text_rows = TextRows(hashed_rows, table, ngrams_a_word(*ngrams))
+        self.text_rows = TextRows(hashed_rows, table, ngrams_a_word(ngram_min, ngram_max))
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
@@ -69,6 +87,10 @@ class HashingFeaturizer(TextFeaturizer):
         utf8 = np.frombuffer(b"".join(names), np.uint8)
         _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self.normalised(tidied(indptr, indices, values * signs, self.n_features))
+
+    def with_parameters(self, parameters: HashingParameters) -> "HashingFeaturizer":
+        """Do as `TextFeaturizer.with_parameters`."""
+        return HashingFeaturizer(parameters, self.forms)
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return the rows of texts with these words."""
@@ -94,6 +116,10 @@ def hashed_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Handl
     indices = np.empty(len(starts), np.int32)
     values = np.empty(len(starts), np.float32)
     _hash(words, starts, ends, table.mask, table.signed, indices, values)
+    if table.lead:
+        values *= lead_counts(word_ptr, end, indptr, ends, table.lead, table.lead_weight)
+    if table.bigrams:
+        values *= pair_weights(words, starts, ends)
     n, _ = sort_and_sum_rows(indptr, indices, values)
     normalise_rows(indptr, values, table.norm)
     return indptr, indices[:n], values[:n]

@@ -26,6 +26,9 @@ CHAR_MAX = 8
 N_FEATURES_MAX = 1 << 28
 HASHED_FEATURES_MIN = 1 << 8
 HASHED_FEATURES_MAX = 1 << 24
+LEAD_MAX = 1000
+LEAD_WEIGHT = 3
+LEAD_WEIGHT_MAX = 100
 
 
 def _check_share(value: float) -> float:
@@ -106,6 +109,24 @@ class _TextParameters(_FeatureParameters):
         return TextReading(self.lowercase, self.unicode, self.clean)
 
 
+class _LeadParameters(_TextParameters):
+    """Parameters of kinds that count what a text has: its first words may count several times."""
+
+    lead: int = Field(
+        default=10,
+        ge=0,
+        le=LEAD_MAX,
+        description="number of words at the start of a text that count `lead_weight` times; "
+        "0: all words count once",
+    )
+    lead_weight: int = Field(
+        default=LEAD_WEIGHT,
+        ge=1,
+        le=LEAD_WEIGHT_MAX,
+        description="how many times the first `lead` words count",
+    )
+
+
 class WordParameters(_TextParameters):
     """Parameters of kinds whose features are words: which words count, and in which form."""
 
@@ -128,11 +149,31 @@ class WordParameters(_TextParameters):
         return self
 
 
-class _NgramParameters(WordParameters):
-    """Parameters of kinds that count words and word n-grams of a text."""
+class _NgramParameters(_LeadParameters, WordParameters):
+    """Parameters of kinds that count words and word n-grams of a text.
+
+    With `bigrams` the pairs are added to words alone: beside `ngram_max` it would not be clear
+    which n-grams have half the weight.
+    """
 
     ngram_min: int = Field(default=1, ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")
     ngram_max: int = Field(default=1, ge=1, le=NGRAM_MAX, description="longest n-grams, in words")
+    bigrams: bool = Field(
+        default=False,
+        description="add pairs of words, at half the weight of words; ngram_min and ngram_max "
+        "stay 1",
+    )
+
+    @model_validator(mode="after")
+    def _one_way_to_pairs(self) -> Self:
+        if self.bigrams and (self.ngram_min, self.ngram_max) != (1, 1):
+            raise fault("expected ngram_min and ngram_max to be 1 with bigrams", "bigrams")
+        return self
+
+    @property
+    def ngram_range(self) -> tuple[int, int]:
+        """Return the least and the most words of a feature."""
+        return self.ngram_min, 2 if self.bigrams else self.ngram_max
 
 
 class TfidfParameters(_NgramParameters):
@@ -178,7 +219,7 @@ class _CharParameters(_FeatureParameters):
     )
 
 
-class CharsParameters(_CharParameters, _TextParameters):
+class CharsParameters(_CharParameters, _LeadParameters):
     """Character n-grams within words, weighted as by scikit-learn's
     TfidfVectorizer(analyzer="char_wb").
     """
@@ -210,7 +251,7 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
 
 class AutoParameters(WordParameters):
     """Chooses the kind that predicts best: words, words and pairs, characters, or words and
-    characters.
+    characters; and how many first words count more.
     """
 
     kind: ClassVar[str] = "auto"
@@ -329,14 +370,34 @@ def check_features(arguments: Mapping[str, Any]) -> None:
 
 
 def as_config(parameters: _FeatureParameters) -> dict[str, Scalar]:
-    """Return the parameters as a manifest has them: the kind, and every field.
+    """Return the parameters as a manifest has them: the kind, and every field but unused ones.
 
-    A file of stop words is given by its base name.
+    Without first words or bigrams their fields are left out, so that releases that do not know
+    them can serve the version. A file of stop words is given by its base name.
     """
     config = {"kind": parameters.kind, **parameters.model_dump()}
+    if not config.get("lead"):
+        config = {name: value for name, value in config.items() if name not in _LEAD}
+    if not config.get("bigrams"):
+        config.pop("bigrams", None)
     if str(config.get("stop_words")).endswith(FILE_SUFFIX):
         config["stop_words"] = Path(config["stop_words"]).name
     return config
+
+
+_LEAD = ("lead", "lead_weight")
+
+
+def whole_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest's configuration with the fields that `as_config` leaves out.
+
+    Raises BadParameter for an unknown kind.
+    """
+    fields = _class_of(config.get("kind")).model_fields
+    unused: dict[str, Scalar] = {"bigrams": False}
+    if "lead" not in config:
+        unused |= {"lead": 0, "lead_weight": LEAD_WEIGHT}
+    return {**{name: unused[name] for name in unused.keys() & fields.keys()}, **config}
 
 
 def check_complete(config: Mapping[str, Any], parameter_class: type[_FeatureParameters]) -> None:

@@ -27,6 +27,7 @@ from xylem.engine.features.parameters import (
     WordsCharsParameters,
     check_complete,
     parameters_of,
+    whole_config,
 )
 from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
 from xylem.engine.features.tfidf import fit_tfidf, load_tfidf
@@ -138,6 +139,7 @@ def load_featurizer(
     Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
     try:
+        config = whole_config(config)
         parameters = parameters_of(config)
     except BadParameter as error:
         raise Corrupt("manifest", "features that this release knows", str(error)) from error

@@ -1,7 +1,10 @@
 """The base class of featurizers of texts: a kernel makes the rows, for data sets and requests."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -54,6 +57,20 @@ class TextFeaturizer(Featurizer, ABC):
         Kinds with a vocabulary add it, and its weights if they are used.
         """
         return self.forms.arrays() if self.forms else {}
+
+    @cached_property
+    def continuation(self) -> Featurizer:
+        """Do as `Featurizer.continuation`."""
+        if self.parameters.lead == 0:
+            return self
+        return self.with_parameters(self.parameters.model_copy(update={"lead": 0}))
+
+    @abstractmethod
+    def with_parameters(self, parameters: Any) -> TextFeaturizer:
+        """Return a featurizer with the same vocabulary.
+
+        parameters  those of this featurizer, which may differ in `lead`
+        """
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text; words that are no features are left out."""

@@ -15,7 +15,15 @@ from xylem.engine.features.rows import NORM_CODES, tidied, weigh_counts, weighte
 from xylem.engine.features.tables import NAMES, take_feature_names, take_idf
 from xylem.engine.features.text_featurizer import TextFeaturizer, TextRows
 from xylem.engine.features.word_forms import WordForms, fit_forms, load_forms, words_of
-from xylem.engine.features.words import NgramSpans, Words, ngram_spans, ngrams_a_word, split
+from xylem.engine.features.words import (
+    NgramSpans,
+    Words,
+    lead_counts,
+    ngram_spans,
+    ngrams_a_word,
+    pair_weights,
+    split,
+)
 from xylem.engine.kernels.text.sort_and_sum import sort_and_sum_rows
 from xylem_store import (
     F32,
@@ -44,9 +52,10 @@ class WordTable(NamedTuple):
     """The fields that a kernel needs to make weighted rows of words.
 
     offsets, utf8, slots  of the vocabulary, a NameTable
-    idf                   the weights of the vocabulary, or [0]
+    weights               the weights of the vocabulary, or [0]
     of_classes            the classes of characters
     ngram_min, ngram_max  the least and the most words of a feature
+    lead, lead_weight     the first words of a text, and how many times they count
     sublinear_tf          0 or 1
     norm                  one of NORM_CODES
     """
@@ -54,20 +63,38 @@ class WordTable(NamedTuple):
     offsets: I64_1
     utf8: U8_1
     slots: I32_1
-    idf: F32_1
+    weights: F32_1
     of_classes: U8_1
     ngram_min: int
     ngram_max: int
+    lead: int
+    lead_weight: int
     sublinear_tf: int
     norm: int
 
 
 def word_table(names: NameTable, idf: F32, parameters: TfidfParameters) -> WordTable:
-    """Return the WordTable of a vocabulary and its weights."""
-    chosen = parameters
-    ngrams = (chosen.ngram_min, chosen.ngram_max)
-    norm = NORM_CODES[chosen.norm]
-    return WordTable(*names, idf, classes(chosen.unicode), *ngrams, chosen.sublinear_tf, norm)
+    """Return the WordTable of a vocabulary and its idf, which is empty if all are 1."""
+    ngram_min, ngram_max = parameters.ngram_range
+    return WordTable(
+        *names,
+        weights=_weights_of(names, idf, parameters),
+        of_classes=classes(parameters.unicode),
+        ngram_min=ngram_min,
+        ngram_max=ngram_max,
+        lead=parameters.lead,
+        lead_weight=parameters.lead_weight,
+        sublinear_tf=parameters.sublinear_tf,
+        norm=NORM_CODES[parameters.norm],
+    )
+
+
+def _weights_of(names: NameTable, idf: F32, parameters: TfidfParameters) -> F32:
+    """Return the weights of a vocabulary: the idf, half of it for pairs with `bigrams`."""
+    if not parameters.bigrams:
+        return idf
+    weights = pair_weights(names.utf8, names.offsets[:-1], names.offsets[1:])
+    return weights * idf if len(idf) else weights
 
 
 class TfidfFeaturizer(TextFeaturizer):
@@ -89,13 +116,17 @@ class TfidfFeaturizer(TextFeaturizer):
         super().__init__(parameters, names.n_names, forms)
         self.names = names
         self.idf = idf
-        features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+        features = ngrams_a_word(*parameters.ngram_range)
         self.text_rows = TextRows(word_rows, word_table(names, idf, parameters), features)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
         weights = {IDF: self.idf} if self.parameters.use_idf else {}
         return group_of(NAMES, self.names) | weights | super().arrays()
+
+    def with_parameters(self, parameters: TfidfParameters) -> "TfidfFeaturizer":
+        """Do as `TextFeaturizer.with_parameters`."""
+        return TfidfFeaturizer(parameters, self.names, self.idf, self.forms)
 
     def rows_of_words(self, texts: Sequence[str], words: Words) -> SparseRows:
         """Return the rows of texts with these words."""
@@ -118,21 +149,31 @@ def rows_of_words(words: U8, word_ptr: I64, start: I64, end: I64, table_at: Hand
     """Do as `word_rows`, for words as `split` returns them."""
     table = struct_at(WordTable, table_at)
     spans = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
-    indptr, indices = _look_up(
-        table.offsets, table.utf8, table.slots, words, spans[0], spans[1], spans[2]
+    counts = lead_counts(word_ptr, end, spans[0], spans[2], table.lead, table.lead_weight)
+    indptr, indices, values = _look_up(
+        table.offsets, table.utf8, table.slots, words, spans[0], spans[1], spans[2], counts
     )
-    values = np.ones(len(indices), np.float32)
     n, _ = sort_and_sum_rows(indptr, indices, values)
     return weighted_rows(
-        (indptr, indices[:n], values[:n]), table.idf, table.sublinear_tf, table.norm
+        (indptr, indices[:n], values[:n]), table.weights, table.sublinear_tf, table.norm
     )
 
 
 @kernel
 def _look_up(
-    offsets: I64, names: U8, slots: I32, utf8: U8, row_ptr: I64, start: I64, end: I64
-) -> tuple[I64, I32]:
-    """Return (indptr, ids) of the spans that are names of the vocabulary."""
+    offsets: I64,
+    names: U8,
+    slots: I32,
+    utf8: U8,
+    row_ptr: I64,
+    start: I64,
+    end: I64,
+    counts: F32,
+) -> RowArrays:
+    """Return (indptr, ids, counts) of the spans that are names of the vocabulary.
+
+    `counts` is overwritten.
+    """
     indptr = np.zeros(len(row_ptr), np.int64)
     ids = np.empty(len(start), np.int32)
     n = 0
@@ -141,9 +182,10 @@ def _look_up(
             name = id_of(offsets, names, slots, utf8, start[i], end[i])
             if name >= 0:
                 ids[n] = name
+                counts[n] = counts[i]
                 n += 1
         indptr[row + 1] = n
-    return indptr, ids[:n]
+    return indptr, ids[:n], counts[:n]
 
 
 class _WordCounts(NamedTuple):
@@ -174,13 +216,14 @@ class _CountWords:
         """Return the counts of a block of texts."""
         chosen = self.parameters
         words = words_of(texts, chosen, forms)
-        spans = NgramSpans(*ngram_spans(*words[1:], chosen.ngram_min, chosen.ngram_max))
+        spans = NgramSpans(*ngram_spans(*words[1:], *chosen.ngram_range))
         ngrams, ids = counts_of(words.utf8, spans)
-        has_id = ids >= 0
-        ones = np.ones(np.count_nonzero(has_id), np.float32)
-        return _WordCounts(
-            ngrams, tidied(offsets(has_id)[spans.row_ptr], ids[has_id], ones, len(ngrams.totals))
+        counts = lead_counts(
+            words.word_ptr, words.end, spans.row_ptr, spans.end, chosen.lead, chosen.lead_weight
         )
+        has_id = ids >= 0
+        indptr = offsets(has_id)[spans.row_ptr]
+        return _WordCounts(ngrams, tidied(indptr, ids[has_id], counts[has_id], len(ngrams.totals)))
 
 
 def fit_tfidf(
@@ -224,7 +267,8 @@ def fit_tfidf(
     rows = tidied(
         offsets(has_id)[counted.indptr], ids[has_id], counted.values[has_id], len(old_ids)
     )
-    weigh_counts(rows.indices, rows.values, idf, int(parameters.sublinear_tf))
+    weights = _weights_of(names, idf, parameters)
+    weigh_counts(rows.indices, rows.values, weights, int(parameters.sublinear_tf))
     return featurizer, featurizer.normalised(rows)
 
 

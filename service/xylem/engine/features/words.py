@@ -15,7 +15,7 @@ from xylem.engine.features.characters import (
     encoded,
     size_at,
 )
-from xylem_store import I64, U8, inlined, kernel
+from xylem_store import F32, I64, U8, inlined, kernel
 
 _SPACE = 32
 # the least characters of a word, except that a character of a script without blanks is a word
@@ -68,6 +68,10 @@ def split_words(texts: Sequence[str], reading: TextReading) -> Words:
     have any characters.
     """
     return Words(*split(*encoded(texts, reading), classes(reading.unicode)))
+
+
+PAIR_WEIGHT = np.float32(0.5)
+"""The weight of a pair of words beside the words, with `bigrams`."""
 
 
 def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
@@ -172,3 +176,40 @@ def ngram_spans(
                 n += 1
         row_ptr[text + 1] = n
     return row_ptr, starts, ends
+
+
+@kernel
+def lead_counts(
+    word_ptr: I64, word_end: I64, row_ptr: I64, span_end: I64, lead: int, lead_weight: int
+) -> F32:
+    """Return how often each n-gram counts, float32[m]: lead_weight times if it lies within the
+    first `lead` words of its text, else once.
+
+    word_ptr, word_end  fields of Words
+    row_ptr, span_end   fields of NgramSpans
+    """
+    counts = np.ones(len(span_end), np.float32)
+    if lead == 0:
+        return counts
+    for text in range(len(word_ptr) - 1):
+        last = min(word_ptr[text] + lead, word_ptr[text + 1]) - 1
+        for i in range(row_ptr[text], row_ptr[text + 1]):
+            if span_end[i] <= word_end[last]:
+                counts[i] = lead_weight
+    return counts
+
+
+@kernel
+def pair_weights(utf8: U8, start: I64, end: I64) -> F32:
+    """Return the weights of words and pairs of words, float32[n]: PAIR_WEIGHT for a pair.
+
+    A pair has a space; two characters that touch, in a script without blanks, are like a word.
+
+    utf8, start, end  the word or pair i is utf8[start[i]:end[i]]
+    """
+    weights = np.ones(len(start), np.float32)
+    for i in range(len(start)):
+        for k in range(start[i], end[i]):
+            if utf8[k] == _SPACE:
+                weights[i] = PAIR_WEIGHT
+    return weights

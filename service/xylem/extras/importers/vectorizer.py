@@ -134,6 +134,7 @@ def _parameters(
     shared |= {
         "unicode": False,
         "clean": False,
+        "lead": 0,
         "norm": "none" if options["norm"] is None else options["norm"],
     }
     try:

@@ -86,17 +86,30 @@ def _log_points(
 ) -> Iterator[PastThreshold]:
     """Yield a label's threshold after each change of the log that moved it, the newest first."""
     bytes_left = PAYLOAD_BYTES_MAX
+    states = CHECKPOINTS.c
+    objectives = connection.execute(
+        select(states.epoch, states.objective)
+        .where(states.version_id == head.id, states.epoch <= head.epoch)
+        .order_by(states.epoch.desc())
+    ).all()
     table = LOG.c
     query = select(table.epoch, table.kind, table.payload, table.created_at).where(
         table.version_id == head.id, table.epoch <= head.epoch, table.kind.in_((FEEDBACK, SCORED))
     )
     query = query.order_by(table.epoch.desc()).limit(CHANGES_MAX).execution_options(yield_per=_PAGE)
-    for change in map(Change._make, connection.execute(query)):
+    for row in connection.execute(query):
+        change = Change(*row)
         bytes_left -= len(change.payload)
         if bytes_left < 0:
             return
         deltas = deltas_of(change, n_labels)
         assert deltas is not None
-        place = int(np.searchsorted(deltas.labels, label))
-        if place < len(deltas.labels) and deltas.labels[place] == label:
+        objective = next((name for epoch, name in objectives if epoch <= change.epoch), None)
+        if objective in (None, "macro"):
+            place = int(np.searchsorted(deltas.labels, label))
+            is_moved = place < len(deltas.labels) and deltas.labels[place] == label
+        else:  # all labels have the same threshold
+            place = 0
+            is_moved = len(deltas.labels) > 0
+        if is_moved:
             yield PastThreshold(change.epoch, change.created_at, FEEDBACK, deltas.thresholds[place])

@@ -82,3 +82,18 @@ async def test_the_limit_is_shown_and_moves_with_feedback(limited: Store) -> Non
         body = {"instances": [RAW], "top_r": 11, "threshold": "tuned"}
         answer = (await client.post("/v1/models/raw/predict", json=body)).json()
         assert names_of(answer["predictions"][0]) == best
+
+
+async def test_the_past_of_a_common_threshold_is_that_of_all_labels(limited: Store) -> None:
+    async with client_of(limited) as client:
+        thresholds = {}
+        for i in range(6):
+            await send(client, event(f"e{i}", [f"label::{i % 3}"]))
+            shown = (await client.get("/v1/models/raw/thresholds")).json()
+            assert len({label["threshold"] for label in shown["labels"]}) == 1
+            thresholds[shown["threshold_epoch"]] = shown["labels"][0]["threshold"]
+        for label in (0, 10):  # label 10 is in no event
+            path = f"/v1/models/raw/threshold-history?id={label}"
+            points = (await client.get(path)).json()["points"]
+            past = {point["epoch"]: point["threshold"] for point in points}
+            assert {epoch: past[epoch] for epoch in thresholds} == thresholds
