@@ -23,15 +23,6 @@ class Finding(NamedTuple):
     row: int | None
     mend: str
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the keys of an item of `findings` in reports."""
-        return {
-            "code": self.code,
-            "message": self.message,
-            "row": self.row,
-            "mend": self.mend,
-        }
-
     def __str__(self) -> str:
         return f"{self.message}. {self.mend} ({self.code})"
 
@@ -87,7 +78,15 @@ class DataReport(NamedTuple):
 
     def findings_as_json(self) -> list[dict[str, Any]]:
         """Return `findings` in reports."""
-        return [finding.as_json() for finding in self.findings]
+        return [
+            {
+                "code": finding.code,
+                "message": finding.message,
+                "row": finding.row,
+                "mend": finding.mend,
+            }
+            for finding in self.findings
+        ]
 
     def lines(self) -> tuple[str, str]:
         """Return the report as two lines for people."""

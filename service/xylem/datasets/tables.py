@@ -41,9 +41,11 @@ def table_rows(
     if not columns.texts:
         yield from corpus_lines(file)
         return
-    with closing(_open_table(file, columns)) as table:
+    table: ParquetTable | DelimitedTable
+    table = ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
+    with closing(table):
         text_names = [column.name for column in columns.texts]
-        label_names = _label_names(table, columns) if with_labels else []
+        label_names = _label_names(table.columns, columns) if with_labels else []
         names = [*text_names, *label_names, *([columns.join] if columns.join else [])]
         _check_columns(file, table.line, table.columns, names)
         table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
@@ -67,11 +69,6 @@ def table_rows(
             text = "\n".join([cells[place] or "" for place in text_places])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
             yield TextRow(line, text, labels, key)
-
-
-def _open_table(file: DataFile, columns: TableColumns) -> "ParquetTable | DelimitedTable":
-    """Open a table. Raises BadData, and BadParameter if pyarrow is needed and not installed."""
-    return ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
 
 
 class DelimitedTable:
@@ -133,12 +130,12 @@ class DelimitedTable:
 _COLUMNS_QUOTED_MAX = 10
 
 
-def _label_names(table: "ParquetTable | DelimitedTable", columns: TableColumns) -> list[str]:
+def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
     """Return the names of the columns of labels."""
     text_names = [column.name for column in columns.texts]
     return [
         name
-        for name in table.columns
+        for name in header
         if name not in text_names
         and any(fnmatchcase(name, pattern) for pattern in columns.label_columns)
     ] or [columns.labels or columns.label_columns[0]]
