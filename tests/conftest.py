@@ -24,6 +24,7 @@ import hypothesis
 import pytest
 from fastapi import FastAPI
 
+from tests.helpers.commands import complaints_of
 from tests.helpers.databases import database, database_url, postgresql  # noqa: F401 - fixtures of all tests
 from tests.helpers.served_models import publish_all
 from tests.helpers.small_models import small_draft
@@ -169,15 +170,6 @@ def command(run_here: Run, tmp_path: Path) -> Command:
         return done.returncode, done.stdout, done.stderr
 
     return run
-
-
-def complaints_of(err: str) -> str:
-    """Return standard error but for the finding that rows were measured on themselves.
-
-    Many tests do so on purpose.
-    """
-    lines = err.splitlines(keepends=True)
-    return "".join(line for line in lines if not line.endswith("(repeated-rows)\n"))
 
 
 def answer(done: tuple[int, str, str]) -> Any:

@@ -52,7 +52,10 @@ HOSTILE = {
 def place(tmp_path: Path) -> Path:
     """A directory with a store that has a model `m`, and rows to train on."""
     publish_model(Store(tmp_path / "store"), "m", "tfidf")
-    rows = [{"text": f"word{n % 7} editor{n % 3}", "labels": [f"label{n % 5}"]} for n in range(40)]
+    rows = [
+        {"text": f"row{n} word{n % 7} editor{n % 3}", "labels": [f"label{n % 5}"]}
+        for n in range(40)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.conftest import Run
 
+from xylem_store.origin import read_report
 from xylem_store.store import Store
 
 XYLEM = Path(sys.executable).with_name("xylem")
@@ -39,9 +40,13 @@ def command(store: Path) -> list[str | Path]:
 
 
 def bits_of(store: Path, model: str = "m") -> dict[str, bytes]:
-    """The arrays of the newest version, without what it says of where it came from."""
+    """The arrays of the newest version, without what it says of where it came from, and of the rows
+    that its last command read.
+    """
     arrays = Store(store).open(model).arrays
-    return {name: array.tobytes() for name, array in arrays.items() if name != "origin/json"}
+    report = {name: value for name, value in read_report(arrays).items() if name != "data"}
+    bits = {name: array.tobytes() for name, array in arrays.items() if name != "origin/json"}
+    return {**bits, "report/json": json.dumps(report, sort_keys=True).encode()}
 
 
 @pytest.mark.parametrize("kind", ["text", "named"])

@@ -53,7 +53,11 @@ def test_no_answer_breaks_the_document(
         command += ["--header", f"Authorization: Bearer {KEY}", "--checks", CHECKS]
         command += ["--seed", str(seed), "--generation-database", "none"]
         command += ["--continue-on-failure", "--no-color", "--warnings", "off"]
-        env = {**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE)}
+        env = {
+            **os.environ,
+            "SCHEMATHESIS_HOOKS": "schemathesis_hooks",
+            "PYTHONPATH": str(HERE / "helpers"),
+        }
         done = subprocess.run(
             command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
         )

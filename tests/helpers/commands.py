@@ -21,11 +21,20 @@ def xylem(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str
     return done
 
 
+def complaints_of(err: str) -> str:
+    """Return standard error but for the finding that rows were measured on themselves.
+
+    Many tests do so on purpose.
+    """
+    lines = err.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.endswith("(repeated-rows)\n"))
+
+
 def answer(done: subprocess.CompletedProcess[str]) -> Any:
     """The object on the last line of a command's standard output;
-    it succeeded and said nothing else.
+    it succeeded and said nothing else, but for rows that it was measured on and had learnt.
     """
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints_of(done.stderr)) == (0, "")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -56,6 +56,7 @@ def a_combined_version_is_explained_and_corrected(page: Console) -> None:
     assert page.run("$('#add-label-names').hidden")
     page.click("#send-correction")
     page.shows("#moved", "Thank you")
+    page.wait("$('#moved table tbody tr')")
     thresholds = page.server.ask("GET", "/v1/models/both/thresholds")[1]["labels"]
     marks = {label["label"]: label["marks"] for label in thresholds}
     assert marks["l6"] == 1

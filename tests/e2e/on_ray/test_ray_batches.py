@@ -216,7 +216,6 @@ def test_what_cannot_be_done_is_told_at_once(
         1,
         "0" * 64,
         "",
-        False,
         (),
         None,
         DEFAULT_COLUMNS,

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Run, complaints_of
+from tests.conftest import Run
+from tests.helpers.commands import complaints_of
 
 
 class Cli:

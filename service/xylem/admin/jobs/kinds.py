@@ -70,7 +70,16 @@ SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
 JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
 """Data files that can be joined with others, and with feedback."""
 
-_COLUMN_FIELDS = ("text_column", "label_column", "label_separator", "delimiter")
+# a message begins with the name of its field: `label_columns` stands before `label_column`
+_COLUMN_FIELDS = (
+    "text_column",
+    "label_columns",
+    "label_column",
+    "label_separator",
+    "delimiter",
+    "quote",
+    "encoding",
+)
 
 _STAND_INS = {
     "model": "m",

@@ -80,6 +80,11 @@ def test_columns_of_tables(kind: str, data: DataRoot) -> None:
         ({"text_column": "a"}, "text_column"),
         ({"label_column": ""}, "label_column"),
         ({"label_separator": ""}, "label_separator"),
+        ({"label_columns": ["a"]}, "label_columns"),
+        ({"delimiter": "ab"}, "delimiter"),
+        ({"quote": "all"}, "quote"),
+        ({"encoding": "ø"}, "encoding"),
+        ({"encoding": "rot13"}, "encoding"),
         ({"data": "train.jsonl"}, "data"),
     ):
         assert set(faults(kind, {**body, **good, **change}, data)) == {place}
