@@ -125,6 +125,12 @@ def jobs(directory: Path) -> list[WarmUpJob]:
         WarmUpJob(trainer, raw, weights=w) for w in WEIGHTS[1:] for trainer in weighted_trainers
     ]
     features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",)) for kind, path in files]
+    # pairs of words have a kernel of their own, for arrays of a version and for those of a training
+    features += [
+        WarmUpJob("label-tree", path, (f"features.kind={kind}", "features.bigrams=true"))
+        for kind, path in files
+        if kind in ("tfidf", "hashing")
+    ]
     stops = directory / "stops.txt"
     stops.write_text(f"word{_N_LABELS}\n")
     forms = ("features.kind=words+chars", f"features.stop_words={stops}")
