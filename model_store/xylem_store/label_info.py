@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem_store.arrays import offset_fault
-from xylem_store.compiled.handles import I32, I64, U8
+from xylem_store.compiled.handles import I32, I64, U8, read_only
 from xylem_store.documents import (
     DIGEST,
     integer,
@@ -382,7 +382,9 @@ def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
 
 
 def _assemble(head: Head, offsets: I64, ptr: I64, slots: I32, broader: I32, utf8: U8) -> LabelInfo:
-    keys = NameTable(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
+    keys = NameTable(
+        read_only(offsets[: head.n_keys + 1]), read_only(utf8[: offsets[head.n_keys]]), slots
+    )
     return LabelInfo(
         head=head, keys=keys, offsets=offsets, utf8=utf8, broader_ptr=ptr, broader=broader
     )
