@@ -92,30 +92,38 @@ def columns_of(
     """Return the columns for the values of `--text-column`, `--label-column` and so on.
 
     A text is NAME or NAME=WEIGHT, a delimiter a character or "tab", a quote "none"; None: the
-    reader guesses. Raises BadParameter.
+    reader guesses. Raises BadParameter, whose path is the field of a job.
     """
     if texts is not None and len(texts) > COLUMNS_MAX:
-        raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
+        raise BadParameter(
+            f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}"
+        ).with_path("text_column")
     text_columns = tuple(map(_text_column, texts or ()))
     names = [column.name for column in text_columns]
     if len(set(names)) < len(names):
         raise BadParameter(
             f"text column: expected distinct names, found {', '.join(map(repr, names))}"
-        )
+        ).with_path("text_column")
     if labels is not None and not labels:
-        raise BadParameter("label column: expected a name, found an empty one")
+        raise BadParameter("label column: expected a name, found an empty one").with_path(
+            "label_column"
+        )
     if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
         expected = f"expected 1 to {SEPARATOR_CHARS_MAX} characters"
-        raise BadParameter(f"label separator: {expected}, found {len(separator)}")
+        raise BadParameter(f"label separator: {expected}, found {len(separator)}").with_path(
+            "label_separator"
+        )
     delimiter_char = "\t" if delimiter == "tab" else delimiter or ""
     if delimiter is not None and (len(delimiter_char) != 1 or delimiter_char in '"\r\n'):
         raise BadParameter(
             f"delimiter: expected a character, not a quote, or tab, found {delimiter!r}"
-        )
+        ).with_path("delimiter")
     if label_columns and labels is not None:
-        raise BadParameter("label columns: expected --label-column or --label-columns, found both")
+        raise BadParameter(
+            "label columns: expected --label-column or --label-columns, found both"
+        ).with_path("label_columns")
     if quote not in (None, "none"):
-        raise BadParameter(f"quote: expected none, found {quote!r}")
+        raise BadParameter(f"quote: expected none, found {quote!r}").with_path("quote")
     return TableColumns(
         texts=text_columns,
         labels=labels or "",
@@ -136,19 +144,23 @@ def _encoding(name: str) -> str:
         codec = codecs.lookup(name)
     except (LookupError, ValueError):
         expected = "expected the name of an encoding, as windows-1252"
-        raise BadParameter(f"encoding: {expected}, found {name[:40]!r}") from None
+        raise BadParameter(f"encoding: {expected}, found {name[:40]!r}").with_path(
+            "encoding"
+        ) from None
     return "" if codec.name in ("utf-8", "utf-8-sig") else codec.name
 
 
 def _text_column(text: str) -> TextColumn:
     if not text:
-        raise BadParameter("text column: expected a name, found an empty one")
+        raise BadParameter("text column: expected a name, found an empty one").with_path(
+            "text_column"
+        )
     match = _WEIGHED.fullmatch(text)
     name, weight = (match[1], int(match[2])) if match else (text, 1)
     if not 1 <= weight <= WEIGHT_MAX:
         raise BadParameter(
             f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}"
-        )
+        ).with_path("text_column")
     return TextColumn(name, weight)
 
 

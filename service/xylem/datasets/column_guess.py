@@ -294,8 +294,8 @@ def _separator(name: str, cells: Sequence[Any]) -> str:
             return mark
     if any(cell[0] in "[({" for cell in texts):
         return DEFAULT_SEPARATOR  # a list as text is no list of labels: a finding says so
-    mark_found = mark_between(texts)
-    return mark_found if mark_found in (",", " ", "\t", "#") else DEFAULT_SEPARATOR
+    separator = mark_between(texts)
+    return separator if separator in (",", " ", "\t", "#") else DEFAULT_SEPARATOR
 
 
 def _is_row(columns: TableColumns, cells: Sequence[Any]) -> bool:

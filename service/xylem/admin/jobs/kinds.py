@@ -70,17 +70,6 @@ SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
 JOINED_SUFFIXES = (".jsonl", ".ndjson", *TABLES)
 """Data files that can be joined with others, and with feedback."""
 
-# a message begins with the name of its field: `label_columns` stands before `label_column`
-_COLUMN_FIELDS = (
-    "text_column",
-    "label_columns",
-    "label_column",
-    "label_separator",
-    "delimiter",
-    "quote",
-    "encoding",
-)
-
 _STAND_INS = {
     "model": "m",
     "trainer": "ovr",
@@ -379,10 +368,9 @@ def _column_faults(request: TableFields, *names: str | None) -> Faults:
     try:
         chosen = request.columns()
     except BadParameter as error:
-        field = next(
-            name for name in _COLUMN_FIELDS if str(error).startswith(name.replace("_", " "))
-        )
-        yield BadRequest(str(error)).with_path(field)
+        refusal = BadRequest(str(error))
+        refusal.path = error.path
+        yield refusal
         return
     if any(names):
         paths = [Path(name) for name in names if name]
