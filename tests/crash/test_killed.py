@@ -38,23 +38,24 @@ def sizes(name: str, quick: int, soak: int) -> pytest.MarkDecorator:
 
 @sizes("rounds", 40, 10_000)
 def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
-    found = json_from("tests.helpers.publishers", "kill", tmp_path, rounds, seed)
-    assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), found
+    outcome = json_from("tests.helpers.publishers", "kill", tmp_path, rounds, seed)
+    assert (outcome["unservable"], outcome["backwards"], outcome["left"]) == (0, 0, 0), outcome
     # or the moments of death were not among the interesting ones
-    assert found["abandoned"] > rounds // 4, found
-    assert found["published"] > rounds // 8, found
+    assert outcome["abandoned"] > rounds // 4, outcome
+    assert outcome["published"] > rounds // 8, outcome
 
 
 def test_publishers_at_once(tmp_path: Path) -> None:
-    found = json_from("tests.helpers.publishers", "race", tmp_path, 4, 6)
-    assert found == {"statuses": [0] * 5, "versions": list(range(1, 25)), "latest": 24}
+    outcome = json_from("tests.helpers.publishers", "race", tmp_path, 4, 6)
+    assert outcome == {"statuses": [0] * 5, "versions": list(range(1, 25)), "latest": 24}
 
 
 @sizes("rounds", 50, 1000)
 def test_killed_feeders(rounds: int, database_url: str, seed: int) -> None:
-    found = json_from("tests.helpers.feeders", database_url, rounds, seed)
-    assert (found["lost"], found["wrong"]) == (0, 0), found
-    assert found["acknowledged"] > 3 * rounds, found  # or nothing was under way when it was killed
+    outcome = json_from("tests.helpers.feeders", database_url, rounds, seed)
+    assert (outcome["lost"], outcome["wrong"]) == (0, 0), outcome
+    # or nothing was under way when it was killed
+    assert outcome["acknowledged"] > 3 * rounds, outcome
 
 
 def test_a_write_that_fails_counts_nothing(
@@ -101,21 +102,21 @@ def test_a_write_that_fails_counts_nothing(
 def test_killed_runs_lose_no_job_and_publish_none_twice(
     n_jobs: int, tmp_path: Path, seed: int
 ) -> None:
-    found = json_from("tests.helpers.job_runners", tmp_path, n_jobs, seed)
-    assert found["kills"] >= n_jobs
-    assert found["succeeded"] == found["distinct"] == found["of_their_jobs"] == n_jobs
-    assert found["versions"] == found["tuned_once"] == n_jobs + 1
-    assert found["stable"] == found["latest"] == n_jobs + 1
-    assert found["left"] == 0
+    outcome = json_from("tests.helpers.job_runners", tmp_path, n_jobs, seed)
+    assert outcome["kills"] >= n_jobs
+    assert outcome["succeeded"] == outcome["distinct"] == outcome["of_their_jobs"] == n_jobs
+    assert outcome["versions"] == outcome["tuned_once"] == n_jobs + 1
+    assert outcome["stable"] == outcome["latest"] == n_jobs + 1
+    assert outcome["left"] == 0
 
 
 @sizes("rounds", 25, 5_000)
 def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path, seed: int) -> None:
-    found = json_from("tests.helpers.mappers", "churn", tmp_path, rounds, seed)
-    assert (found["changed"], found["forbidden"]) == (0, 0), found
-    assert found["opened"] > rounds
+    outcome = json_from("tests.helpers.mappers", "churn", tmp_path, rounds, seed)
+    assert (outcome["changed"], outcome["forbidden"]) == (0, 0), outcome
+    assert outcome["opened"] > rounds
     # or deleted versions were not among those that were read
-    assert found["outlived"] > rounds // 4, found
+    assert outcome["outlived"] > rounds // 4, outcome
 
 
 def test_a_mapped_file_that_is_cut_would_be_seen(tmp_path: Path) -> None:
