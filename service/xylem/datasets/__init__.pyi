@@ -10,7 +10,7 @@ from .files import find_files as find_files
 from .files import kind_of as kind_of
 from .files import open_data as open_data
 from .files import source_of as source_of
-from .findings import repeated_rows as repeated_rows
+from .findings import REPEATED_ROWS as REPEATED_ROWS
 from .kernels.decimals import EXACT as EXACT
 from .kernels.decimals import is_digit as is_digit
 from .kernels.decimals import parse_decimal as parse_decimal
@@ -27,6 +27,7 @@ from .reader import read_texts as read_texts
 from .sparse_text import read_label_names as read_label_names
 from .stream import DataFile as DataFile
 from .stream import open_unpacked as open_unpacked
+from .stream import origins_of as origins_of
 from .subjects import SubjectList as SubjectList
 from .subjects import read_subjects as read_subjects
 from .subjects import tidy as tidy
