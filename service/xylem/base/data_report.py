@@ -6,7 +6,7 @@ import shlex
 from typing import Any, Literal, NamedTuple, Self
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """A row, as a user finds it.
 
     row   the line of a text file, the row of another file from 1, of rows in memory from 0
@@ -33,10 +33,10 @@ class Finding(NamedTuple):
     code: str
     severity: Literal["refused", "warning"]
     message: str
-    place: Place | None
+    place: RowPlace | None
     mend: str
 
-    def about(self, place: Place | None = None, **values: object) -> Self:
+    def about(self, place: RowPlace | None = None, **values: object) -> Self:
         """Return a finding whose message has the place, and values, where this one has braces."""
         message = self.message.format(place=place, **values)
         return self._replace(message=message, place=place)
@@ -60,7 +60,7 @@ class FrequentLabel(NamedTuple):
 
     label: str
     rows: int
-    place: Place
+    place: RowPlace
 
 
 class DataReport(NamedTuple):

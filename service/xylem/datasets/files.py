@@ -11,8 +11,8 @@ from typing import NamedTuple
 from xylem.base import (
     TABLES,
     BadData,
-    Place,
     RemotePath,
+    RowPlace,
     XylemError,
     faults_of,
     is_directory,
@@ -80,13 +80,13 @@ class DataFiles(DataFile):
             n_bytes_done += n_bytes
         self.path = data_path
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> RowPlace:
         """Return the place of a row by its number, with the name of its file.
 
         Rows of numbers are counted through all files.
         """
         index, line = divmod(number, PLACES)
-        return Place(line, "" if self.kind == ".svm" else self._files[index].path.name)
+        return RowPlace(line, "" if self.kind == ".svm" else self._files[index].path.name)
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes of all files."""

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from xylem.base import Finding, Place
+from xylem.base import Finding, RowPlace
 
 if TYPE_CHECKING:
     from xylem.datasets.survey import Survey
@@ -250,7 +250,7 @@ CHECKS: tuple[Check, ...] = (
 """The checks of the labels of a file, in the order of their findings."""
 
 
-def _place(survey: Survey, ids: Sequence[int]) -> Place:
+def _place(survey: Survey, ids: Sequence[int]) -> RowPlace:
     """Return the first row that has one of some labels."""
     return survey.file.place(int(survey.first_places[ids].min()))
 
@@ -268,7 +268,7 @@ LINES_SURE = 10
 """From so many lines on that are all like rows, a cell is taken for rows behind a stray quote."""
 
 
-def swallowed_rows(place: Place, cells: Sequence[str], delimiter: str) -> Finding | None:
+def swallowed_rows(place: RowPlace, cells: Sequence[str], delimiter: str) -> Finding | None:
     """Return the finding about a cell that has swallowed rows behind a stray quote, if it has."""
     lines = max(cells, key=lambda cell: cell.count("\n")).split("\n")[1:-1]
     n_like_rows = sum(line.count(delimiter) == len(cells) - 1 for line in lines)

@@ -19,7 +19,7 @@ from xylem.base import (
     BadData,
     BadParameter,
     Finding,
-    Place,
+    RowPlace,
     XylemError,
     faults_of,
     plain_name,
@@ -197,11 +197,11 @@ class DataFile:
         """
         return BadData(f"{self.origin(line)}: {message}")
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> RowPlace:
         """Return the place of a row by its number."""
         path, _, line = self.origin(number).rpartition(":")
         is_other = self._is_part or path != str(self.path)
-        return Place(int(line), Path(path).name if is_other else "")
+        return RowPlace(int(line), Path(path).name if is_other else "")
 
     def origin(self, line: int | None) -> str:
         """Return the file and the line as a user knows them; without a line the file."""
