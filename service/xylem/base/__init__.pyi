@@ -19,7 +19,6 @@ from .columns import is_table as is_table
 from .columns import refuse_without_table as refuse_without_table
 from .data_report import DataReport as DataReport
 from .data_report import Finding as Finding
-from .data_report import FrequentLabel as FrequentLabel
 from .data_report import RowPlace as RowPlace
 from .db.clock import AgeClock as AgeClock
 from .db.clock import now as now
@@ -125,7 +124,6 @@ from .rows import RowArrays as RowArrays
 from .rows import SparseRows as SparseRows
 from .rows import inverse as inverse
 from .rows import offsets as offsets
-from .rows import padded_sum as padded_sum
 from .rows import ranges as ranges
 from .rows import writeable as writeable
 from .settings import Limits as Limits

@@ -55,14 +55,6 @@ class Finding(NamedTuple):
         return f"{self.message}. {self.mend} ({self.code})"
 
 
-class FrequentLabel(NamedTuple):
-    """A label, the number of its rows, and the first of them."""
-
-    label: str
-    rows: int
-    place: RowPlace
-
-
 class DataReport(NamedTuple):
     """What was read of a file.
 
@@ -72,7 +64,7 @@ class DataReport(NamedTuple):
     without_labels   rows that have no label
     labels           distinct labels that occur
     median, largest  labels a row
-    examples         the most frequent labels
+    examples         the most frequent labels: each with the number of its rows, and the first row
     scripts          the share of each script in a sample of the texts, if there are several
     options          how a table was read, as options of commands; empty for other files
     findings         of the checks
@@ -85,7 +77,7 @@ class DataReport(NamedTuple):
     labels: int
     median: float
     largest: int
-    examples: tuple[FrequentLabel, ...]
+    examples: tuple[tuple[str, int, RowPlace], ...]
     scripts: dict[str, float]
     options: tuple[str, ...]
     findings: tuple[Finding, ...]

@@ -159,14 +159,6 @@ def offsets(counts: Iterable[int] | NDArray[Any]) -> NDArray[np.int64]:
     return starts
 
 
-def padded_sum(sums: NDArray[np.int64], increments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(increments)), np.int64)
-    total[: len(sums)] += sums
-    total[: len(increments)] += increments
-    return total
-
-
 def writeable(array: NDArray[Any]) -> NDArray[Any]:
     """Return the array itself, or a copy if it is read-only.
 

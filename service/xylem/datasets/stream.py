@@ -136,14 +136,6 @@ class Unpacked(io.RawIOBase):
             raise self.fault(f"expected a readable file, found: {reason_of(error)}") from error
 
 
-def origins_of(path: Path) -> Path:
-    """Return the list that says what a file was copied from, which a job writes beside its files.
-
-    The first line names the data of a user, each other line the origin of a line, as `file:line`.
-    """
-    return Path(str(path.parent), f".{path.name}.origins")
-
-
 def open_unpacked(path: Path) -> tuple[BinaryIO, Unpacked]:
     """Open a file; return a buffered reader of its decompressed bytes, and the `Unpacked` below it.
 
@@ -203,9 +195,17 @@ class DataFile:
         is_other = self._is_part or path != str(self.path)
         return RowPlace(int(line), Path(path).name if is_other else "")
 
+    @property
+    def origins(self) -> Path:
+        """Return the list of what the lines were copied from, which a job writes beside its files.
+
+        Its first line names the data of a user, each other one the origin of a line, `file:line`.
+        """
+        return Path(str(self.path.parent), f".{self.path.name}.origins")
+
     def origin(self, line: int | None) -> str:
         """Return the file and the line as a user knows them; without a line the file."""
-        with suppress(OSError), origins_of(self.path).open() as origins:
+        with suppress(OSError), self.origins.open() as origins:
             return next(islice(origins, line or 0, None), "").rstrip("\n")
         return str(self.path) if line is None else f"{self.path}:{line}"
 

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from xylem.base import DataReport, FrequentLabel, LabelRows, padded_sum
+from xylem.base import DataReport, LabelRows
 from xylem.datasets.findings import CHECKS, IDS_FROM_ONE, ONE_A_ROW
 from xylem.datasets.stream import DataFile
 from xylem_store import I32, I64
@@ -86,9 +86,9 @@ class Survey:
         counts = np.diff(labels.indptr)
         if places is None:
             places = np.arange(self.n_rows + 1, self.n_rows + n_rows + 1, dtype=np.int64)
-        self.sizes = padded_sum(self.sizes, np.bincount(counts))
+        self.sizes = _sum(self.sizes, np.bincount(counts))
         n_before = len(self.label_rows)
-        self.label_rows = padded_sum(self.label_rows, np.bincount(labels.indices))
+        self.label_rows = _sum(self.label_rows, np.bincount(labels.indices))
         grown = np.full(len(self.label_rows), -1, np.int64)
         grown[:n_before] = self.first_places
         indices, places_of_labels = labels.indices, np.repeat(places, counts)
@@ -160,7 +160,7 @@ class Survey:
             median=float(counts[half].mean()),
             largest=int(np.flatnonzero(self.sizes).max(initial=0)),
             examples=tuple(
-                FrequentLabel(
+                (
                     names[i] if names else str(i),
                     int(self.label_rows[i]),
                     self.file.place(int(self.first_places[i])),
@@ -194,3 +194,11 @@ def refuse(file: DataFile, report: DataReport | None, *, strict: bool) -> None:
     for finding in report.findings if report else ():
         if finding.severity == "refused" or strict:
             raise file.fault(None, str(finding))
+
+
+def _sum(sums: I64, increments: I64) -> I64:
+    """Return the sum of two arrays, the shorter one continued with zeros."""
+    total = np.zeros(max(len(sums), len(increments)), np.int64)
+    total[: len(sums)] += sums
+    total[: len(increments)] += increments
+    return total

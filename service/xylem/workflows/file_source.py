@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Crew, DataReport, Dataset, OnProgress, SparseRows, padded_sum
+from xylem.base import Crew, DataReport, Dataset, OnProgress, SparseRows
 from xylem.datasets import DataStream, blocks_of_texts, open_texts, source_of
 from xylem.engine import (
     ContextFeaturizer,
@@ -119,11 +119,15 @@ class FileSource:
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._pair_with_rows(parts):
             counts = np.diff(rows.indptr)
-            label_rows = padded_sum(label_rows, np.bincount(part.labels.indices))
-            of_label = np.bincount(
-                part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr))
-            )
-            label_nonzeros = padded_sum(label_nonzeros, of_label.astype(np.int64))
+            indices = part.labels.indices
+            weights = np.repeat(counts, np.diff(part.labels.indptr))
+            # labels of later parts have larger ids: both sums grow
+            of_part = np.bincount(indices, minlength=self.stream.n_labels)
+            of_part[: len(label_rows)] += label_rows
+            label_rows = of_part
+            of_part = np.bincount(indices, weights, self.stream.n_labels).astype(np.int64)
+            of_part[: len(label_nonzeros)] += label_nonzeros
+            label_nonzeros = of_part
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())

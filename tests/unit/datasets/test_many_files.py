@@ -228,7 +228,7 @@ def test_rows_of_findings_are_those_of_one_of_the_files(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.svm").write_text("1 3:1\n" * 9 + "2 3:1\n" * 5)
     numbers = read_dataset(tmp_path / "*.svm").report
-    assert numbers is not None and [example.place for example in numbers.examples] == [
+    assert numbers is not None and [place for _, _, place in numbers.examples] == [
         (1, ""),
         (10, ""),
     ]

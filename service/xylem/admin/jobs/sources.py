@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
 from xylem.admin.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
 from xylem.base import DEFAULT_COLUMNS, BadData, OnProgress, TableColumns, is_table, plain_name
 from xylem.thresholds import FeedbackRows
 from xylem_store import learnt_feedback, parse_named
+
+if TYPE_CHECKING:  # kernels come with it
+    from xylem.datasets import DataFile
 
 _TELL_EVERY = 10_000
 
@@ -35,10 +38,10 @@ def _work_file(path: Path, data: str) -> Iterator[_WorkFile]:
 
     data  what errors that are about no line call it
     """
-    from xylem.datasets import origins_of  # imported only now: kernels come with it
+    from xylem.datasets import DataFile  # imported only now: kernels come with it
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as lines, origins_of(path).open("w") as origins:
+    with path.open("wb") as lines, DataFile(path).origins.open("w") as origins:
         origins.write(f"{data}\n")
         yield _WorkFile(lines, origins)
 
@@ -160,7 +163,7 @@ def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[t
         return
     file = DataFile(data)
     file.encoding = columns.encoding
-    origins = _origins(data)
+    origins = _origins(file)
     for block in file.lines():
         for line in block.removesuffix(b"\n").split(b"\n"):
             origin = next(origins)
@@ -168,15 +171,12 @@ def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[t
                 yield line + b"\n", origin
 
 
-def _origins(data: Path) -> Iterator[str]:
+def _origins(file: "DataFile") -> Iterator[str]:
     """Yield the origin of each line of a file, which the job may have written itself."""
-    from xylem.datasets import origins_of
-
-    origins = origins_of(data)
-    if origins.exists():
-        with origins.open() as lines:
+    if file.origins.exists():
+        with file.origins.open() as lines:
             yield from map(str.rstrip, islice(lines, 1, None))
-    yield from (f"{data}:{number}" for number in count(1))
+    yield from (f"{file.path}:{number}" for number in count(1))
 
 
 def _header_with(header: bytes, count: int, data: Path) -> bytes:
