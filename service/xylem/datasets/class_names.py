@@ -24,7 +24,7 @@ class ClassNames(dict[str, list[str]]):
                 if entry.get("_type") == "ClassLabel":
                     self[column] = entry["names"]
 
-    def named(self, column: str, cells: Sequence[Any]) -> Sequence[Any]:
+    def names_in(self, column: str, cells: Sequence[Any]) -> Sequence[Any]:
         """Return cells of a column as lists of names; those of another column unchanged.
 
         -1 is no class. An id without a name stays as it is.

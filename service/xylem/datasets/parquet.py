@@ -118,7 +118,7 @@ class ParquetTable:
             for batch in self._batches(list(dict.fromkeys(columns))):
                 for cells in zip(
                     *(
-                        self._classes.named(name, batch.column(name).to_pylist())
+                        self._classes.names_in(name, batch.column(name).to_pylist())
                         for name in columns
                     ),
                     strict=True,

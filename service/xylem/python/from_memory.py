@@ -345,7 +345,7 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
         getattr(frame, "features", frame), "arrow_schema", getattr(frame, "schema", None)
     )
     classes = ClassNames(getattr(schema, "metadata", None))
-    return list(classes.named(name, list(_as_list(frame[name]))))
+    return list(classes.names_in(name, list(_as_list(frame[name]))))
 
 
 def _column_names(frame: Any) -> list[str]:
