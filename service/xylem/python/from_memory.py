@@ -141,10 +141,10 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
     is_set = matrix.values != 0
     if not hasattr(labels, "tocsr"):
         is_set = matrix.values == 1
-        others = matrix.values[~np.isin(matrix.values, (-1, 0, 1))]
-        if len(others):
+        wrong_values = matrix.values[~np.isin(matrix.values, (-1, 0, 1))]
+        if len(wrong_values):
             expected = "expected an array of 0 and 1, or a list of labels a row"
-            raise BadData(f"labels: {expected}, found {others[0]:g} in it")
+            raise BadData(f"labels: {expected}, found {wrong_values[0]:g} in it")
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
