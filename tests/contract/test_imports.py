@@ -73,7 +73,7 @@ TABLE = {
     # a step of answering: who runs it reads files, and may be a cluster
     "xylem.serving.batches.parts": f"{_COMMON}; xylem: serving datasets base.executors",
     "xylem.workflows": f"{_COMMON}; xylem: trainers evaluation datasets base.executors",
-    "xylem.base.access": "xylem: base.db; xylem_store: identifiers",
+    "xylem.base.access": "xylem: base.db; xylem_store: identifiers errors",
     "xylem.admin.registry": "xylem: base.db thresholds.store; xylem_store",
     "xylem.admin.jobs": (
         f"{_COMMON}; xylem: base.traces base.access admin.registry serving "
