@@ -47,6 +47,7 @@ from xylem.base import (
     AuditLog,
     KeyRing,
     Settings,
+    load_extra,
     log,
     open_tracer,
     read_settings,
@@ -179,6 +180,8 @@ def create_app(
     install_handlers(app)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)
+    if settings.grpc_port is not None:
+        app.add_middleware(load_extra("grpc").InferenceCalls)
     app.add_middleware(
         RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path
     )

@@ -19,15 +19,24 @@ class Extra(NamedTuple):
     purpose  what it is for, as the subject of a message
     library  the package that it needs; None if it needs no other
     option   the optional dependency of xylem-serve that installs the library
+    project  the name of the library's project, if it is not that of the package
     """
 
     module: str
     purpose: str
     library: str | None = None
     option: str | None = None
+    project: str | None = None
 
 
 EXTRAS = {
+    "grpc": Extra(
+        "xylem.extras.grpc.server",
+        "xylem serve --grpc-port",
+        "grpc_reflection.v1alpha",  # it needs grpcio and protobuf
+        "grpc",
+        "grpcio",
+    ),
     "importers": Extra("xylem.extras.importers.registry", "importing models of other libraries"),
     "ray": Extra("xylem.extras.ray.crew", "running steps on a cluster", "ray", "ray"),
     "rdf": Extra("xylem.extras.rdf.skos", "reading RDF", "rdflib", "rdf"),
@@ -54,7 +63,7 @@ def load_extra(name: str) -> Any:
             import_module(extra.library)
         except ImportError as error:
             raise BadParameter(
-                f"{extra.purpose} needs {extra.library}: pip install "
+                f"{extra.purpose} needs {extra.project or extra.library}: pip install "
                 f"'xylem-serve[{extra.option}]' ({error})"
             ) from error
     return import_module(extra.module)
