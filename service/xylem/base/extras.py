@@ -33,7 +33,7 @@ EXTRAS = {
     "grpc": Extra(
         "xylem.extras.grpc.server",
         "xylem serve --grpc-port",
-        "grpc_reflection.v1alpha",  # it needs grpcio and protobuf
+        "grpc_reflection.v1alpha.reflection",  # it imports grpcio and protobuf
         "grpc",
         "grpcio",
     ),

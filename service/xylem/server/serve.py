@@ -76,8 +76,10 @@ def run(settings: Settings) -> None:
     """Serve with these settings until told to stop.
 
     Raises Unavailable for a port in use, BadParameter for environment variables of OpenTelemetry
-    that are not valid.
+    that are not valid, and for gRPC without its library.
     """
+    if settings.grpc_port is not None:
+        load_extra("grpc")  # raises here once, not in each worker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop handles it
     configure(settings.log_level)
     write_in_background()
@@ -86,10 +88,8 @@ def run(settings: Settings) -> None:
     listener = listen(settings.host, settings.port)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
     url = url_of(*listener.getsockname()[:2])
-    reserved = None
     if settings.grpc_port is not None:
-        load_extra("grpc")  # raises here once, not in each worker
-        reserved = reserve(settings.host, settings.grpc_port)
+        reserved = reserve(settings.host, settings.grpc_port)  # for as long as this function runs
         grpc_port = reserved.getsockname()[1]
         settings = settings.model_copy(update={"grpc_port": grpc_port})
         log(logging.INFO, "listening_grpc", host=settings.host, port=grpc_port)
@@ -114,8 +114,6 @@ def run(settings: Settings) -> None:
             follower.stop(GRACE_SECONDS)
         jobs.stop()
         jobs.join()
-        if reserved is not None:
-            reserved.close()
     log(logging.INFO, "stopped", pid=os.getpid())
 
 
@@ -181,12 +179,8 @@ class _Server(uvicorn.Server):
         self._opening = opening
         self._inference: Any = None
         if settings.grpc_port is not None:
-            services = self._app.state.services
-            self._inference = load_extra("grpc").InferenceServer(
-                self._app, settings, lambda: services.ready
-            )
+            self._inference = load_extra("grpc").InferenceServer(self._app, settings)
         self._drain_seconds = settings.drain_seconds
-        self._shutdown_seconds = settings.shutdown_seconds
         self._parent = parent
         self._jobs = jobs
         self._stop_at = math.inf
@@ -273,7 +267,7 @@ class _Server(uvicorn.Server):
         """Stop, and end the application. A second SIGINT does not wait for requests in flight."""
         if self._inference is not None:
             # uvicorn waits for it as for requests in flight, and no longer
-            ending = asyncio.create_task(self._inference.stop(self._shutdown_seconds))
+            ending = asyncio.create_task(self._inference.stop())
             self.server_state.tasks.add(ending)
             ending.add_done_callback(self.server_state.tasks.discard)
         await super().shutdown(sockets)

@@ -24,7 +24,8 @@ def test_a_missing_library_is_reported_with_how_to_get_it(
 ) -> None:
     extra = EXTRAS[name]
     hide_module(str(extra.library))
-    fault = f"{extra.purpose} needs {extra.library}: pip install 'xylem-serve[{extra.option}]'"
+    project = extra.project or extra.library
+    fault = f"{extra.purpose} needs {project}: pip install 'xylem-serve[{extra.option}]'"
     with pytest.raises(BadParameter) as refused:
         load_extra(name)
     assert str(refused.value).startswith(fault)

@@ -4,8 +4,6 @@ So a call passes the same door as a request of HTTP, and the same code answers i
 limits, canaries, figures, the log and traces are no other than there.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -15,144 +13,75 @@ from google.protobuf.message import DecodeError
 
 from xylem.base import BadRequest
 from xylem.extras.grpc.messages import message_class
-from xylem.extras.grpc.tensors import body_of, message_of
-from xylem.serving import HEADER, LONG_BYTES
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
-
-CALL = "xylem.grpc_call"
-"""The key of a call's ASGI scope under which its Method is."""
-
-_OK = 200
+from xylem.extras.grpc.tensors import tensor_body, tensor_message
+from xylem.serving import HEADER
 
 
 class Method(NamedTuple):
     """A method of the protocol, and the request that it stands for.
 
-    verb    the method of HTTP
-    path    the path; `{model}` is the model, and its version if the call names one
+    verb   the method of HTTP
+    path   the path; {} is the model, and its version if the call names one
+    model  the field with the name of the model
     """
 
     name: str
     verb: str
     path: str
-
-    def read(self, content: bytes) -> tuple[str, bytes, int]:
-        """Return the path and the body of the request, and how many bytes of it are JSON.
-
-        Raises BadRequest, which names the field.
-        """
-        try:
-            call = message_class(f"{self.name}Request").FromString(content)
-        except DecodeError as error:
-            raise BadRequest(f"expected a {self.name}Request, found bytes that are none") from error
-        path = self.path.replace("{model}", _model(call)) if "{model}" in self.path else self.path
-        if self.name == "ModelInfer":
-            return path, *body_of(call)
-        body = b"" if self.name != "RepositoryIndex" else orjson.dumps({"ready": call.ready})
-        return path, body, len(body)
-
-    def write(self, answer: bytes, n_json: int | None) -> bytes:
-        """Return the message that says what the answer says."""
-        if self.name == "ModelInfer":
-            message = message_of(answer, n_json)
-        else:
-            value = orjson.loads(answer or b"{}")
-            value = {"models": value} if isinstance(value, list) else value
-            response = message_class(f"{self.name}Response")()
-            message = ParseDict(value, response, ignore_unknown_fields=True)
-        return bytes(message.SerializeToString())
+    model: str = ""
 
 
-METHODS = tuple(
-    Method(*row)
-    for row in (
-        ("ServerLive", "GET", "/v2/health/live"),
-        ("ServerReady", "GET", "/v2/health/ready"),
-        ("ServerMetadata", "GET", "/v2"),
-        ("ModelReady", "GET", "/v2/models/{model}/ready"),
-        ("ModelMetadata", "GET", "/v2/models/{model}"),
-        ("ModelInfer", "POST", "/v2/models/{model}/infer"),
-        ("RepositoryIndex", "POST", "/v2/repository/index"),
-        ("RepositoryModelLoad", "POST", "/v2/repository/models/{model}/load"),
-        ("RepositoryModelUnload", "POST", "/v2/repository/models/{model}/unload"),
-    )
+METHODS = (
+    Method("ServerLive", "GET", "/v2/health/live"),
+    Method("ServerReady", "GET", "/v2/health/ready"),
+    Method("ServerMetadata", "GET", "/v2"),
+    Method("ModelReady", "GET", "/v2/models/{}/ready", "name"),
+    Method("ModelMetadata", "GET", "/v2/models/{}", "name"),
+    Method("ModelInfer", "POST", "/v2/models/{}/infer", "model_name"),
+    Method("RepositoryIndex", "POST", "/v2/repository/index"),
+    Method("RepositoryModelLoad", "POST", "/v2/repository/models/{}/load", "model_name"),
+    Method("RepositoryModelUnload", "POST", "/v2/repository/models/{}/unload", "model_name"),
 )
 
 
-def _model(call: Any) -> str:
-    """Return the part of a path that names the model of a call, and its version if it has one."""
-    fields = {field.name for field in call.DESCRIPTOR.fields}
-    name_field = "model_name" if "model_name" in fields else "name"
-    name = getattr(call, name_field)
-    if not name:
-        raise BadRequest("expected the name of a model, found none").with_path(name_field)
-    version = getattr(call, name_field.replace("name", "version"), "")
-    parts = (name, "versions", version) if version else (name,)
-    return "/".join(quote(part, safe="") for part in parts)  # a name has no part of a path
+def read_call(content: bytes, method: Method) -> tuple[str, list[tuple[bytes, bytes]], bytes]:
+    """Return the request of a call's message: its path, headers that it needs, and its body.
 
-
-class InferenceCalls:
-    """ASGI middleware, within the request scope: makes requests of calls, and messages of answers.
-
-    A call's message is read here, after the call was admitted and with the limits of a body.
-    Requests of HTTP pass unchanged.
+    Raises BadRequest, which names the field.
     """
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one call."""
-        method: Method | None = scope.get(CALL)
-        if method is None:
-            await self._app(scope, receive, send)
-            return
-        content = (await receive())["body"]
-        scope["path"], body, n_json = await _here_or_in_a_thread(method.read, content)
-        is_binary = method.name == "ModelInfer"
-        media = b"application/octet-stream" if is_binary else b"application/json"
-        scope["headers"] = [*scope["headers"], (b"content-type", media)]
-        if is_binary:
-            scope["headers"].append((HEADER.encode(), b"%d" % n_json))
-
-        async def receive_body() -> Message:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        answer = WholeAnswer()
-        await self._app(scope, receive_body, answer.receive)
-        content = b"".join(answer.parts)
-        if answer.status == _OK:
-            length = answer.headers.get(HEADER.encode())
-            length_of_json = None if length is None else int(length)
-            content = await _here_or_in_a_thread(method.write, content, length_of_json)
-        headers = list(answer.headers.items())
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+    try:
+        call = message_class(f"{method.name}Request").FromString(content)
+    except DecodeError as error:
+        raise BadRequest(f"expected a {method.name}Request, found other bytes: {error}") from None
+    path = method.path.format(_model(call, method.model)) if method.model else method.path
+    if method.name == "ModelInfer":
+        body, n_json = tensor_body(call)
+        media = b"content-type", b"application/octet-stream"
+        return path, [media, (HEADER.encode(), b"%d" % n_json)], body
+    body = orjson.dumps({"ready": call.ready}) if method.name == "RepositoryIndex" else b""
+    return path, [(b"content-type", b"application/json")], body
 
 
-class WholeAnswer:
-    """An answer of the app, collected from its ASGI messages."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: Mapping[bytes, bytes] = {}
-        self.parts: list[bytes] = []
-
-    async def receive(self, message: Message) -> None:
-        """Take the next message of the answer."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = dict(message["headers"])
-        else:
-            self.parts.append(message.get("body", b""))
+def _model(call: Any, field: str) -> str:
+    """Return the part of a path that names the model of a call, and its version if it has one."""
+    name = getattr(call, field)
+    if not name:
+        raise BadRequest("expected the name of a model, found none").with_path(field)
+    version = getattr(call, field.replace("name", "version"), "")
+    parts = (name, "versions", version) if version else (name,)
+    return "/".join(quote(part, safe="") for part in parts)  # a slash in a name leads nowhere
 
 
-async def _here_or_in_a_thread(convert: Callable[..., Any], content: bytes, *more: Any) -> Any:
-    """Return what `convert` makes of a content; a long one is not for the event loop."""
-    if len(content) <= LONG_BYTES:
-        return convert(content, *more)
-    return await asyncio.to_thread(convert, content, *more)
+def write_answer(answer: bytes, method: Method, n_json: int | None) -> bytes:
+    """Return the message that says what an answer says.
+
+    n_json  how many bytes of the answer are JSON, before binary data; None: all
+    """
+    if method.name == "ModelInfer":
+        message = tensor_message(answer, n_json)
+    else:
+        value = orjson.loads(answer or b"{}")
+        fields = {"models": value} if isinstance(value, list) else value
+        response = message_class(f"{method.name}Response")()
+        message = ParseDict(fields, response, ignore_unknown_fields=True)
+    return bytes(message.SerializeToString())

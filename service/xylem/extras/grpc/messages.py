@@ -1,7 +1,7 @@
 """The messages of the protocol: protobuf makes their classes from compiled descriptors.
 
 Generated Python would say the same in a second file, and would bind the release of protobuf that it
-was generated with.
+was generated with. `python -m tests.descriptors` compiles `inference.proto`.
 """
 
 from importlib.resources import files
@@ -11,11 +11,9 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 SERVICE = "inference.GRPCInferenceService"
-
-DESCRIPTORS = "inference.binpb"
-"""The descriptors of `inference.proto`, which `python -m tests.descriptors` compiles."""
-
-_compiled = FileDescriptorSet.FromString(files(__package__).joinpath(DESCRIPTORS).read_bytes())
+_compiled = FileDescriptorSet.FromString(
+    files(__package__).joinpath("inference.binpb").read_bytes()
+)
 _pool = descriptor_pool.Default()  # reflection shows the descriptors of this pool
 for _file in _compiled.file:
     _pool.Add(_file)

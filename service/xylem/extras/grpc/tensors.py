@@ -5,7 +5,6 @@ answer has its elements in the form of the request.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,34 +25,32 @@ FIELDS = {
 _DTYPES = {"INT64": "<i8", "INT32": "<i4", "FP32": "<f4", "BOOL": "?"}
 
 
-def body_of(call: Any) -> tuple[bytes, int]:
+def tensor_body(call: Any) -> tuple[bytes, int]:
     """Return the body of a request with binary tensors, and how many of its bytes are JSON.
 
     Raises BadRequest for what only a message can have; the dialect finds all other faults.
     """
-    if call.raw_input_contents and len(call.raw_input_contents) != len(call.inputs):
+    n_raw = len(call.raw_input_contents)
+    if n_raw and n_raw != len(call.inputs):
         raise BadRequest(
-            f"expected {len(call.inputs)} elements, one for each of the inputs, found "
-            f"{len(call.raw_input_contents)}"
+            f"expected {len(call.inputs)} elements, one for each of the inputs, found {n_raw}"
         ).with_path("raw_input_contents")
     parts = [_binary(call, i) for i in range(len(call.inputs))]
-    inputs = [
-        {
-            "name": tensor.name,
-            "shape": list(tensor.shape),
-            "datatype": tensor.datatype,
-            "parameters": {"binary_data_size": len(part)},
-        }
-        for tensor, part in zip(call.inputs, parts, strict=True)
-    ]
     parameters = {name: _value(name, value) for name, value in call.parameters.items()}
     request: dict[str, Any] = {
-        "parameters": parameters | {"binary_data_output": bool(call.raw_input_contents)},
-        "inputs": inputs,
+        "parameters": parameters | {"binary_data_output": n_raw > 0},
+        "inputs": [
+            {
+                "name": tensor.name,
+                "shape": list(tensor.shape),
+                "datatype": tensor.datatype,
+                "parameters": {"binary_data_size": len(part)},
+            }
+            for tensor, part in zip(call.inputs, parts, strict=True)
+        ],
         "outputs": [{"name": output.name} for output in call.outputs],
+        "id": call.id or None,
     }
-    if call.id:
-        request["id"] = call.id
     head = orjson.dumps(request)
     return b"".join((head, *parts)), len(head)
 
@@ -87,44 +84,34 @@ def _value(name: str, parameter: Any) -> Any:
     if kind == "double_param" and not math.isfinite(value):
         fault = f"expected a finite number, found {value}"
         raise BadRequest(fault).with_path(f"parameters.{name}")
-    if kind == "string_param":
-        try:
-            return orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return value
-    return value
+    try:
+        return orjson.loads(value) if kind == "string_param" else value
+    except orjson.JSONDecodeError:
+        return value
 
 
-def message_of(answer: bytes, n_json: int | None) -> Any:
+def tensor_message(answer: bytes, n_json: int | None) -> Any:
     """Return the ModelInferResponse that says what an answer says.
 
     n_json  how many bytes of the answer are JSON, before binary data; None: all
     """
-    position = len(answer) if n_json is None else n_json
-    head = orjson.loads(answer[:position])
+    start = len(answer) if n_json is None else n_json
+    head = orjson.loads(answer[:start])
     message = message_class("ModelInferResponse")(
         model_name=head["model_name"],
         model_version=head["model_version"],
         id=head.get("id", ""),
-        parameters=_parameters(head["parameters"]),
+        parameters={name: {"int64_param": value} for name, value in head["parameters"].items()},
     )
     for output in head["outputs"]:
-        name = output["name"]
         datatype = output["datatype"]
-        tensor = message.outputs.add(name=name, datatype=datatype, shape=output["shape"])
+        tensor = message.outputs.add(name=output["name"], datatype=datatype, shape=output["shape"])
         if n_json is None:
-            getattr(tensor.contents, FIELDS[datatype]).extend(_typed(datatype, output["data"]))
+            data = output["data"]
+            elements = [text.encode() for text in data] if datatype == "BYTES" else data
+            getattr(tensor.contents, FIELDS[datatype]).extend(elements)
         else:
-            end = position + output["parameters"]["binary_data_size"]
-            message.raw_output_contents.append(answer[position:end])
-            position = end
+            end = start + output["parameters"]["binary_data_size"]
+            message.raw_output_contents.append(answer[start:end])
+            start = end
     return message
-
-
-def _typed(datatype: str, elements: Sequence[Any]) -> Sequence[Any]:
-    return [text.encode() for text in elements] if datatype == "BYTES" else elements
-
-
-def _parameters(parameters: Mapping[str, int]) -> dict[str, Any]:
-    parameter = message_class("InferParameter")
-    return {name: parameter(int64_param=value) for name, value in parameters.items()}
