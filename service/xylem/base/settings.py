@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from xylem.base.access.patterns import check_patterns
 from xylem.base.errors import BadParameter
 from xylem.base.faults import did_you_mean
 from xylem.base.processors import n_processors
@@ -120,6 +121,14 @@ def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in OPENABLE if name in scopes)
 
 
+def _check_models(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        check_patterns(patterns)
+    except BadParameter as error:
+        raise ValueError(str(error).removeprefix("models: ")) from None
+    return patterns
+
+
 def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
     if origins == ("*",):
         return origins
@@ -150,6 +159,7 @@ RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
 OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
+OpenModels = Annotated[Names, AfterValidator(_check_models)]
 SigningKeys = Annotated[
     SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)
 ]
@@ -352,6 +362,10 @@ class Settings(BaseSettings):
         None,
         "scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
         "when `XYLEM_HOST` is a loopback address, else none",
+    )
+    open_models: OpenModels | None = _field(
+        None,
+        "patterns of the models for which these scopes need no key, as `demo-*,tags`; not set: all",
     )
     cors_origins: Origins | None = _field(
         None, "origins whose pages may call the service, or * for any; not set: no CORS"

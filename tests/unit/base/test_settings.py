@@ -116,7 +116,11 @@ STRAYS = ("{}\n", "{}\r\n", " {}", "{} ", "\t{}", "{}\u00a0", "{}\x00", "{}\u202
 
 def test_every_setting_is_a_text_a_list_or_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new setting of text stands above."""
-    lists = {"XYLEM_CORS_ORIGINS", "XYLEM_OPEN_SCOPES"}  # whose items are taken without blanks
+    lists = {
+        "XYLEM_CORS_ORIGINS",
+        "XYLEM_OPEN_SCOPES",
+        "XYLEM_OPEN_MODELS",
+    }  # whose items are taken without blanks
     for name in set(variables()) - TEXTS.keys() - lists:
         monkeypatch.setenv(name, "a text")
         with pytest.raises(BadParameter, match=f"^{name}: Input should be a valid"):
