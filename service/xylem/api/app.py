@@ -62,6 +62,7 @@ from xylem.serving import (
     LabelInfos,
     LiveModels,
     OnlineLearning,
+    OpenBound,
     Shadows,
     serve_model,
     store_of,
@@ -215,8 +216,8 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         functools.partial(
             serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages
         ),
-        models_max=limits.models_max,
-        versions_max=limits.versions_max,
+        bound=OpenBound(settings.models_loaded, settings.preload),
+        openings_max=limits.queue_max,
         seconds_max=limits.request_seconds_max,
         refresh=infos.refresh,
         deny=functools.partial(with_denied, limits=limits, stages=metrics.stages),

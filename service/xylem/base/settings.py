@@ -9,7 +9,17 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    PlainValidator,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
@@ -98,6 +108,8 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
 OPENABLE = ("predict", "feedback", "metrics")
 """The scopes that can be open without a key; `admin` never is."""
 
+_BYTES = TypeAdapter(ByteSize)
+_PATTERN = re.compile(r"[a-z0-9._\-*?\[\]!]{1,100}")
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
@@ -137,11 +149,38 @@ def _check_root_path(path: str) -> str:
     return path
 
 
+def _check_models_loaded(value: object) -> object:
+    if value in (None, "all"):
+        return None
+    text = str(value)
+    with contextlib.suppress(ValueError):
+        amount = int(text) if text.isdecimal() else ByteSize(_BYTES.validate_python(text))
+        if 0 < amount < 1 << 63:
+            return amount
+    raise ValueError("expected all, a number of models from 1, or a size as 500MiB or 2GiB")
+
+
+def _check_preload(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    if patterns and info.data.get("models_loaded") is None:
+        raise ValueError(
+            "cannot be used without XYLEM_MODELS_LOADED as a number or a size: all models are "
+            "opened at the start"
+        )
+    if not all(map(_PATTERN.fullmatch, patterns)):
+        raise ValueError(
+            "expected patterns of models' names as shop-*: letters in lower case, digits and "
+            "._-, with *, ? and [...], a comma between two"
+        )
+    return patterns
+
+
 Text = Annotated[str, BeforeValidator(_check_text)]
 Directory = Annotated[Path, BeforeValidator(_check_text)]
+ModelsLoaded = Annotated[int | ByteSize | None, PlainValidator(_check_models_loaded)]
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
+Patterns = Annotated[Names, AfterValidator(_check_preload)]
 OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
 SigningKeys = Annotated[
     SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)
@@ -193,8 +232,6 @@ class Limits(BaseSettings):
     shadow_queue_max: Count = 256
     # share of its time in which the thread of shadow versions works
     shadow_time_share: Share = 0.25
-    models_max: Count = 1000  # model versions that aliases keep open
-    versions_max: Count = 16  # further model versions kept open because requests named them
     jobs_queued_max: Count = 100  # jobs that wait; one more is answered 503
     jobs_kept_max: Count = 1000  # jobs that have ended and are remembered; the oldest go first
     job_attempts_max: Count = 3  # workers that may die while they run a job, before it fails
@@ -282,6 +319,16 @@ class Settings(BaseSettings):
     )
     store_poll_seconds: Seconds = _field(
         0.5, "seconds between two looks at the store for new versions"
+    )
+    models_loaded: ModelsLoaded = _field(
+        None,
+        "how many models a process has open: `all`, a number of versions, or their size as "
+        "`2GiB`; others are opened at their first request, and the least recently used closed",
+    )
+    preload: Patterns = _field(
+        (),
+        "with a bound of open models, patterns of those that are opened at the start and stay "
+        "open, as `shop-*,tags`",
     )
     store_remote: Text | None = _field(
         None,

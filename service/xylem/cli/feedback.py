@@ -248,7 +248,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     """
     import asyncio
 
-    from xylem.serving import FeedbackDesk, open_version
+    from xylem.serving import REQUESTED_MAX, FeedbackDesk, open_version
 
     opened_model = open_model(store, model)
     with opened_learning(store, create=True) as learning, asyncio.Runner() as runner:
@@ -256,7 +256,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
         served = open_version(opened_model, learning)
         home = store_at(store)
 
-        @lru_cache(limits.versions_max)
+        @lru_cache(REQUESTED_MAX)
         def opened_version(name: str, ref: str) -> ServedVersion:
             return open_version(home.open(name, ref), learning)
 

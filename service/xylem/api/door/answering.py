@@ -47,6 +47,7 @@ from xylem.serving import (
     ServedVersion,
     ShadowCopy,
     Shadows,
+    Usage,
 )
 from xylem_store import StoreError, is_version
 
@@ -113,6 +114,7 @@ class _Target(NamedTuple):
     outcome  the record of requests that this version answers
     split    the split of the alias, if it has a canary or a shadow
     canary   the record of requests that the canary answers
+    usage    says when the version was last used; `LiveModels` drops the target with it
     """
 
     head: HeadTemplate
@@ -120,6 +122,7 @@ class _Target(NamedTuple):
     outcome: RequestOutcome
     split: LiveSplit[ServedVersion] | None
     canary: RequestOutcome
+    usage: Usage
 
 
 class WholeRequests:
@@ -197,7 +200,8 @@ class WholeRequests:
         if self._admission.n_free <= 0 or self._admission.draining():
             return None
         began = time.perf_counter_ns()
-        head, chosen, outcome, split, _ = target
+        head, chosen, outcome, split, _, usage = target
+        usage.last_ns = began
         request_id, trace = self._requests.begin(request_headers)
         stages = self._timings if trace is None or not trace.span_id else self._traced_timings
         if split is not None:
@@ -270,7 +274,7 @@ class WholeRequests:
     def _find(self, head: bytes, targets: dict[bytes, _Target]) -> _Target | None:
         """Return the target of a head, and add it to `targets`; None if the head is not remembered.
 
-        Also None if no alias keeps the version open.
+        Also None if the version is not open.
         """
         template = self._heads.get(head)
         served = None if template is None else self._live.resident(template.model, template.ref)
@@ -283,7 +287,10 @@ class WholeRequests:
             if split is None or split.canary is None
             else self._outcome(template, split.canary)
         )
-        target = targets[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
+        usage = self._live.usage(served.name, served.version)
+        target = targets[head] = _Target(
+            template, ChosenVersion(served), outcome, split, canary, usage
+        )
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:

@@ -216,10 +216,10 @@ async def test_nothing_ends_the_task_that_follows_the_store(own_store: Store) ->
     await live.has_looked.wait()
     newest = publish(own_store)
     await until(lambda: live.version_of("raw", "latest") == newest)
-    await live.find("raw", "2")  # no alias names it any more: each look renews it
-    await until(lambda: calls.count("renewed") > 2)
+    await live.find("raw", "2")  # no alias names it any more: each look at a change renews it
     newest = publish(own_store)
     await until(lambda: live.version_of("raw", "latest") == newest)
+    assert calls.count("renewed") > 0
     assert calls.count("looked") == 1
     assert not task.done()
     task.cancel()
