@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.helpers.served_models import publish_model
-from xylem.serving.live.bound import OpenBound
 from xylem.serving.live.models import LiveModels
 from xylem_store.store import Store
 from xylem_store.version import Model
@@ -37,9 +36,9 @@ def live_over(store: Store, prepare: Callable[[Model], str] = name_of, **changes
     return LiveModels(store, prepare, **{"openings_max": 9, "seconds_max": 30.0, **changes})
 
 
-def bounded(*preload: str, loaded_max: int = 2) -> OpenBound:
-    """Return the bound of a few open models, some of them preloaded."""
-    return OpenBound(loaded_max, preload)
+def bounded(*preload: str, models_loaded: int = 2) -> dict[str, Any]:
+    """Return the options of models of which a few are open, some of them preloaded."""
+    return {"models_loaded": models_loaded, "preload": preload}
 
 
 def looked(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:

@@ -62,7 +62,6 @@ from xylem.serving import (
     LabelInfos,
     LiveModels,
     OnlineLearning,
-    OpenBound,
     Shadows,
     serve_model,
     store_of,
@@ -216,7 +215,8 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         functools.partial(
             serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages
         ),
-        bound=OpenBound(settings.models_loaded, settings.preload),
+        models_loaded=settings.models_loaded,
+        preload=settings.preload,
         openings_max=limits.queue_max,
         seconds_max=limits.request_seconds_max,
         refresh=infos.refresh,

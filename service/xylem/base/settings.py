@@ -150,9 +150,9 @@ def _check_root_path(path: str) -> str:
 
 
 def _check_models_loaded(value: object) -> object:
-    if value in (None, "all"):
-        return None
     text = str(value)
+    if text == "all":
+        return text
     with contextlib.suppress(ValueError):
         amount = int(text) if text.isdecimal() else ByteSize(_BYTES.validate_python(text))
         if 0 < amount < 1 << 63:
@@ -161,7 +161,7 @@ def _check_models_loaded(value: object) -> object:
 
 
 def _check_preload(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    if patterns and info.data.get("models_loaded") is None:
+    if patterns and info.data.get("models_loaded") == "all":
         raise ValueError(
             "cannot be used without XYLEM_MODELS_LOADED as a number or a size: all models are "
             "opened at the start"
@@ -176,7 +176,9 @@ def _check_preload(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str
 
 Text = Annotated[str, BeforeValidator(_check_text)]
 Directory = Annotated[Path, BeforeValidator(_check_text)]
-ModelsLoaded = Annotated[int | ByteSize | None, PlainValidator(_check_models_loaded)]
+ModelsLoaded = Annotated[
+    int | str, PlainValidator(_check_models_loaded), BeforeValidator(_check_text)
+]
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
@@ -321,14 +323,14 @@ class Settings(BaseSettings):
         0.5, "seconds between two looks at the store for new versions"
     )
     models_loaded: ModelsLoaded = _field(
-        None,
+        "all",
         "how many models a process has open: `all`, a number of versions, or their size as "
         "`2GiB`; others are opened at their first request, and the least recently used closed",
     )
-    preload: Patterns = _field(
-        (),
+    preload: Patterns | None = _field(
+        None,
         "with a bound of open models, patterns of those that are opened at the start and stay "
-        "open, as `shop-*,tags`",
+        "open, as `shop-*,tags`; not set: none",
     )
     store_remote: Text | None = _field(
         None,

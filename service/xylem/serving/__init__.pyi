@@ -74,15 +74,12 @@ from .label_info import labels_with_name_part as labels_with_name_part
 from .label_info import languages_of as languages_of
 from .label_weights import label_features as label_features
 from .learning import OnlineLearning as OnlineLearning
-from .live.bound import REQUESTED_MAX as REQUESTED_MAX
-from .live.bound import OpenBound as OpenBound
 from .live.denied import denied_by as denied_by
 from .live.denied import with_denied as with_denied
 from .live.models import LiveModels as LiveModels
 from .live.opening import open_named as open_named
 from .live.opening import open_version as open_version
 from .live.opening import serve_model as serve_model
-from .live.requested_versions import Usage as Usage
 from .live.served import DEFAULT_ALIAS as DEFAULT_ALIAS
 from .live.served import LiveServed as LiveServed
 from .live.served import ServedVersion as ServedVersion

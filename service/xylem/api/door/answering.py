@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -47,7 +47,6 @@ from xylem.serving import (
     ServedVersion,
     ShadowCopy,
     Shadows,
-    Usage,
 )
 from xylem_store import StoreError, is_version
 
@@ -107,6 +106,12 @@ def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
     return headers
 
 
+class _Usage(Protocol):
+    """When a version was last used, by `time.perf_counter_ns`."""
+
+    last_ns: int
+
+
 class _Target(NamedTuple):
     """The target of all requests with a given head, for as long as the store does not change.
 
@@ -122,7 +127,7 @@ class _Target(NamedTuple):
     outcome: RequestOutcome
     split: LiveSplit[ServedVersion] | None
     canary: RequestOutcome
-    usage: Usage
+    usage: _Usage
 
 
 class WholeRequests:

@@ -1,11 +1,13 @@
 """OpenBound: which models are open all the time, and how much the others may take."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from pydantic import ByteSize
 
+from xylem.base import log
 from xylem_store import Store
 
 REQUESTED_MAX = 16
@@ -37,6 +39,12 @@ class OpenBound(NamedTuple):
         return self.loaded_max is None or any(
             fnmatchcase(model, pattern) for pattern in self.preload
         )
+
+    def warn_of_unmatched(self, models: Collection[str]) -> None:
+        """Log the patterns that match none of these models."""
+        for pattern in self.preload:
+            if not any(fnmatchcase(model, pattern) for model in models):
+                log(logging.WARNING, "preload_matches_nothing", pattern=pattern)
 
     def weigh(self, store: Store, key: tuple[str, int]) -> int:
         """Return a version's part of the bound. Reads its manifest if the bound is in bytes.

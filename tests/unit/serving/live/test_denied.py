@@ -16,7 +16,6 @@ from tests.helpers.served_models import at_once, in_thread
 from tests.helpers.small_models import small_draft, softmax_draft
 
 from xylem.serving.label_info import LiveLabelInfo
-from xylem.serving.live.bound import OpenBound
 from xylem.serving.live.denied import denying_as, with_denied
 from xylem.serving.live.models import LiveModels
 from xylem.serving.live.opening import serve_model
@@ -264,7 +263,7 @@ def test_a_view_is_made_once_and_anew_when_the_set_changes(own_store: Store) -> 
 
 def test_versions_that_no_alias_keeps_open_keep_to_it_too(own_store: Store) -> None:
     deny(own_store, "raw", DENIED)
-    live = live_over(own_store, bound=OpenBound(1))
+    live = live_over(own_store, models_loaded=1)
     assert live.resident("raw", "latest") is None
     assert denied_by(live, "latest") == tuple(DENIED)
     assert asyncio.run(live.find("raw", "2")).denied is None

@@ -26,7 +26,6 @@ from tests.helpers.live_models import (
 )
 
 from xylem.base.errors import Overloaded, TimedOut
-from xylem.serving.live.bound import OpenBound
 from xylem.serving.live.models import LiveModels, ModelUnavailable
 from xylem_store.errors import ModelNotFound, VersionNotFound
 from xylem_store.store import Store
@@ -42,7 +41,7 @@ class Served:
 
 
 def live_of(store: Store, **changes: object) -> LiveModels[Served]:
-    live: LiveModels[Served] = looked(store, Served, **{"bound": bounded(), **changes})  # type: ignore[arg-type, assignment]
+    live: LiveModels[Served] = looked(store, Served, **{**bounded(), **changes})  # type: ignore[arg-type, assignment]
     return live
 
 
@@ -73,20 +72,29 @@ async def test_a_closed_version_is_gone_once_no_request_uses_it(own_store: Store
 
 
 async def test_an_opening_waits_for_versions_that_answer_requests(own_store: Store) -> None:
-    live = live_of(own_store, bound=bounded(loaded_max=1), seconds_max=0.2)
+    live = live_of(own_store, **bounded(models_loaded=1))
     in_use = await live.find("raw", "1")
-    with pytest.raises(TimedOut, match="text version 1"):
-        await live.find("text", "latest")
-    opening = asyncio.create_task(live.find("text", "latest"))
-    await asyncio.sleep(0.05)
-    assert not opening.done()
+    with pytest.raises(TimedOut, match="text version 1: expected it to be open by now"):
+        await live.find("text", "latest", 0.05)
     del in_use
-    assert (await opening).name == "text@1"
+    assert (await live.find("text", "latest")).name == "text@1"
+
+
+async def test_an_opening_gives_up_if_no_room_comes(own_store: Store) -> None:
+    live = live_of(own_store, **bounded(models_loaded=1), seconds_max=0.05)
+    in_use = await live.find("raw", "1")
+    opening = asyncio.create_task(live._requested._open((("text", 1),)))
+    live._requested._opening[("text", 1),] = opening
+    with pytest.raises(TimedOut, match="all open models are answering requests"):
+        await opening
+    assert in_use.name == "raw@1" and live._requested._opening == {}
+    del in_use
+    assert (await live.find("text", "latest")).name == "text@1"
 
 
 async def test_more_openings_than_wait_are_refused(own_store: Store) -> None:
     gate = threading.Event()
-    live = live_over(own_store, gate_of("raw@1", gate), bound=bounded(), openings_max=2)
+    live = live_over(own_store, gate_of("raw@1", gate), **bounded(), openings_max=2)
     live.look()
     waiting = [asyncio.create_task(live.find("raw", "1")) for _ in range(5)]
     waiting.append(asyncio.create_task(live.find("text", "latest")))
@@ -100,7 +108,7 @@ async def test_more_openings_than_wait_are_refused(own_store: Store) -> None:
 
 async def test_a_request_waits_as_long_as_it_may(own_store: Store) -> None:
     gate = threading.Event()
-    live = live_over(own_store, gate_of("raw@1", gate), bound=bounded())
+    live = live_over(own_store, gate_of("raw@1", gate), **bounded())
     live.look()
     with pytest.raises(TimedOut, match="raw version 1"):
         await live.find("raw", "1", 0.02)
@@ -110,7 +118,7 @@ async def test_a_request_waits_as_long_as_it_may(own_store: Store) -> None:
 
 def test_a_damaged_model_fails_alone(own_store: Store) -> None:
     damage(own_store, "text", 1)
-    live = looked(own_store, bound=bounded())
+    live = looked(own_store, **bounded())
     for _ in range(2):
         with pytest.raises(ModelUnavailable, match="sha256"):
             find(live, model="text")
@@ -119,7 +127,7 @@ def test_a_damaged_model_fails_alone(own_store: Store) -> None:
 
 
 async def test_a_model_that_is_deleted_while_it_opens(own_store: Store) -> None:
-    live = live_over(own_store, bound=bounded())
+    live = live_over(own_store, **bounded())
     async with following(live, 0.01):
         assert await live.find("named", "latest") == "named@1"
         for name in ("named", "text"):
@@ -134,7 +142,7 @@ async def test_a_model_that_is_deleted_while_it_opens(own_store: Store) -> None:
 
 async def test_an_open_model_moves_before_requests_do(own_store: Store) -> None:
     opened = Opened()
-    live = live_over(own_store, opened, bound=bounded())
+    live = live_over(own_store, opened, **bounded())
     async with following(live, 3600):
         assert await live.find("raw", "latest") == "raw@2"
         publish(own_store)
@@ -156,7 +164,7 @@ async def test_views_and_splits_go_with_their_versions(own_store: Store) -> None
     def without(served: str, names: Sequence[str]) -> str:
         return f"{served}-{len(names)}" if names else served
 
-    live = live_over(own_store, bound=bounded(), deny=without)
+    live = live_over(own_store, **bounded(), deny=without)
     async with following(live, 0.01):
         for _ in range(3):
             assert await live.find("raw", "latest") == "raw@2-1"
@@ -170,7 +178,7 @@ async def test_views_and_splits_go_with_their_versions(own_store: Store) -> None
 
 def test_a_preloaded_model_is_waited_for_and_stays(own_store: Store) -> None:
     opened = Opened()
-    live = live_over(own_store, opened, bound=bounded("te*", "n*", loaded_max=3))
+    live = live_over(own_store, opened, **bounded("te*", "n*", models_loaded=3))
     assert not live.ready
     live.look()
     assert live.ready and opened == ["named@1", "text@1"]
@@ -182,14 +190,14 @@ def test_a_preloaded_model_is_waited_for_and_stays(own_store: Store) -> None:
 
 def test_a_preloaded_model_that_is_damaged_is_not_ready(own_store: Store) -> None:
     damage(own_store, "text", 1)
-    live = looked(own_store, bound=bounded("text"))
+    live = looked(own_store, **bounded("text"))
     assert not live.ready and find(live) == "raw@2"
 
 
 def test_a_pattern_that_matches_nothing_is_told(
     own_store: Store, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    live = looked(own_store, bound=bounded("te*", "shop-*"))
+    live = looked(own_store, **bounded("te*", "shop-*"))
     live.look()
     told = [line for line in capfd.readouterr().err.splitlines() if "preload" in line]
     assert len(told) == 1 and '"event":"preload_matches_nothing","pattern":"shop-*"' in told[0]
@@ -201,15 +209,15 @@ def test_a_bound_of_bytes(own_store: Store, n_sizes: float, n_open: int) -> None
     for model in ("hashed", "named", "text"):
         own_store.delete_model(model)
     arrays = own_store.manifest("raw", 1).arrays.values()
-    bound = OpenBound(ByteSize(n_sizes * sum(array.bytes for array in arrays)))
-    live = looked(own_store, bound=bound)
+    size = ByteSize(n_sizes * sum(array.bytes for array in arrays))
+    live = looked(own_store, models_loaded=size)
     for ref in ("1", "2", "1"):
         assert find(live, ref) == f"raw@{ref}"
     assert len(live.open_versions()) == n_open
 
 
 def test_heads_of_a_closed_version_are_dropped(own_store: Store) -> None:
-    live: Live = looked(own_store, bound=bounded())
+    live: Live = looked(own_store, **bounded())
 
     class Target:
         usage = None
@@ -223,7 +231,7 @@ def test_heads_of_a_closed_version_are_dropped(own_store: Store) -> None:
 
 
 async def test_a_store_that_is_lost_keeps_what_is_open(own_store: Store) -> None:
-    live = live_over(own_store, bound=bounded())
+    live = live_over(own_store, **bounded())
     async with following(live, 0.01):
         await live.find("raw", "latest")
         shutil.rmtree(own_store.root)

@@ -25,7 +25,7 @@ async def test_the_least_recently_used_are_closed(own_store: Store) -> None:
     opened = Opened()
     for seed in range(3, 7):
         publish(own_store, seed)
-    live = looked(own_store, opened, bound=bounded())
+    live = looked(own_store, opened, **bounded())
     for ref in ("2", "3", "2", "4", "2", "3"):
         assert await live.find("raw", ref) == f"raw@{ref}"
     assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
@@ -61,7 +61,7 @@ async def test_an_unknown_model_does_not_wait_for_one_that_opens(three: Store) -
 @pytest.mark.parametrize("loaded_max", [1, 2, 4])
 def test_with_a_bound_models_are_opened_by_requests(own_store: Store, loaded_max: int) -> None:
     opened = Opened()
-    live = looked(own_store, opened, bound=bounded(loaded_max=loaded_max))
+    live = looked(own_store, opened, **bounded(models_loaded=loaded_max))
     assert live.ready and opened == []
     for model in ("hashed", "named", "raw", "text"):
         assert find(live, model=model).startswith(model)

@@ -42,7 +42,7 @@ def test_a_canary_that_cannot_be_opened_answers_nothing(three: Store) -> None:
 
 def test_a_split_is_opened_with_its_alias_even_beyond_the_bound(three: Store) -> None:
     split(three, "raw", (2, 5000), (1, PARTS))
-    live = looked(three, bound=bounded(loaded_max=1))
+    live = looked(three, **bounded(models_loaded=1))
     assert (live.splits, live.resident("raw", "latest"), live.open_versions()) == ({}, None, set())
     assert find(live) == live.resident("raw", "latest") == "raw@3"
     beside = live.splits["raw", "latest"]
@@ -51,10 +51,10 @@ def test_a_split_is_opened_with_its_alias_even_beyond_the_bound(three: Store) ->
     assert (live.splits, live.open_versions()) == ({}, {("text", 1)})
 
 
-def test_preloaded_models_that_exceed_the_bound_open_when_requested(three: Store) -> None:
+def test_preloaded_models_that_exceed_the_bound_open_later(three: Store) -> None:
     split(three, "raw", (2, 5000))
     opened = Opened()
-    live = looked(three, opened, bound=bounded("raw", "named", loaded_max=2))
+    live = looked(three, opened, **bounded("raw", "named", models_loaded=2))
     assert live.ready and opened == [
         "named@1",
         "raw@1",
