@@ -133,7 +133,7 @@ class RowCollector:
         self.ids = {} if ids is None else ids
         self._id_of = _SpellingIds(self.ids).__getitem__
         self.labels, self.counts = array("i"), array("i")
-        self.places = array("i")
+        self.places = array("q")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
@@ -242,7 +242,7 @@ class RowCollector:
         if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
         self.counts.append(len(self.labels) - n_before)
-        self.places.append(number)
+        self.places.append(self.file.first_place + number)
 
     def take_rows(self) -> Dataset:
         """Return the rows that were added so far, with provisional label ids, and remove them."""
@@ -251,7 +251,7 @@ class RowCollector:
         self.texts = []
         self.named_features = []
         self.labels, self.counts = array("i"), array("i")
-        self.places = array("i")
+        self.places = array("q")
         return dataset
 
     def finish(self, model: NameTable | None, source: str = "") -> Dataset:
@@ -288,9 +288,8 @@ class RowCollector:
 
         Rows of one key are joined before: the first text stays, with the labels of all of them.
         """
-        counts, labels, places = (
-            np.frombuffer(values, np.int32) for values in (self.counts, self.labels, self.places)
-        )
+        counts, labels = (np.frombuffer(values, np.int32) for values in (self.counts, self.labels))
+        places = np.frombuffer(self.places, np.int64)
         is_label = labels != NO_LABEL
         if not is_label.all():
             counts = np.diff(offsets(is_label)[offsets(counts)]).astype(np.int32)

@@ -119,11 +119,15 @@ class FileSource:
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._pair_with_rows(parts):
             counts = np.diff(rows.indptr)
-            label_rows = _add_padded(label_rows, np.bincount(part.labels.indices))
-            of_label = np.bincount(
-                part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr))
-            )
-            label_nonzeros = _add_padded(label_nonzeros, of_label.astype(np.int64))
+            indices = part.labels.indices
+            weights = np.repeat(counts, np.diff(part.labels.indptr))
+            # labels of later parts have larger ids: both sums grow
+            of_part = np.bincount(indices, minlength=self.stream.n_labels)
+            of_part[: len(label_rows)] += label_rows
+            label_rows = of_part
+            of_part = np.bincount(indices, weights, self.stream.n_labels).astype(np.int64)
+            of_part[: len(label_nonzeros)] += label_nonzeros
+            label_nonzeros = of_part
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
@@ -161,14 +165,6 @@ class FileSource:
             MakeRows.from_featurizer(self._featurizer), (part.texts or [] for part in parts_ahead)
         )
         yield from zip(parts, row_parts, strict=True)
-
-
-def _add_padded(sums: I64, increments: I64) -> I64:
-    """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(increments)), np.int64)
-    total[: len(sums)] += sums
-    total[: len(increments)] += increments
-    return total
 
 
 def _by_final_id(sums: I64, ids: I64 | I32) -> I64:
