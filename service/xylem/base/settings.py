@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from xylem.base.access.patterns import check_patterns
 from xylem.base.errors import BadParameter
 from xylem.base.faults import did_you_mean
 from xylem.base.processors import n_processors
@@ -109,7 +110,6 @@ OPENABLE = ("predict", "feedback", "metrics")
 """The scopes that can be open without a key; `admin` never is."""
 
 _BYTES = TypeAdapter(ByteSize)
-_PATTERN = re.compile(r"[a-z0-9._\-*?\[\]!]{1,100}")
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
@@ -123,6 +123,14 @@ def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
     if not set(scopes) <= set(OPENABLE):
         raise ValueError(f"expected none, or some of {', '.join(OPENABLE)}, a comma between two")
     return tuple(name for name in OPENABLE if name in scopes)
+
+
+def _check_models(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        check_patterns(patterns)
+    except BadParameter as error:
+        raise ValueError(str(error).removeprefix("models: ")) from None
+    return patterns
 
 
 def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -160,16 +168,11 @@ def _check_models_loaded(value: object) -> object:
     raise ValueError("expected all, a number of models from 1, or a size as 500MiB or 2GiB")
 
 
-def _check_preload(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+def _check_bound(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     if patterns and info.data.get("models_loaded") == "all":
         raise ValueError(
             "cannot be used without XYLEM_MODELS_LOADED as a number or a size: all models are "
             "opened at the start"
-        )
-    if not all(map(_PATTERN.fullmatch, patterns)):
-        raise ValueError(
-            "expected patterns of models' names as shop-*: letters in lower case, digits and "
-            "._-, with *, ? and [...], a comma between two"
         )
     return patterns
 
@@ -182,8 +185,8 @@ ModelsLoaded = Annotated[
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
-Patterns = Annotated[Names, AfterValidator(_check_preload)]
 OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
+ModelPatterns = Annotated[Names, AfterValidator(_check_models)]
 SigningKeys = Annotated[
     SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)
 ]
@@ -327,7 +330,7 @@ class Settings(BaseSettings):
         "how many models a process has open: `all`, a number of versions, or their size as "
         "`2GiB`; others are opened at their first request, and the least recently used closed",
     )
-    preload: Patterns | None = _field(
+    preload: Annotated[ModelPatterns, AfterValidator(_check_bound)] | None = _field(
         None,
         "with a bound of open models, patterns of those that are opened at the start and stay "
         "open, as `shop-*,tags`; not set: none",
@@ -389,6 +392,10 @@ class Settings(BaseSettings):
         None,
         "scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
         "when `XYLEM_HOST` is a loopback address, else none",
+    )
+    open_models: ModelPatterns | None = _field(
+        None,
+        "patterns of the models for which these scopes need no key, as `demo-*,tags`; not set: all",
     )
     cors_origins: Origins | None = _field(
         None, "origins whose pages may call the service, or * for any; not set: no CORS"

@@ -32,7 +32,15 @@ from xylem.api.door.heads import (
 from xylem.api.door.problems import error_response
 from xylem.api.door.request_log import RequestLog, RequestOutcome
 from xylem.api.door.request_timings import TRACE, AnsweredBy, EndedRequest
-from xylem.base import AccessRefused, AccessScope, KeyRing, Limits, StageTimings, XylemError, log
+from xylem.base import (
+    AccessRefused,
+    AccessScope,
+    KeyRing,
+    Limits,
+    StageTimings,
+    XylemError,
+    log,
+)
 from xylem.serving import (
     HEADER,
     SHORT_ITEMS,
@@ -147,7 +155,7 @@ class WholeRequests:
         self._answering = answering
         self._live = answering.live
         self._requests = answering.requests
-        self._is_open = AccessScope.PREDICT in answering.ring.open
+        self._is_open = answering.ring.is_open(AccessScope.PREDICT, None)
         self._admission = admission
         self._bytes_max = min(_SHORT_BYTES, answering.limits.body_bytes_max)
         self._timings, self._traced_timings = StageTimings(), StageTimings(is_traced=True)
@@ -166,7 +174,9 @@ class WholeRequests:
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
-        key = None if self._is_open else self._answering.ring.key_id(template.authorization)
+        ring = self._answering.ring
+        is_open = ring.is_open(AccessScope.PREDICT, template.model)
+        key = None if is_open else ring.key_id(template.authorization)
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
@@ -214,7 +224,7 @@ class WholeRequests:
             outcome = outcome if chosen.served is target.chosen.served else target.canary
         try:
             if not self._is_open:
-                self._answering.ring.check(head.authorization, AccessScope.PREDICT)
+                self._answering.ring.check(head.authorization, AccessScope.PREDICT, head.model)
             body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):

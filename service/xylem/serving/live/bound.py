@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Sequence
+from fnmatch import filter as filter_names
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ class OpenBound(NamedTuple):
     def warn_of_unmatched(self, models: Collection[str]) -> None:
         """Log the patterns that match none of these models."""
         for pattern in self.preload:
-            if not any(fnmatchcase(model, pattern) for model in models):
+            if not filter_names(models, pattern):
                 log(logging.WARNING, "preload_matches_nothing", pattern=pattern)
 
     def weigh(self, store: Store, key: tuple[str, int]) -> int:
