@@ -17,6 +17,7 @@ from benchmarks import (
     thresholds,
     trainers,
     training,
+    vectors,
 )
 from benchmarks.data import prepare_splits
 from benchmarks.runs import Settings
@@ -37,9 +38,10 @@ TABLES = {
     "trainers": trainers.run,
     "starts": starts.run,
     "memory": server.memory,
+    "vectors": vectors.run,
 }
 WITH_PEERS = {"training", "quality", "latency"}
-WITH_DATA = {*WITH_PEERS, "http", "thresholds", "trainers", "memory"}
+WITH_DATA = {*WITH_PEERS, "http", "thresholds", "trainers", "memory", "vectors"}
 
 
 def split_numbers(text: str) -> range:

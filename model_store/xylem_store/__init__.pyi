@@ -147,7 +147,7 @@ from .extras import Rerank as Rerank
 from .extras import assemble_calibration as assemble_calibration
 from .extras import assemble_embedding as assemble_embedding
 from .extras import assemble_rerank as assemble_rerank
-from .extras import full_features as full_features
+from .extras import dense_tail as dense_tail
 from .extras import has_rerank as has_rerank
 from .faces import face_of as face_of
 from .fs import FileSystem as FileSystem

@@ -28,6 +28,7 @@ from xylem_store.arrays import (
     take,
     take_group,
 )
+from xylem_store.compiled.bits import BLOCK_BITS
 from xylem_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from xylem_store.ensemble import TreeEnsemble
 from xylem_store.errors import Corrupt
@@ -214,18 +215,45 @@ def check_embedding(embedding: Embedding) -> None:
     check_all(f"{EMBEDDING}/mean", (mean == 0) | (mean == 1), "0 or 1", mean)
 
 
-def full_features(ensemble: TreeEnsemble) -> int:
-    """Return n if every chunk has a dense row for each of the first n features and no other rows.
+TAIL_LEAST = 4
+"""A tail of fewer features is not worth a test of each row."""
 
-    Return 0 for any other ensemble. Cost: nothing for an ensemble with sparse rows, else a pass
-    over the blocks.
+_FEW_CHUNKS = 64
+
+
+def dense_tail(ensemble: TreeEnsemble) -> tuple[int, int]:
+    """Return (end, n): every chunk has the n features before `end`, and none after them.
+
+    Their rows are dense, and so the last dense rows of each chunk. n is 0 for fewer than TAIL_LEAST
+    features. Cost: a look at a few chunks, and if these have a tail, at all of them.
     """
-    n_chunks = len(ensemble.directory)
-    if len(ensemble.row_ptr) != n_chunks or not n_chunks:
-        return 0
-    first = ensemble.blocks[: ensemble.block_ptr[1], 1]
-    n_features = int(np.bitwise_count(first).sum())
-    return n_features if n_features and is_full(ensemble, n_features) else 0
+    directory = ensemble.directory
+    if not len(directory) or (
+        len(directory) > _FEW_CHUNKS
+        and not dense_tail(ensemble._replace(directory=directory[:_FEW_CHUNKS]))[1]
+    ):
+        return 0, 0
+    last_group = directory.shape[1] - 1
+    last_block = (last_group << BLOCK_BITS) + int(directory[0, last_group, 0]).bit_length() - 1
+    size = end = 0
+    for block in range(last_block, -1, -1):
+        words = directory[:, block >> BLOCK_BITS]
+        bit = np.uint32(block & 31)
+        if not (words[:, 0] >> bit & np.uint32(1)).all():
+            break
+        n_before = np.bitwise_count(words[:, 0] & ((np.uint32(1) << bit) - np.uint32(1)))
+        places = ensemble.block_ptr[: len(directory)] + words[:, 1] + n_before
+        features = ensemble.blocks[places]
+        if block == last_block:
+            end = (block << BLOCK_BITS) + int(features[:, 0].max()).bit_length()
+            if (words[:, 0] >> bit != 1).any():
+                break
+        width = end - (block << BLOCK_BITS) - size
+        missing = ~int(np.bitwise_and.reduce(features[:, 1])) & ((1 << width) - 1)
+        size += width - missing.bit_length()
+        if missing:
+            break
+    return (end, size) if size >= TAIL_LEAST else (0, 0)
 
 
 def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:

@@ -228,9 +228,7 @@ class _SolveWork:
             if stop[0] or not live:
                 break
         used = np.arange(self.n_features)
-        return chunk_of(
-            [solved_of(weights, used.astype(np.int32), used, n_children, solving.prune)]
-        )
+        return chunk_of([solved_of(weights, used.astype(np.int32), used, n_children, solving)])
 
 
 def _count_features(

@@ -40,6 +40,7 @@ class SolverOptions(NamedTuple):
     eps         accuracy at which a solver stops
     epochs_max  most epochs of a solver
     prune       weights smaller than this are left out; 0 keeps all weights that are not 0
+    tail        all weights of so many last features are kept, so that each node has all of them
     """
 
     loss: Loss
@@ -49,6 +50,7 @@ class SolverOptions(NamedTuple):
     eps: float
     epochs_max: int
     prune: float
+    tail: int = 0
 
     def costs_at(self, n_root: int, n_rows: int, n_positive: I64 | F32) -> F32:
         """Return float32[LANES]: the costs of the children of a tile.
@@ -335,9 +337,7 @@ class Solve:
                     ],
                     axis=1,
                 )
-                solved.append(
-                    solved_of(weights, problem.used, ascending, n_children, solving.prune)
-                )
+                solved.append(solved_of(weights, problem.used, ascending, n_children, solving))
                 continue
             tile = Tile(row_masks, aligned(n_used + 1), aligned(n_rows), order, active)
             if training.old is not None:
@@ -362,9 +362,7 @@ class Solve:
                 )
             else:
                 SOLVERS[solving.loss](problem, tile, n_children, costs, *solver_options)
-            solved.append(
-                solved_of(tile.weights, problem.used, ascending, n_children, solving.prune)
-            )
+            solved.append(solved_of(tile.weights, problem.used, ascending, n_children, solving))
         forget_rows(node_rows, place)
         return solved
 
@@ -391,7 +389,7 @@ def merge_chunks(parts: Sequence[tuple[Chunk, I32]], n_children: int) -> Chunk:
 
 
 def solved_of(
-    weights: F32, used: I32, ascending: I64, n_children: int, prune: float
+    weights: F32, used: I32, ascending: I64, n_children: int, solving: SolverOptions
 ) -> TileWeights:
     """Return the weights of a tile that are not pruned.
 
@@ -399,7 +397,7 @@ def solved_of(
     ascending  int64[m]  the ranks, sorted by feature
     """
     counts = np.empty(len(used), np.int32)
-    lane, weight = pack_tile(weights, ascending, n_children, prune, counts)
+    lane, weight = pack_tile(weights, ascending, n_children, solving.prune, counts, solving.tail)
     return TileWeights(
         used[ascending], counts, lane, weight, weights[len(used), :n_children].copy()
     )

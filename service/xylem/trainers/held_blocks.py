@@ -28,7 +28,7 @@ from xylem.trainers.source import (
     TrainingSet,
     derived_seed,
 )
-from xylem.trainers.weighing import FeatureCounts, count_features, scale_features
+from xylem.trainers.weighing import FeatureCounts, count_features, scale_features, with_tail
 from xylem_store import F32
 
 _PARTS = 2  # a block is read from 1 / _PARTS of the MiB that a step may hold
@@ -98,8 +98,8 @@ def deal_blocks(blocks: Blocks, tools: Tools) -> list[RowsHandle]:
 
 
 def _count_features(block: RowsHandle) -> FeatureCounts:
-    """Count the features of a block."""
-    return count_features(block.get().rows)
+    """Count the features of a block, but for those of the tail."""
+    return count_features(block.get().rows.without_tail())
 
 
 def _sum_rows(block: RowsHandle, scale: F32 | None, bounds: list[int]) -> list[SparseRows]:
@@ -133,7 +133,7 @@ def factors_of(blocks: Blocks, idf: str, tools: Tools) -> F32 | None:
     if idf == "no":
         return None
     counts = tools.crew.mapped(Calls(_count_features), blocks.handles)
-    return reduce(add, counts).factors(idf)
+    return with_tail(reduce(add, counts).factors(idf), blocks.census.tail)
 
 
 def vectors_of(blocks: Blocks, scale: F32 | None, tools: Tools) -> SparseRows:

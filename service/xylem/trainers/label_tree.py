@@ -105,11 +105,14 @@ class ClassifierParameters(Parameters):
         "in blocks",
     )
 
-    def solving(self, n_rows: int, n_nonzeros: int) -> SolverOptions:
-        """Return the options of the training on n_rows rows with n_nonzeros values in total."""
+    def solving(self, n_rows: int, n_nonzeros: int, tail: int) -> SolverOptions:
+        """Return the options of the training on n_rows rows with n_nonzeros values in total.
+
+        tail  as in SparseRows
+        """
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
-        prune = prune_of(self.prune, n_nonzeros / max(1, n_rows))
+        prune = prune_of(self.prune, n_nonzeros / max(1, n_rows) - tail)
         return SolverOptions(
             loss=loss,
             cost=cost,
@@ -118,6 +121,7 @@ class ClassifierParameters(Parameters):
             eps=self.eps,
             epochs_max=self.max_epochs,
             prune=prune,
+            tail=tail,
         )
 
     def model_link(self) -> Link:
@@ -179,7 +183,12 @@ def _shapes_of_rows(
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
     ptr, rows = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
-    for tree_tools, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
+
+    def represent() -> SparseRows:
+        # by words alone: so vectors leave the tree as it is, and clustering costs what it cost
+        return label_representations(data.rows.without_tail(), data.labels, tools)
+
+    for tree_tools, shape in _shapes(labels, represent, p, tools):
         yield tree_tools, shape, members_of(ptr, rows, shape.labels)
 
 
@@ -211,7 +220,7 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
     is trained on all rows with labels. Rows of a stream are stored in blocks. Raises BadData.
     """
     census = source.census
-    solving = parameters.solving(census.n_rows, census.n_nonzeros)
+    solving = parameters.solving(census.n_rows, census.n_nonzeros, census.tail)
     if source.reads == "rows":
         data = all_rows(source)
         weighed = weigh(data.rows, parameters.idf)
@@ -280,7 +289,7 @@ def regrow_label_tree(parameters: ClassifierParameters, rows: SparseRows) -> Reg
         )
 
     group_max = 2 * parameters.leaf_size if isinstance(parameters, LabelTreeParameters) else IDS_MAX
-    solving = parameters.solving(rows.n_rows, len(rows.indices))
+    solving = parameters.solving(rows.n_rows, len(rows.indices), rows.tail)
     return Regrowth(solving, parameters.idf, members, divide, group_max)
 
 

@@ -111,6 +111,7 @@ class Census(NamedTuple):
     n_labelled      rows that carry a label
     label_rows      int64[K]  rows that carry each label
     label_nonzeros  int64[K]  non-zeros of these rows
+    tail            as in SparseRows
     """
 
     n_rows: int
@@ -119,6 +120,7 @@ class Census(NamedTuple):
     n_labelled: int
     label_rows: I64
     label_nonzeros: I64
+    tail: int = 0
 
     @property
     def n_entries(self) -> int:
@@ -195,6 +197,7 @@ def count(data: TrainingSet) -> Census:
         n_labelled=int(np.count_nonzero(np.diff(labels.indptr))),
         label_rows=np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
         label_nonzeros=np.bincount(labels.indices, row_nonzeros, labels.n_labels).astype(np.int64),
+        tail=rows.tail,
     )
 
 

@@ -119,11 +119,18 @@ def weigh(rows: SparseRows, idf: str, in_place: bool = False) -> Weighed:
 
     Cost: a few passes over the values. Deterministic.
     """
+    words = rows.without_tail()  # the values of a tail say nothing about those of words
     # in most data whose values differ, the first rows already show it
-    if idf == "auto" and not _alike(rows.cut(0, min(_FEW, rows.n_rows))):
+    if idf == "auto" and not _alike(words.cut(0, min(_FEW, words.n_rows))):
         idf = "no"
-    scale = None if idf == "no" else count_features(rows).factors(idf)
+    scale = None if idf == "no" else count_features(words).factors(idf)
+    scale = with_tail(scale, rows.tail)
     return Weighed(scale_features(rows, scale, in_place), scale)
+
+
+def with_tail(scale: F32 | None, tail: int) -> F32 | None:
+    """Return factors of words with those of the tail behind them, which are 1."""
+    return None if scale is None else np.append(scale, np.ones(tail, np.float32))
 
 
 def parts_of(rows: SparseRows) -> Iterator[SparseRows]:

@@ -147,6 +147,7 @@ class FileSource:
             n_labelled=n_labelled,
             label_rows=_by_final_id(label_rows, ids),
             label_nonzeros=_by_final_id(label_nonzeros, ids),
+            tail=self.featurizer.tail_features,
         )
 
     def _pair_with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:

@@ -25,6 +25,8 @@ class Problem(NamedTuple):
     values    float32[nnz]
     squares   float32[n]    squared length of each row
     used      int32[m]      feature of each rank
+    tails     float32[n, t] values of the tail (`SparseRows.tail`), whose features have the last t
+                            ranks in their order; `features` and `values` are without them
     """
 
     rows: I32
@@ -33,6 +35,7 @@ class Problem(NamedTuple):
     values: F32
     squares: F32
     used: I32
+    tails: F32
 
 
 @kernel
@@ -80,20 +83,23 @@ NO_ROOM = np.empty(0, np.int32), np.empty(0, np.float32)
 
 
 @inlined
-def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32, int]:
+def distinct_of(
+    indptr: I64, indices: I32, rows: I32, counts: I32, tail: int = 0
+) -> tuple[I32, int]:
     """Return the distinct ids of some rows, and the number of all their ids, with repeats.
 
     The ids are in the order in which they first appear.
 
+    tail    so many ids at the end of each row are left out
     counts  int32, an element for each id, zero at the call: on return the number of rows with it
     """
     nnz = 0
     for row in rows:
-        nnz += indptr[row + 1] - indptr[row]
+        nnz += indptr[row + 1] - tail - indptr[row]
     ids = np.empty(min(nnz, len(counts)) + 1, np.int32)
     n_used = 0
     for row in rows:
-        for e in range(indptr[row], indptr[row + 1]):
+        for e in range(indptr[row], indptr[row + 1] - tail):
             id_ = place(indices[place(e)])
             ids[place(n_used)] = id_  # always written: the processor cannot predict a branch here
             n_used += counts[id_] == 0
@@ -105,14 +111,15 @@ def distinct_of(indptr: I64, indices: I32, rows: I32, counts: I32) -> tuple[I32,
 def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out: F32) -> Problem:
     """Copy some rows of x and renumber their features.
 
-    The features are sorted by falling number of rows, up to a factor of two.
+    The features are sorted by falling number of rows, up to a factor of two; those of the tail come
+    last.
 
     rank  int32[n_features], workspace: zero at the call and on return
     features_out, values_out  arrays for the copy; if they are too short, as those of NO_ROOM, new
           arrays are allocated
     """
-    indptr, indices, values, _, _ = x
-    distinct, nnz = distinct_of(indptr, indices, rows, rank)
+    indptr, indices, values, n_features, tail = x
+    distinct, nnz = distinct_of(indptr, indices, rows, rank, tail)
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)
     for f in distinct:
@@ -122,12 +129,14 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
         count = starts[d]
         starts[d] = total
         total += count
-    used = np.empty(len(distinct), np.int32)
+    used = np.empty(len(distinct) + tail, np.int32)
+    for j in range(tail):
+        used[len(distinct) + j] = n_features - tail + j
     for f in distinct:
         d = 33 - _digits(rank[f])
         used[starts[d]] = f
         starts[d] += 1
-    for k in range(len(used)):
+    for k in range(len(distinct)):
         rank[used[k]] = k
     local_ptr = np.empty(len(rows) + 1, np.int64)
     local_ptr[0] = 0
@@ -135,18 +144,23 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
     features = features_out[:nnz] if is_long else np.empty(nnz, np.int32)
     local_values = values_out[:nnz] if is_long else np.empty(nnz, np.float32)
     squares = np.zeros(len(rows), np.float32)
+    tails = np.empty((len(rows), tail), np.float32)
     position = 0
     for i in range(len(rows)):
         square = np.float32(0)
-        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+        end = indptr[rows[i] + 1] - tail
+        for e in range(indptr[rows[i]], end):
             value = values[place(e)]
             features[place(position)] = rank[place(indices[place(e)])]
             local_values[place(position)] = value
             square += value * value
             position += 1
+        for j in range(tail):
+            tails[i, j] = values[end + j]
+            square += tails[i, j] * tails[i, j]
         squares[i] = square
         local_ptr[i + 1] = position
-    for f in used:
+    for f in distinct:
         rank[f] = 0
     return Problem(
         rows=rows,
@@ -155,6 +169,7 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
         values=local_values,
         squares=squares,
         used=used,
+        tails=tails,
     )
 
 
@@ -186,21 +201,23 @@ def positives(
 
 @kernel
 def pack_tile(
-    weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32
+    weights: F32, ascending: I64, n_children: int, prune: float, counts_out: I32, tail: int = 0
 ) -> tuple[U8, F32]:
     """Return (the child, the value) of each weight of a tile that is not 0 and has |w| >= prune.
 
     They are sorted by feature, then by child.
 
     ascending   int64[m]  the ranks, sorted by feature
+    tail        of so many last features all weights are returned, also those that are 0
     counts_out  int32[m]  returned weights of each feature, in the order of `ascending`
     """
+    n_pruned = len(ascending) - tail
     nnz = 0
     for k in range(len(ascending)):
         count = 0
         for c in range(n_children):
             w = weights[ascending[k], c]
-            if w != 0 and abs(w) >= prune:
+            if k >= n_pruned or (w != 0 and abs(w) >= prune):
                 count += 1
         counts_out[k] = count
         nnz += count
@@ -211,7 +228,7 @@ def pack_tile(
         if counts_out[k]:
             for c in range(n_children):
                 w = weights[ascending[k], c]
-                if w != 0 and abs(w) >= prune:
+                if k >= n_pruned or (w != 0 and abs(w) >= prune):
                     lane[position] = c
                     values[position] = w
                     position += 1

@@ -79,7 +79,39 @@ def margins_of(problem: Problem, tile: Tile, i: Integer) -> Any:
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
         weight = vload(tile.weights, problem.features[e] * LANES)
         total = vadd(total, vmul(vbroadcast(problem.values[e]), weight))
-    return total
+    return vadd(total, _tail_margins(problem, tile, i))
+
+
+@inlined
+def _tail_margins(problem: Problem, tile: Tile, i: Integer) -> Any:
+    """Return what the tail of row i adds to w . x.
+
+    It is computed as four sums: in a single sum, every addition would wait for the previous one.
+    """
+    tails = problem.tails
+    n = tails.shape[1]
+    one = vbroadcast(0.0)
+    two = vbroadcast(0.0)
+    three = vbroadcast(0.0)
+    four = vbroadcast(0.0)
+    offset = (len(tile.weights) - 1 - n) * LANES
+    j = 0
+    while j + 3 < n:
+        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(tile.weights, offset)))
+        two = vadd(two, vmul(vbroadcast(tails[i, j + 1]), vload(tile.weights, offset + LANES)))
+        three = vadd(
+            three, vmul(vbroadcast(tails[i, j + 2]), vload(tile.weights, offset + 2 * LANES))
+        )
+        four = vadd(
+            four, vmul(vbroadcast(tails[i, j + 3]), vload(tile.weights, offset + 3 * LANES))
+        )
+        offset += 4 * LANES
+        j += 4
+    while j < n:
+        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(tile.weights, offset)))
+        offset += LANES
+        j += 1
+    return vadd(vadd(one, two), vadd(three, four))
 
 
 @inlined
@@ -91,6 +123,12 @@ def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
         offset = problem.features[e] * LANES
         weight = vload(tile.weights, offset)
         vstore(tile.weights, offset, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
+    tails = problem.tails
+    offset = bias - tails.shape[1] * LANES
+    for j in range(tails.shape[1]):
+        weight = vload(tile.weights, offset)
+        vstore(tile.weights, offset, vadd(weight, vmul(vbroadcast(tails[i, j]), step)))
+        offset += LANES
 
 
 @inlined
@@ -237,6 +275,9 @@ def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
     while e < last:
         a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
         e += 1
+    first = len(weights) - 1 - problem.tails.shape[1]
+    for j in range(problem.tails.shape[1]):
+        b += problem.tails[i, j] * weights[place(first + j)]
     return (a + b) + (c + d)
 
 
@@ -292,6 +333,9 @@ def solve_one(
                 weights[len(weights) - 1] += step
                 for e in range(problem.indptr[i], problem.indptr[i + 1]):
                     weights[place(problem.features[place(e)])] += problem.values[place(e)] * step
+                first = len(weights) - 1 - problem.tails.shape[1]
+                for j in range(problem.tails.shape[1]):
+                    weights[place(first + j)] += problem.tails[i, j] * step
         is_done = bool(largest - least <= eps)
         if stop[0] or (is_done and all_active):
             break

@@ -272,7 +272,7 @@ class _Grow:
 
     def workspace(self) -> Examples:
         """Return the training set with the workspaces of a thread."""
-        rows = self.weighed.rows
+        rows = self.weighed.rows._replace(tail=0)  # its kernels look up all features
         ranks = np.zeros(rows.n_features, np.int32), np.zeros(self.labels.n_labels, np.int32)
         if self.spilled is None:
             return Examples(

@@ -113,12 +113,12 @@ def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Train
         raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")
     data = all_rows(source)
     trees: list[Tree] = []
+    solving = parameters.solving()._replace(tail=data.rows.tail)
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     for tree_tools, shape in _shapes(source, parameters, data, tools):
-        trees.append(
-            grow(weighed, shape, _members(data.labels, shape), parameters.solving(), tree_tools)
-        )
+        members = _members(data.labels, shape)
+        trees.append(grow(weighed, shape, members, solving, tree_tools))
     sizes = len(source.census.label_rows), source.census.n_features
     return Trained.from_trees(trees, *sizes, "logistic", parameters)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.oracles import problems
 
 from xylem.base.rows import LabelRows, SparseRows
-from xylem.trainers.classifiers import chunk_of, members_of, solved_of
+from xylem.trainers.classifiers import SolverOptions, chunk_of, members_of, solved_of
 from xylem.trainers.kernels.cluster import GAIN_MIN, bisect, kmeans
 from xylem.trainers.kernels.problem import NO_ROOM, forget_rows, localise, positives, rows_of
 from xylem.trainers.kernels.random import next_random, random_below, shuffle
@@ -82,7 +82,8 @@ def test_packing_keeps_what_is_not_small(prune: Any) -> None:
     tiles[1, 1, 0] = 0.5
     used = rng.permutation(7).astype(np.int32)  # row 7 is the bias: not a feature
     ascending = np.argsort(used)
-    found = chunk_of([solved_of(tile, used, ascending, 16, prune) for tile in tiles])
+    solving = SolverOptions("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, prune)
+    found = chunk_of([solved_of(tile, used, ascending, 16, solving) for tile in tiles])
     dense = np.hstack(tiles[:, ascending])
     dense[np.abs(dense) < prune] = 0
     feature, child = np.nonzero(dense)

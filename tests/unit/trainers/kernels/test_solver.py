@@ -16,6 +16,8 @@ from tests.oracles.problems import (
     to_rows,
 )
 
+from xylem.base.rows import SparseRows
+from xylem.engine.features.vectors import join_tails
 from xylem.trainers.kernels.problem import NO_ROOM, localise
 from xylem.trainers.kernels.solver import Tile, solve_logistic, solve_one, solve_squared_hinge
 
@@ -92,6 +94,22 @@ def test_objective_is_liblinears(solve: Any, cost: Any) -> None:
         least = _reference(solve, x, y[:, c], costs[c])
         found = _objective(solve, x, y[:, c], w[:, c], b[c], costs[c])
         assert least - 1e-4 * abs(least) <= found <= least * (1 + 1e-3)
+
+
+@solvers
+def test_a_tail_is_features_as_all_others(solve: Any) -> None:
+    words, y = _problem(3)
+    tails = np.random.default_rng(3).normal(size=(words.n_rows, 7)).astype(np.float32)
+    joined = join_tails(*words[:3], tails, words.n_features)
+    rows = SparseRows(*joined, words.n_features + 7)
+    x = dense_rows(rows)
+    objectives = []
+    for tail in (0, 7):
+        w, b, _, _ = _solve(solve, rows._replace(tail=tail), y, 1.0, 1e-3)
+        objectives.append([_objective(solve, x, y[:, c], w[:, c], b[c], 1.0) for c in range(16)])
+        least = _reference(solve, x, y[:, 5], 1.0)
+        assert objectives[-1][5] <= least * (1 + 1e-3)
+    np.testing.assert_allclose(*objectives, rtol=1e-3)
 
 
 @solvers

@@ -146,7 +146,8 @@ def _score_level_of_block(
     n_level   the greatest number of nodes that a lane has on this level
     """
     _, _, rows, search, _, work, beam = parts
-    row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
+    n_features = (rows.indptr[end] - rows.indptr[begin]) // (end - begin)
+    row_features = max(1, n_features - work.tail_features)
     n_done = 0
     while n_done < n_level and not work.stop[0]:
         round_end = end_of_round(search, n_done, n_level) if beam.in_rounds[level] else n_level

@@ -28,7 +28,8 @@ def _is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: 
     n_dense = (ensemble.dense_ptr[chunk + 1] - ensemble.dense_ptr[chunk]) // children_width(
         ensemble, node
     )
-    n_features = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] - 1 + n_dense
+    n_sparse = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] - 1
+    n_features = n_sparse + n_dense - work.tail_features  # the tail is not looked up
     return bool(n_look_ups >= n_features)
 
 

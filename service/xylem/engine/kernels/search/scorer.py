@@ -10,6 +10,11 @@ chunk that many rows of a batch need is spread over a map from features to rows 
 then dense rows, each by ascending feature, then the bias), so that a margin has the same bits in
 every traversal.
 
+The last features of a model may have a dense row in every chunk: the *tail*, as the vectors of
+texts have, or rows that are all dense. A row that has all of them needs no look-ups for them: their
+weights are the last dense rows of the chunk, one after the other. They are added last, which is
+where they would be added anyway, so that the bits are the same.
+
 Chunks of few children are scored in one pass: see `narrow_chunks`.
 """
 
@@ -54,6 +59,7 @@ def number_of(bits: np.uint32, n_bytes: int) -> np.float32:
 
 
 _LINE = 64
+_TAIL_AHEAD = 256  # so many weights of the tail are fetched before they are added
 _BLOCK_BITS = np.uint32(BLOCK_BITS)
 _GROUP_BITS = np.uint32(GROUP_BITS)
 
@@ -77,16 +83,14 @@ class ScorerParts(NamedTuple):
 def find_blocks(
     ensemble: TreeEnsemble, node: int, indices: I32, work: Workspace, stage: int
 ) -> None:
-    """Find the blocks of a row's features in the chunk of an inner node."""
-    if _is_full(indices, work):
-        return
+    """Find the blocks of a row's features in the chunk of an inner node, but for the tail."""
     chunk = ensemble.node_chunk[node]
     directory = ensemble.directory[chunk]
     block_at = work.block_at[stage]
     block_item = work.block_item[stage]
     first = ensemble.block_ptr[chunk]
     n_found = np.int64(0)
-    for i in range(len(indices)):
+    for i in range(n_before_tail(indices, work)):
         block = np.uint32(indices[i]) >> _BLOCK_BITS
         group = np.uint32(indices[i]) >> _GROUP_BITS
         blocks = directory[group, 0]
@@ -99,15 +103,19 @@ def find_blocks(
 
 
 @inlined
-def find_rows(parts: ScorerParts, node: int, indices: I32, values: F32, stage: int) -> None:
-    """Find the dense rows, and the numbers of the sparse rows, of a row's features.
+def find_rows(parts: ScorerParts, node: int, low: int, high: int, stage: int) -> None:
+    """Find the dense rows, and the numbers of the sparse rows, of elements low .. high - 1.
 
     It reads the blocks that `find_blocks` has found.
     """
-    ensemble, _, dense, _, _, work = parts
-    if _is_full(indices, work):
-        _find_all_rows(ensemble, dense, node, values, work, stage)
-        return
+    ensemble, _, dense, rows, _, work = parts
+    indices = rows.indices[low:high]
+    values = rows.values[low:high]
+    note_tail(work, stage, low, n_before_tail(indices, work), high)
+    if work.counts[stage, 4] > 0:
+        # the processor fetches what follows; to ask for all of it takes as long as to add it
+        for ahead in range(0, _TAIL_AHEAD, _LINE // dense.itemsize):
+            prefetch(dense, _tail_rows(ensemble, node, work, stage) + ahead)
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[chunk]
@@ -125,12 +133,12 @@ def find_rows(parts: ScorerParts, node: int, indices: I32, values: F32, stage: i
         place_in_row = place(block_item[block_hit])
         feature = np.uint32(indices[place_in_row])
         value = values[place_in_row]
-        rows = ensemble.blocks[index, 0]
+        all_rows = ensemble.blocks[index, 0]
         dense_rows = ensemble.blocks[index, 1]
-        is_row = has(rows, feature)
+        is_row = has(all_rows, feature)
         is_dense = has(dense_rows, feature)
         n_dense_below = count_below(dense_rows, feature)
-        n_below = count_below(rows, feature)
+        n_below = count_below(all_rows, feature)
         dense_at[place(n_dense)] = (
             first_dense + (np.int64(ensemble.blocks[index, 3]) + n_dense_below) * width
         )
@@ -152,32 +160,38 @@ def find_rows(parts: ScorerParts, node: int, indices: I32, values: F32, stage: i
 
 
 @inlined
-def _is_full(indices: I32, work: Workspace) -> bool:
-    """Return whether a row has every feature of the model, and each chunk a dense row for all.
+def n_before_tail(indices: I32, work: Workspace) -> int:
+    """Return how many features of a row are looked up: those before its last run in the tail.
 
-    Such a row needs no look-ups.
+    The tail of a model may be longer than that of its rows, if some words are in every chunk too.
+    Features ascend, so the last `size` of a row are a run if the first of them is in its place.
     """
     n = len(indices)
-    return bool(n == work.full_features and n > 0 and indices[n - 1] == n - 1)
+    end = work.tail_end
+    if n == 0 or work.tail_features == 0 or indices[n - 1] != end - 1:
+        return n
+    size = min(n, work.tail_features)
+    while indices[n - size] != end - size:
+        size -= 1
+    return n - size
 
 
 @inlined
-def _find_all_rows(
-    ensemble: TreeEnsemble, dense: NDArray[Any], node: int, values: F32, work: Workspace, stage: int
-) -> None:
-    """Do as `find_rows` for a full row, whose rows are all dense rows of the chunk, in order."""
-    width = children_width(ensemble, node)
-    first_dense = ensemble.dense_ptr[ensemble.node_chunk[node]]
-    dense_at = work.dense_at[stage]
-    dense_value = work.dense_value[stage]
-    line = _LINE // dense.itemsize
-    for i in range(len(values)):
-        dense_at[i] = first_dense + i * width
-        dense_value[i] = values[i]
-    for ahead in range(0, len(values) * width, line):
-        prefetch(dense, first_dense + ahead)
-    work.counts[stage, 1] = len(values)
-    work.counts[stage, 2] = 0
+def note_tail(work: Workspace, stage: int, low: int, n_before: int, high: int) -> None:
+    """Note where the row's values of the tail begin, and how many there are.
+
+    low, high  where the row begins and ends
+    n_before   as `n_before_tail` returns it
+    """
+    work.counts[stage, 3] = low + n_before
+    work.counts[stage, 4] = high - low - n_before
+
+
+@inlined
+def _tail_rows(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> np.int64:
+    """Return where the dense rows of a row's tail begin: they are the last ones of a chunk."""
+    end = ensemble.dense_ptr[ensemble.node_chunk[node] + 1]
+    return np.int64(end - work.counts[stage, 4] * children_width(ensemble, node))
 
 
 @inlined
@@ -219,11 +233,18 @@ def add_rows(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
     for j in range(max(int(width), LANES)):
         margins[j] = np.float32(0.0)
     n_words = _add_sparse_rows(sparse, work, stage, margins)
-    if work.counts[stage, 1] > 0:
+    n_dense = work.counts[stage, 1]
+    if n_dense > 0:
         _add_dense_rows(dense, width, work, stage, margins)
+    n_tail = work.counts[stage, 4]
+    if n_tail > 0:
+        values = parts.rows.values[work.counts[stage, 3] : work.counts[stage, 3] + n_tail]
+        _add_tail(dense, _tail_rows(ensemble, node, work, stage), width, values, margins)
+        n_dense += n_tail
+    if n_dense > 0:
         for j in range(int(width), LANES):  # vectors also read the rows after a narrow row
             margins[j] = np.float32(0.0)
-    return np.int64(n_words * sparse.itemsize + work.counts[stage, 1] * width * dense.itemsize)
+    return np.int64(n_words * sparse.itemsize + n_dense * width * dense.itemsize)
 
 
 @inlined
@@ -307,6 +328,54 @@ def _add_dense_rows(
 
 
 @inlined
+def _add_tail(
+    dense: NDArray[Any], first: np.int64, width: np.int64, values: F32, margins: F32
+) -> None:
+    """Add the tail's dense rows, which follow each other from `first` on, times its values.
+
+    Each vector of children is added in the order of the features, whatever its neighbours are.
+    """
+    tile = 0
+    while tile + 4 * LANES <= width:
+        one = vload(margins, tile)
+        two = vload(margins, tile + LANES)
+        three = vload(margins, tile + 2 * LANES)
+        four = vload(margins, tile + 3 * LANES)
+        position = first + tile
+        for i in range(len(values)):
+            value = vbroadcast(values[place(i)])
+            one = vadd(one, vmul(value, vload(dense, position)))
+            two = vadd(two, vmul(value, vload(dense, position + LANES)))
+            three = vadd(three, vmul(value, vload(dense, position + 2 * LANES)))
+            four = vadd(four, vmul(value, vload(dense, position + 3 * LANES)))
+            position += width
+        vstore(margins, tile, one)
+        vstore(margins, tile + LANES, two)
+        vstore(margins, tile + 2 * LANES, three)
+        vstore(margins, tile + 3 * LANES, four)
+        tile += 4 * LANES
+    while tile + 2 * LANES <= width:
+        one = vload(margins, tile)
+        two = vload(margins, tile + LANES)
+        position = first + tile
+        for i in range(len(values)):
+            value = vbroadcast(values[place(i)])
+            one = vadd(one, vmul(value, vload(dense, position)))
+            two = vadd(two, vmul(value, vload(dense, position + LANES)))
+            position += width
+        vstore(margins, tile, one)
+        vstore(margins, tile + LANES, two)
+        tile += 2 * LANES
+    if tile < width:
+        one = vload(margins, tile)
+        position = first + tile
+        for i in range(len(values)):
+            one = vadd(one, vmul(vbroadcast(values[place(i)]), vload(dense, position)))
+            position += width
+        vstore(margins, tile, one)
+
+
+@inlined
 def place(index: int | np.integer[Any]) -> np.uint64:
     """Return an index as an unsigned integer.
 
@@ -333,7 +402,7 @@ def score_next(parts: ScorerParts, k: int, n_entries: int, slot: int) -> None:
         low, high = _row_bounds(entries, turns[1], rows)
         node = entries.node[turns[1]]
         stage = turns[1] % STAGES
-        find_rows(parts, node, rows.indices[low:high], rows.values[low:high], stage)
+        find_rows(parts, node, low, high, stage)
         turns[1] += 1
     while turns[2] < min(n_entries, k + 2):
         find_words(ensemble, sparse, entries.node[turns[2]], work, turns[2] % STAGES)
@@ -355,9 +424,8 @@ def find_all(parts: ScorerParts, node: int, low: int, high: int) -> None:
     The three steps are done at once, for this chunk only.
     """
     ensemble, sparse, _, rows, _, work = parts
-    indices = rows.indices[low:high]
-    find_blocks(ensemble, node, indices, work, 0)
-    find_rows(parts, node, indices, rows.values[low:high], 0)
+    find_blocks(ensemble, node, rows.indices[low:high], work, 0)
+    find_rows(parts, node, low, high, 0)
     find_words(ensemble, sparse, node, work, 0)
 
 

@@ -13,6 +13,8 @@ from xylem.engine.kernels.search.scorer import (
     children_width,
     find_all,
     find_words,
+    n_before_tail,
+    note_tail,
     place,
     scale_sums,
     score_children,
@@ -102,10 +104,10 @@ def _score_in_turn(call_at: I64, k: int, end: int, n_entries: int, samples: Samp
 @inlined
 def _score_mapped(call_at: I64, k: int, end: int, samples: Samples) -> None:
     parts = _scorer_parts(call_at, samples)
-    ensemble, sparse, _, rows, entries, work = parts
+    ensemble, sparse, _, _, entries, work = parts
     node = entries.node[k]
     for entry in range(k, end):
-        _find_mapped_rows(ensemble, node, entries.row[entry], rows, work)
+        _find_mapped_rows(parts, node, entries.row[entry])
         find_words(ensemble, sparse, node, work, 0)
         score_children(parts, node, 0, entry - k)
 
@@ -134,13 +136,16 @@ def _score_feature(call_at: I64, node: int, place_in_row: int, samples: Samples)
 
 
 @inlined
-def _find_mapped_rows(
-    ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace
-) -> None:
+def _find_mapped_rows(parts: ScorerParts, node: int, row: int) -> None:
     """Find the rows of a row's features in the chunk that is spread over the map.
 
     It replaces find_blocks and find_rows.
     """
+    ensemble, _, _, rows, _, work = parts
+    low = rows.indptr[row]
+    high = rows.indptr[row + 1]
+    n_before = n_before_tail(rows.indices[low:high], work)
+    note_tail(work, 0, low, n_before, high)
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[chunk]
@@ -151,7 +156,7 @@ def _find_mapped_rows(
     sparse_value = work.sparse_value[0]
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
-    for i in range(rows.indptr[row], rows.indptr[row + 1]):
+    for i in range(low, low + n_before):
         entry = np.int64(work.feature_row[place(rows.indices[place(i)])])
         value = rows.values[place(i)]
         dense_at[place(n_dense)] = first_dense - (entry + 1) * width

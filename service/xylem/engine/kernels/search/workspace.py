@@ -20,7 +20,7 @@ from xylem_store import (
     LANES,
     U8_1,
     TreeEnsemble,
-    full_features,
+    dense_tail,
     handle,
     levels_of,
     zeros,
@@ -49,8 +49,9 @@ class Workspace(NamedTuple):
     dense_at, sparse_at        [STAGES, F]       where the rows found begin
     dense_value, sparse_value  [STAGES, F]       the values of their features
     sparse_count               [STAGES, F]       the lengths of the sparse rows
-    counts                     [STAGES, 3]       how many blocks, dense rows and sparse rows were
-                               found
+    counts                     [STAGES, 5]       how many blocks, dense rows and sparse rows were
+                               found, where the row's values of the tail begin, and how many they
+                               are
     turns                      [3]               of a list of nodes, how many have had their blocks,
                                rows and words found
     feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see
@@ -59,8 +60,8 @@ class Workspace(NamedTuple):
                                are scored in one call
     cost                       [M, 2]            chunks scored and bytes of weights read since it
                                was cleared
-    full_features              D if each chunk of the model has a dense row for every feature, else
-                               0
+    tail_end, tail_features    the tail: so many features before this one have a dense row in each
+                               chunk of the model (see `scorer`)
     stop                       [1]               not 0: end the search, and answer what is certain;
                                traversals check it once for each chunk
     """
@@ -77,7 +78,8 @@ class Workspace(NamedTuple):
     feature_row: I32_1
     margins: F32_2
     cost: I64_2
-    full_features: int
+    tail_end: int
+    tail_features: int
     stop: U8_1
 
 
@@ -109,14 +111,15 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
             STAGES,
             n_features,
         ),
-        "counts": (STAGES, 3),
+        "counts": (STAGES, 5),
         "turns": 3,
         "feature_row": n_mapped,
         "margins": (n_at_once, width),
         "cost": (n_at_once, 2),
         "stop": 1,
     }
-    return Workspace(**zeros(Workspace, shapes), full_features=full_features(ensemble))
+    end, size = dense_tail(ensemble)
+    return Workspace(**zeros(Workspace, shapes), tail_end=end, tail_features=size)
 
 
 def widest_chunk(ensemble: TreeEnsemble) -> int:
