@@ -17,10 +17,11 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from xylem.base import Limits, collect_seldom, n_processors, no_progress
+from xylem.base import DEFAULT_COLUMNS, Limits, collect_seldom, n_processors, no_progress
 from xylem.serving import (
     LabelInfos,
     LineBlock,
@@ -60,7 +61,7 @@ _PROCESSES_MAX = 4
 More would wait for each other, because each kernel is compiled by one process only.
 """
 
-_N_KERNELS = 574  # kernels of all jobs; used only by the progress bar
+_N_KERNELS = 578  # kernels of all jobs; used only by the progress bar
 _LOOK_SECONDS = 0.5
 
 _N_ROWS = 100  # the fewest that scores are calibrated with
@@ -89,6 +90,10 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
         path = directory / f"raw.{suffix}"
         path.write_text(head + "\n".join(lines) + "\n")
         yield "raw", path
+
+
+_VECTORS = ("features.kind=words+chars", "vectors.dims=2")
+"""The parameters of the job whose texts have vectors."""
 
 
 class WarmUpJob(NamedTuple):
@@ -136,18 +141,25 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     forms = ("features.kind=words+chars", f"features.stop_words={stops}")
     texts = next(path for kind, path in files if kind == "words+chars")
     features.append(WarmUpJob("label-tree", texts, forms))
+    features.append(WarmUpJob("label-tree", texts, _VECTORS))
     return [features[0], *reversed(trainers), *variants, *stored, *features[1:]]
 
 
 def warm(job: WarmUpJob) -> None:
     """Compile the kernels that a job needs by running it."""
+    columns = DEFAULT_COLUMNS
     with tempfile.TemporaryDirectory() as directory:
         store = store_of(Path(directory))
+        if job.parameters == _VECTORS:
+            vectors = Path(directory, "vectors.npy")
+            np.save(vectors, np.eye(_N_ROWS, 3, dtype=np.float32))
+            columns = columns.with_vectors([vectors], job.data)
         request = TrainRequest(
             trainer=job.trainer,
             data=job.data,
             valid=job.data,
             parameters=job.parameters,
+            columns=columns,
             weights=job.weights,
         )
         if job.trainer == "lomtree" or "solver=sgd" in job.parameters:
@@ -167,6 +179,8 @@ def warm(job: WarmUpJob) -> None:
     if "features.kind=tfidf" in job.parameters:
         serve_model(_combined(model, job.data))
     served = serve_model(model)
+    if job.parameters == _VECTORS:
+        return
     evaluate_rows(model, read_labelled(model, job.data, no_progress))
     block = LineBlock(1, [b'{"indices": [0], "values": [1]}'])
     for options in (Options(), Options(exact=True), Options(threshold=0.5)):
