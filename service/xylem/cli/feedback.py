@@ -126,6 +126,11 @@ def export_rows(
     """Write the stored rows of feedback (XYLEM_FEEDBACK_ROWS) as training data, oldest first."""
     with opened_place(context, place, _local_rows) as rows:
         n_bytes = rows.export_feedback_rows(model, file, days)
+    if n_bytes:
+        from xylem.datasets import read_dataset
+
+        with progress(json):
+            read_dataset(file)
     line = f"rows of {model} -> {file} ({n_bytes} bytes)"
     print_result(json, line, model=model, file=str(file), bytes=n_bytes)
 

@@ -16,6 +16,7 @@ from xylem.datasets.column_guess import (
     URI_SEPARATOR,
     URIS,
     flags_of,
+    options_of,
     understood,
 )
 from xylem.datasets.delimited import delimited_rows
@@ -41,6 +42,7 @@ def table_rows(
     if not columns.texts:
         yield from corpus_lines(file)
         return
+    file.options[:] = options_of(file, columns)
     table: ParquetTable | DelimitedTable
     table = ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
     with closing(table):
@@ -184,6 +186,7 @@ class TableLines:
 
     n_bytes  the size of the file; `tell` returns how many of its bytes are read
     number   that of the row in the last line
+    options  how a table is read, as options of commands, after the first line
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
@@ -199,11 +202,14 @@ class TableLines:
             ) from None
         self._place = 0
         self.number = 0
+        self.options: list[str] = []
         self._rows: Iterator[TextRow]
         if path.is_dir():
             self._rows = CorpusDirectory(path).documents(with_labels=with_labels)
         else:
-            self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
+            file = DataFile(path, self._move)
+            file.options = self.options
+            self._rows = table_rows(file, columns, with_labels=with_labels)
         self._with_labels = with_labels
         self._lines = self._json_lines()
 
