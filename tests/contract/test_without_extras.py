@@ -138,6 +138,7 @@ def test_each_optional_part_is_reported_as_missing(environment: dict[str, str], 
     store = ["--store", "optional"]
     parts = {
         "train": ["train", "ovr", *rows, "--model", "colours", *store],
+        "encoder": ["encoders", "add", "minilm", "folder", *store],
         "ray": ["train", "ovr", *rows, "--model", "colours", "--ray", "auto", *store],
         "rdf": ["models", "label-info", "colours", "subjects.ttl", *store],
         "report": ["evaluate", "colours", *rows, "--report", "page", *store],

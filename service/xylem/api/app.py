@@ -215,8 +215,9 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         functools.partial(
             serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages
         ),
-        models_max=limits.models_max,
-        versions_max=limits.versions_max,
+        models_loaded=settings.models_loaded,
+        preload=settings.preload,
+        openings_max=limits.queue_max,
         seconds_max=limits.request_seconds_max,
         refresh=infos.refresh,
         deny=functools.partial(with_denied, limits=limits, stages=metrics.stages),

@@ -36,6 +36,14 @@ def serve(
             min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."
         ),
     ] = None,
+    preload: Annotated[
+        list[str] | None,
+        Option(
+            metavar="PATTERN",
+            help="Models to open at the start, as 'shop-*', where XYLEM_MODELS_LOADED bounds the "
+            "open ones; may be repeated; $XYLEM_PRELOAD, or none.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Serve the models of a store over HTTP until SIGTERM or Ctrl-C.
@@ -46,7 +54,14 @@ def serve(
     from xylem.base import read_settings
     from xylem.server import run
 
-    overrides = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
+    overrides = {
+        "store": store,
+        "host": host,
+        "port": port,
+        "workers": workers,
+        "jobs": jobs,
+        "preload": preload or None,
+    }
     run(read_settings(**{name: value for name, value in overrides.items() if value is not None}))
     if json:
         print_json({"stopped": True})
