@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -130,7 +130,8 @@ def export_rows(
     if n_bytes:
         from xylem.datasets import read_dataset
 
-        with progress(json):
+        # rows of ids of features are no lines that a training reads
+        with progress(json), suppress(BadData):
             read_dataset(file)
     line = f"rows of {model} -> {file} ({n_bytes} bytes)"
     print_result(json, line, model=model, file=str(file), bytes=n_bytes)

@@ -320,7 +320,6 @@ def test_the_command_exports_and_deletes(
     assert b"b-and-no-other" not in (own_store.root / "xylem.db").read_bytes()
     exported = answer(command("feedback", "export", "raw", "--file", to, "--days", 3, "--json"))
     assert exported["bytes"] > 100
-    assert exported["data"]["rows"] == 2 and exported["findings"] == []
     assert [json.loads(line)["event_id"] for line in to.read_text().splitlines()] == ["a", "c"]
     for arguments, found in (
         (("delete", "nosuch", "--event-id", "x"), "nosuch"),
