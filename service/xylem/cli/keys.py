@@ -78,6 +78,15 @@ def create(
             help="With --scope admin and --model: how the data files begin that it may use.",
         ),
     ] = None,
+    requests_per_second: Annotated[
+        float | None, Option(metavar="N", help="Its requests a second, in each process.")
+    ] = None,
+    rows_per_second: Annotated[
+        float | None, Option(metavar="N", help="Its rows a second, in each process.")
+    ] = None,
+    in_flight: Annotated[
+        int | None, Option(metavar="N", help="Its requests in flight, in each process.")
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -98,6 +107,9 @@ def create(
             no_rows=tuple(no_rows or ()),
             models=None if model is None else tuple(model),
             data_prefix=data_prefix,
+            requests_per_second=requests_per_second,
+            rows_per_second=rows_per_second,
+            in_flight=in_flight,
         )
         _note(database, "keys.create", new_key.key.id)
     _print_made(new_key.facts(_models_of(store)), json)

@@ -93,7 +93,11 @@ class Answering:
         self._shadows = shadows
 
     def finish(
-        self, dialect: Dialect[Any], chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
+        self,
+        dialect: Dialect[Any],
+        chosen: ChosenVersion[ServedVersion],
+        body: Body,
+        reply: Reply,
     ) -> None:
         """Count the rows of an answer, and offer a copy of the request to the shadow version."""
         served, shadow = chosen
@@ -213,14 +217,19 @@ class WholeRequests:
         if split is not None:
             chosen = split.choose(chosen.served, request_headers.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary
+        ring = self._answering.ring
         try:
-            if not self._is_open:
-                self._answering.ring.check(head.authorization, AccessScope.PREDICT, head.model)
+            sender = (
+                ring.anybody
+                if self._is_open
+                else ring.check(head.authorization, AccessScope.PREDICT, head.model)
+            )
             body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):
                 stages.forget()
                 return None
+            sender.meter.charge(1, reply.n_rows)
             self._answering.finish(head.dialect, chosen, body, reply)
         except (XylemError, StoreError) as error:
             scope = {
@@ -260,6 +269,7 @@ class WholeRequests:
                 _LENGTH,
                 length,
                 lines,
+                sender.meter.lines,
                 _ID_LINE,
                 request_id.encode(),
                 HEAD_END,
