@@ -154,12 +154,17 @@ class AccessKeys:
     ) -> KeyWithText:
         """Make a key, in force from now on, for ever or for a lifetime. Names need not be unique.
 
-        terms  those of TERMS that the key has, as in AccessKey
+        terms  those of TERMS that the key has, as in AccessKey; lists will do, and None for no rows
 
         Raises BadParameter, and LimitExceeded if KEYS_MAX keys are in force.
         """
+        values = {
+            term: tuple(value) if isinstance(value, list) else value
+            for term, value in terms.items()
+        }
+        values["no_rows"] = values.get("no_rows") or ()
         with self._database.write() as connection:
-            return add_key(connection, name, frozenset(scopes), lifetime_seconds, **terms)
+            return add_key(connection, name, frozenset(scopes), lifetime_seconds, **values)
 
     def list(self) -> list[AccessKey]:
         """Return all keys, the newest first, with those that are no longer in force."""

@@ -146,7 +146,7 @@ async def test_a_stream_is_slowed_and_whole(
             await asyncio.sleep(2)
 
 
-async def test_a_sender_above_its_share_is_refused_if_the_door_is_nearly_full(
+async def test_a_sender_above_its_share_is_refused_at_a_full_door(
     own_store: Store,
 ) -> None:
     async with site_of(own_store, requests_max=16) as site:
