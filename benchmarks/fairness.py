@@ -42,8 +42,9 @@ def _flood(settings: Settings, data: Prepared) -> None:
         orjson.dumps({"instances": [instance]})
         for instance in instances_of(test_rows(data.work))[:BODIES]
     ]
+    unlimited = _requests(bodies, _key(store, None))
     with served(store, 1, variables={"XYLEM_OPEN_SCOPES": "none"}) as (_, _, port):
-        rate = closed_loop(port, _requests(bodies, _key(store, None)), SECONDS)
+        rate = closed_loop(port, unlimited, SECONDS)
     limit = round(SHARE * rate)
     flood, quiet = (_requests(bodies, _key(store, limit)) for _ in range(2))
     ratios = []
