@@ -37,6 +37,7 @@ from xylem.base import (
     AccessScope,
     KeyRing,
     Limits,
+    Principal,
     StageTimings,
     XylemError,
     log,
@@ -98,10 +99,17 @@ class Answering:
         chosen: ChosenVersion[ServedVersion],
         body: Body,
         reply: Reply,
+        sender: Principal,
+        n_requests: int,
     ) -> None:
-        """Count the rows of an answer, and offer a copy of the request to the shadow version."""
+        """Count the rows of an answer, and offer a copy of the request to the shadow version.
+
+        n_requests  the requests that are charged to the sender, too: those not charged before
+        """
         served, shadow = chosen
         self.requests.metrics.rows[served.name] += reply.n_rows
+        if sender.meter.is_limited:
+            sender.meter.charge(n_requests, reply.n_rows)
         if shadow is not None and isinstance(dialect, SearchDialect):
             body = Body(body.content, 0, body.header_or_query)
             self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
@@ -229,8 +237,7 @@ class WholeRequests:
             if isinstance(reply, Longer):
                 stages.forget()
                 return None
-            sender.meter.charge(1, reply.n_rows)
-            self._answering.finish(head.dialect, chosen, body, reply)
+            self._answering.finish(head.dialect, chosen, body, reply, sender, 1)
         except (XylemError, StoreError) as error:
             scope = {
                 "path": head.path,

@@ -138,6 +138,5 @@ async def reply_in(
             stop.fill(1)
             if timer is not None:
                 timer.cancel()
-    who(request).meter.charge(0, reply.n_rows)
-    services.answering.finish(dialect, chosen, body, reply)
+    services.answering.finish(dialect, chosen, body, reply, who(request), 0)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -164,8 +164,12 @@ class KeyMeter:
         return rows_max if rows is None else max(1, min(rows_max, int(rows)))
 
     def exceeds_share(self, n_places: int) -> bool:
-        """Return whether the sender has more than its share, if all senders share the places."""
-        return self.n_in_flight * self._senders.n > n_places
+        """Return whether the sender has more than its share, if all senders share the places.
+
+        A sender that is alone may have all.
+        """
+        n_senders = self._senders.n
+        return n_senders > 1 and self.n_in_flight * n_senders > n_places
 
     def headers(self) -> dict[str, str]:
         """Return the headers that tell the limits, and what is left of them; none without limits.
