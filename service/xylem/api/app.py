@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from xylem.admin import JobFigures, Jobs, Registry, Schedules
 from xylem.api.door.admission import Admission
 from xylem.api.door.answering import Answering, WholeRequests
-from xylem.api.door.collectors import read_rows, read_streams
+from xylem.api.door.collectors import read_keys, read_rows, read_streams
 from xylem.api.door.cors import Cors, cors_options
 from xylem.api.door.metrics import Metrics, read_in_flight, read_live, read_queues, read_thresholds
 from xylem.api.door.neighbours import Neighbours, WorkerPlace
@@ -47,6 +47,7 @@ from xylem.base import (
     AuditLog,
     KeyRing,
     Settings,
+    Usage,
     load_extra,
     log,
     open_tracer,
@@ -148,7 +149,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        followers = parts.ring, job_figures, parts.learning
+        followers = parts.ring, parts.answering.usage, job_figures, parts.learning
         for follower in followers:
             follower.start()
         if parts.neighbours is not None:
@@ -246,7 +247,14 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         schedules=Schedules(database, settings),
         desk=FeedbackDesk(live.find, learning, limits, metrics.record_events),
         shadows=shadows,
-        answering=Answering(live, ring, shadows, requests, limits),
+        answering=Answering(
+            live=live,
+            ring=ring,
+            shadows=shadows,
+            requests=requests,
+            limits=limits,
+            usage=Usage(database),
+        ),
         work=pool(limits.threads_max),
         threshold_work=pool(THRESHOLD_THREADS, calls="calls about thresholds"),
         admin_work=pool(ADMIN_THREADS, calls="calls of admins"),
@@ -268,6 +276,8 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     report(read_live, live.status, lambda: services.ready)
     report(read_thresholds, learning.follower)
     report(read_rows, learning.rows)
+    if settings.metrics_keys:
+        report(read_keys, services.answering.usage)
     report(read_streams, {"batch": services.batches, "feedback": services.feeds})
     report(read_queues, queues)
     return services

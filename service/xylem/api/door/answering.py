@@ -39,6 +39,7 @@ from xylem.base import (
     Limits,
     Principal,
     StageTimings,
+    Usage,
     XylemError,
     log,
 )
@@ -86,7 +87,10 @@ class Answering:
         shadows: Shadows,
         requests: RequestLog,
         limits: Limits,
+        usage: Usage,
     ) -> None:
+        self.usage = usage
+        self._counts_usage = not ring.is_open(AccessScope.PREDICT, None)
         self.live = live
         self.ring = ring
         self.requests = requests
@@ -101,6 +105,7 @@ class Answering:
         reply: Reply,
         sender: Principal,
         n_requests: int,
+        timings: StageTimings,
     ) -> None:
         """Count the rows of an answer, and offer a copy of the request to the shadow version.
 
@@ -110,9 +115,26 @@ class Answering:
         self.requests.metrics.rows[served.name] += reply.n_rows
         if sender.meter.is_limited:
             sender.meter.charge(n_requests, reply.n_rows)
+        if self._counts_usage:
+            search_ns = self.requests.metrics.stages.drain_search(timings)
+            n_characters = len(body.message) - body.start
+            self.count(sender, served.name, reply.n_rows, n_characters, search_ns)
         if shadow is not None and isinstance(dialect, SearchDialect):
             body = Body(body.content, 0, body.header_or_query)
             self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
+
+    def count(
+        self,
+        sender: Principal,
+        model: str,
+        n_rows: int,
+        n_characters: int,
+        search_ns: int = 0,
+        n_requests: int = 1,
+    ) -> None:
+        """Count a request, or a part of one, among the usage of its key, if it has one."""
+        if sender.key_id:
+            self.usage.add(sender.key_id, model, n_rows, n_characters, search_ns, n_requests)
 
 
 def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
@@ -246,7 +268,7 @@ class WholeRequests:
             if isinstance(reply, Longer):
                 stages.forget()
                 return None
-            self._answering.finish(head.dialect, chosen, body, reply, sender, 1)
+            self._answering.finish(head.dialect, chosen, body, reply, sender, 1, stages)
         except (XylemError, StoreError) as error:
             scope = {
                 "path": head.path,
