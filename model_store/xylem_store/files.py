@@ -1,11 +1,14 @@
 """The paths of a store, and its small files: what its reader and its writers share."""
 
 import contextlib
+import errno
 from pathlib import Path
 
+from xylem_store.errors import StoreUnreadable
 from xylem_store.fs import Entry, FileSystem, reading
 from xylem_store.identifiers import (
     ALIASES,
+    JOURNAL,
     MODELS,
     MOVES,
     VERSIONS,
@@ -15,6 +18,9 @@ from xylem_store.identifiers import (
     is_model,
 )
 from xylem_store.moves import MOVES_BYTES_MAX
+
+JOURNAL_BYTES_MAX = 1 << 20
+"""When the journal is longer, it is removed, and begins anew: readers then look at all models."""
 
 
 class StoreFiles:
@@ -46,6 +52,32 @@ class StoreFiles:
     def moves(self, name: str) -> bytes:
         """Return the bytes of the moves of a model's aliases."""
         return self.read(self.home(name) / MOVES, 2 * MOVES_BYTES_MAX) or b""
+
+    def check_root(self) -> None:
+        """Raise StoreUnreadable unless the store is a readable directory; it may be empty."""
+        try:
+            self.fs.entries(self.root)
+        except OSError as error:
+            kinds = {errno.ENOENT: "none", errno.ENOTDIR: "a file"}
+            reason = kinds.get(error.errno or 0) or error.strerror or type(error).__name__
+            raise StoreUnreadable.for_path(
+                self.root, "the directory of the models", reason
+            ) from error
+
+    def note_change(self, name: str) -> None:
+        """Append a model to the journal, after a change and under the model's lock. Never raises.
+
+        Nothing is synced: after a loss of power every reader begins anew.
+        """
+        path = self.root / JOURNAL
+        with contextlib.suppress(OSError):
+            fd = self.fs.append(path)
+            try:
+                self.fs.write(fd, f"{name}\n".encode("ascii"))
+            finally:
+                self.fs.close(fd)
+            if self.fs.stamp(str(path))[1] > JOURNAL_BYTES_MAX:
+                self.fs.unlink(path)
 
     def entries(self, path: Path) -> list[Entry]:
         """Return the entries of a directory; none if it does not exist. Raises StoreUnreadable."""
