@@ -45,7 +45,7 @@ class StoreWatch:
         self._journal: int | None = None
         """The inode of the journal: 0 if there is none, None before the first look."""
         self._offset = 0
-        self._sweep_at = 0.0
+        self._sweep_at = 0.0  # at the first look
 
     def look(self) -> bool:
         """Bring `models` up to date; return whether a version, alias or label info may be another.
@@ -107,10 +107,14 @@ class StoreWatch:
         None before the first look, and for another journal than before: it may lack names.
         """
         path = self._files.root / JOURNAL
-        inode, data = self._fs.tail(path, self._offset, JOURNAL_BYTES_MAX)
-        if inode != self._journal:
+        try:
+            inode, data = self._fs.tail(path, self._offset, JOURNAL_BYTES_MAX)
+            size = self._fs.stamp(str(path))[1]
+        except OSError:  # sweeps see the changes, too, only later
+            return set()
+        if inode != self._journal or size < self._offset:
             self._journal = inode
-            self._offset = self._fs.stamp(str(path))[1]
+            self._offset = size
             return None
         lines, _, _ = data.rpartition(b"\n")
         self._offset += len(lines) + bool(lines)
