@@ -31,13 +31,16 @@ class StoreFiles:
         self.root = Path(root)
         self.fs = fs or FileSystem()
 
-    def home(self, name: str) -> Path:
-        """Return the directory of a model."""
-        return self.root / MODELS / check_model(name)
+    def home(self, name: str, *parts: str) -> Path:
+        """Return the directory of a model, or the path of a part of it.
+
+        It is made of one text: `/` between paths would take a third of a look at many models.
+        """
+        return Path("/".join((str(self.root), MODELS, check_model(name), *parts)))
 
     def version_path(self, name: str, version: int) -> Path:
         """Return the directory of a version."""
-        return self.home(name) / VERSIONS / str(check_version(version))
+        return self.home(name, VERSIONS, str(check_version(version)))
 
     def model_names(self) -> list[str]:
         """Return the names of all directories of models."""
@@ -46,7 +49,7 @@ class StoreFiles:
 
     def alias_names(self, name: str) -> set[str]:
         """Return the aliases of a model that have a document."""
-        entries = self.entries(self.home(name) / ALIASES)
+        entries = self.entries(self.home(name, ALIASES))
         return {alias for entry in entries if (alias := alias_in(entry.name)) is not None}
 
     def moves(self, name: str) -> bytes:

@@ -135,7 +135,7 @@ class StoreReader:
 
     def versions(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a model's versions, ascending; none if the model does not exist."""
-        entries = self._files.entries(self._files.home(name) / VERSIONS)
+        entries = self._files.entries(self._files.home(name, VERSIONS))
         return tuple(sorted(int(e.name) for e in entries if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
@@ -309,9 +309,8 @@ class StoreReader:
         return sorted({LATEST, *self._files.alias_names(name)})
 
     def _document(self, name: str, alias: str) -> Alias | None:
-        data = self._files.read(
-            self._files.home(name) / ALIASES / alias_file(alias), ALIAS_BYTES_MAX
-        )
+        path = self._files.home(name, ALIASES, alias_file(alias))
+        data = self._files.read(path, ALIAS_BYTES_MAX)
         if data is not None:
             return parse_alias(data, f"{name}: alias {alias}")
         return None
