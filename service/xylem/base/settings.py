@@ -63,6 +63,13 @@ Port = Annotated[
     BeforeValidator(lambda port: _PORT if _SERVICE_URL.fullmatch(str(port)) else port),
 ]
 
+GrpcPort = Annotated[
+    int | None,
+    Field(ge=0, le=65535),
+    # Kubernetes sets XYLEM_GRPC_PORT to a URL if a service is called `xylem-grpc`
+    BeforeValidator(lambda port: None if _SERVICE_URL.fullmatch(str(port)) else port),
+]
+
 _SECRET = "secret"  # the type of errors whose message must not show the value
 
 KEY_BYTES_MAX = 4096  # a longer key is refused without a look at it
@@ -316,6 +323,11 @@ class Settings(BaseSettings):
         "127.0.0.1", "the address that `xylem serve` listens on; `::` or `*`: all, of IPv6 and IPv4"
     )
     port: Port = _field(_PORT, "the port that `xylem serve` listens on; 0: a free one")
+    grpc_port: GrpcPort = _field(
+        None,
+        "the port that `xylem serve` answers gRPC on (the extra `grpc`); 0: a free one; not set: "
+        "no gRPC",
+    )
     workers: int = _field(
         1, "processes of `xylem serve`; they share the mapped models", ge=1, le=256
     )

@@ -24,6 +24,16 @@ def serve(
         int | None,
         Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080."),
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        Option(
+            "--grpc-port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Answer gRPC on this port; 0 is a free one; $XYLEM_GRPC_PORT, or no gRPC.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         Option(
@@ -46,7 +56,7 @@ def serve(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Serve the models of a store over HTTP until SIGTERM or Ctrl-C.
+    """Serve the models of a store over HTTP, and gRPC with --grpc-port, until SIGTERM or Ctrl-C.
 
     XYLEM_ variables set everything else. The log is JSON lines on standard error; with --json a
     line on standard output says at the end that the server has stopped.
@@ -58,6 +68,7 @@ def serve(
         "store": store,
         "host": host,
         "port": port,
+        "grpc_port": grpc_port,
         "workers": workers,
         "jobs": jobs,
         "preload": preload or None,
