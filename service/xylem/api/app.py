@@ -47,7 +47,6 @@ from xylem.base import (
     AuditLog,
     KeyRing,
     Settings,
-    Usage,
     load_extra,
     log,
     open_tracer,
@@ -149,7 +148,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        followers = parts.ring, parts.answering.usage, job_figures, parts.learning
+        followers = parts.ring, job_figures, parts.learning
         for follower in followers:
             follower.start()
         if parts.neighbours is not None:
@@ -247,14 +246,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         schedules=Schedules(database, settings),
         desk=FeedbackDesk(live.find, learning, limits, metrics.record_events),
         shadows=shadows,
-        answering=Answering(
-            live=live,
-            ring=ring,
-            shadows=shadows,
-            requests=requests,
-            limits=limits,
-            usage=Usage(database),
-        ),
+        answering=Answering(live, ring, shadows, requests, limits),
         work=pool(limits.threads_max),
         threshold_work=pool(THRESHOLD_THREADS, calls="calls about thresholds"),
         admin_work=pool(ADMIN_THREADS, calls="calls of admins"),
@@ -277,7 +269,7 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
     report(read_thresholds, learning.follower)
     report(read_rows, learning.rows)
     if settings.metrics_keys:
-        report(read_keys, services.answering.usage)
+        report(read_keys, ring)
     report(read_streams, {"batch": services.batches, "feedback": services.feeds})
     report(read_queues, queues)
     return services

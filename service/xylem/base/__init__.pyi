@@ -9,7 +9,6 @@ from .access.key_text import without_secrets as without_secrets
 from .access.keys import AccessKeys as AccessKeys
 from .access.ring import KeyRing as KeyRing
 from .access.ring import Principal as Principal
-from .access.usage import Usage as Usage
 from .bars import progress_bar as progress_bar
 from .columns import COLUMNS_MAX as COLUMNS_MAX
 from .columns import DEFAULT_COLUMNS as DEFAULT_COLUMNS

@@ -142,23 +142,23 @@ def usage(
     end: Annotated[
         str | None, Option("--to", metavar="TIME", help="The time before which it ends.")
     ] = None,
-    by: Annotated[
-        str, Option(metavar="GROUPS", help="Some of hour, key and model, with commas.")
+    groups: Annotated[
+        str, Option("--by", metavar="GROUPS", help="Some of hour, key and model, with commas.")
     ] = "key,model",
     json: Json = False,
 ) -> None:
     """Show what keys sent to models: requests, rows, characters, and seconds of search."""
     with opened_place(context, place, _local_usage) as source:
-        lines = source.usage(begin, end, by)
+        lines = source.usage(begin, end, groups)
     columns = list(lines[0]) if lines else []
     table = "usage", columns, [list(line.values()) for line in lines]
     print_list(json, {"usage": lines}, table, "No usage in this time.")
 
 
-def _local_usage(database: Database, _: Settings) -> Any:
-    from xylem.base import Usage
+def _local_usage(database: Database, settings: Settings) -> Any:
+    from xylem.base import KeyRing
 
-    return SimpleNamespace(usage=Usage(database).read)
+    return SimpleNamespace(usage=KeyRing(database, settings).usage.read)
 
 
 @app.command()

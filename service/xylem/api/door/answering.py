@@ -39,7 +39,6 @@ from xylem.base import (
     Limits,
     Principal,
     StageTimings,
-    Usage,
     XylemError,
     log,
 )
@@ -87,9 +86,7 @@ class Answering:
         shadows: Shadows,
         requests: RequestLog,
         limits: Limits,
-        usage: Usage,
     ) -> None:
-        self.usage = usage
         self._counts_usage = not ring.is_open(AccessScope.PREDICT, None)
         self.live = live
         self.ring = ring
@@ -116,25 +113,16 @@ class Answering:
         if sender.meter.is_limited:
             sender.meter.charge(n_requests, reply.n_rows)
         if self._counts_usage:
-            search_ns = self.requests.metrics.stages.drain_search(timings)
-            n_characters = len(body.message) - body.start
-            self.count(sender, served.name, reply.n_rows, n_characters, search_ns)
+            self.ring.usage.add(
+                sender.key_id,
+                served.name,
+                n_rows=reply.n_rows,
+                n_characters=len(body.message) - body.start,
+                search_ns=self.requests.metrics.stages.drain_search(timings),
+            )
         if shadow is not None and isinstance(dialect, SearchDialect):
             body = Body(body.content, 0, body.header_or_query)
             self._shadows.offer(ShadowCopy(dialect, body, reply, served, shadow))
-
-    def count(
-        self,
-        sender: Principal,
-        model: str,
-        n_rows: int,
-        n_characters: int,
-        search_ns: int = 0,
-        n_requests: int = 1,
-    ) -> None:
-        """Count a request, or a part of one, among the usage of its key, if it has one."""
-        if sender.key_id:
-            self.usage.add(sender.key_id, model, n_rows, n_characters, search_ns, n_requests)
 
 
 def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
@@ -208,9 +196,9 @@ class WholeRequests:
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
-        ring = self._answering.ring
-        is_open = ring.is_open(AccessScope.PREDICT, template.model)
-        key = None if is_open else ring.key_id(template.authorization)
+        key = self._answering.ring.needed_key_id(
+            template.authorization, AccessScope.PREDICT, template.model
+        )
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
@@ -256,12 +244,11 @@ class WholeRequests:
         if split is not None:
             chosen = split.choose(chosen.served, request_headers.canary_key or request_id.encode())
             outcome = outcome if chosen.served is target.chosen.served else target.canary
-        ring = self._answering.ring
         try:
             sender = (
-                ring.anybody
+                self._answering.ring.anybody
                 if self._is_open
-                else ring.check(head.authorization, AccessScope.PREDICT, head.model)
+                else self._answering.ring.check(head.authorization, AccessScope.PREDICT, head.model)
             )
             body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)

@@ -147,7 +147,9 @@ async def learn(request: Request, services: Wired) -> Response:
     verdicts = await services.desk.count_values(events, served, keep=keep, may_wait=False)
     sender = who(request)
     sender.meter.charge(0, len(verdicts))
-    services.answering.count(sender, served.name, len(verdicts), len(body))
+    services.ring.usage.add(
+        sender.key_id, served.name, n_rows=len(verdicts), n_characters=len(body)
+    )
     refuse_rejected(verdicts)
     return Response(status_code=204)
 

@@ -5,6 +5,7 @@ Each event is counted once.
 
 import asyncio
 import json
+from functools import partial
 from typing import Annotated
 
 from fastapi import Request, Response
@@ -71,17 +72,18 @@ async def feedback(request: Request, services: Wired) -> Response:
         answer = await services.desk.count_body(body, served, timings, keep=keep)
         n_events = len(answer["results"])
         meter.charge(0, n_events)
-        services.answering.count(sender, served.name, n_events, len(body))
+        services.ring.usage.add(sender.key_id, served.name, n_rows=n_events, n_characters=len(body))
         return json_response(answer)
     services.learning.follower.check()
-    services.answering.count(sender, served.name, 0, 0)
+    add_usage = partial(services.ring.usage.add, sender.key_id, served.name)
+    add_usage(n_rows=0, n_characters=0)
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
 
     async def begin(block: LineBlock) -> asyncio.Task[Answered]:
         n_lines = len(block.lines)
         await meter.take_rows(n_lines)
         n_bytes = sum(len(line or b"") for line in block.lines)
-        services.answering.count(sender, served.name, n_lines, n_bytes, n_requests=0)
+        add_usage(n_rows=n_lines, n_characters=n_bytes, n_requests=0)
         timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = await services.desk.begin_block(block, served, timings, keep=keep)
         answering.add_done_callback(count)

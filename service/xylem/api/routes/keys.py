@@ -93,8 +93,8 @@ async def show_usage(
 
     They are written some seconds later. Hours are those of UTC.
     """
-    read = partial(services.answering.usage.read, sees=who(request).sees)
-    lines = await services.admin_work.run(read, query.begin, query.end, query.by)
+    read = partial(services.ring.usage.read, sees=who(request).sees)
+    lines = await services.admin_work.run(read, query.begin, query.end, query.groups)
     return UsageList(usage=[UsageLine(**line) for line in lines])
 
 

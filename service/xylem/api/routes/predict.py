@@ -124,7 +124,8 @@ async def batch(request: Request, services: Wired) -> Response:
 
     sender = who(request)
     meter = sender.meter
-    services.answering.count(sender, served.name, 0, 0)
+    add_usage = partial(services.ring.usage.add, sender.key_id, served.name)
+    add_usage(n_rows=0, n_characters=0)
 
     def count_usage(
         block: LineBlock, timings: StageTimings, done: asyncio.Future[Answered]
@@ -132,9 +133,12 @@ async def batch(request: Request, services: Wired) -> Response:
         if done.cancelled() or done.exception() is not None:
             return
         n_bytes = sum(len(line or b"") for line in block.lines)
-        n_rows = done.result().n_rows
-        search_ns = timings.search_ns()
-        services.answering.count(sender, served.name, n_rows, n_bytes, search_ns, 0)
+        add_usage(
+            n_rows=done.result().n_rows,
+            n_characters=n_bytes,
+            search_ns=timings.search_ns(),
+            n_requests=0,
+        )
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
         await meter.take_rows(len(block.lines))

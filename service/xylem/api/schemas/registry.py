@@ -302,7 +302,9 @@ class UsageQuery(RequestModel):
     end: str | None = Field(
         default=None, alias="to", description="the time before which it ends; null: now"
     )
-    by: str = Field(default="key,model", description="some of hour, key and model, with commas")
+    groups: str = Field(
+        default="key,model", alias="by", description="some of hour, key and model, with commas"
+    )
 
 
 class UsageLine(BaseModel):

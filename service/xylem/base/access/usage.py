@@ -31,19 +31,19 @@ LINES_MAX = 10_000
 _COUNTS = ("requests", "rows", "characters", "search_seconds")
 
 
-class UsageKey(NamedTuple):
+class UsagePlace(NamedTuple):
     """Whose requests, to which model."""
 
     key_id: str
     model: str
 
 
-class Usage:
+class KeyUsage:
     """Counts requests of keys, and writes the counts into a database.
 
     `add` is for the event loop, and never blocks; `close` writes what is left, also at SIGTERM.
 
-    totals  what was written or is about to be, since the start, by UsageKey
+    totals  what was written or is about to be, since the start, by UsagePlace
     """
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
@@ -51,7 +51,7 @@ class Usage:
         self._clock = clock
         self._counts = _no_counts()
         self._closed_counts = _no_counts()
-        self._unwritten: dict[tuple[int, UsageKey], list[float]] = {}
+        self._unwritten: dict[tuple[int, UsagePlace], list[float]] = {}
         self._draining = threading.Lock()
         self.totals = _no_counts()
         self._writing = Repeating("key-usage", self.write, WRITE_SECONDS, at_once=False)
@@ -61,17 +61,23 @@ class Usage:
         self,
         key_id: str,
         model: str,
+        *,
         n_rows: int,
         n_characters: int,
-        search_ns: int,
-        n_requests: int,
+        search_ns: int = 0,
+        n_requests: int = 1,
     ) -> None:
-        """Count requests, or a part of one: n_requests is then 0 or, for its first part, 1."""
-        counts = self._counts[key_id, model]
-        counts[0] += n_requests
-        counts[1] += n_rows
-        counts[2] += n_characters
-        counts[3] += 1e-9 * search_ns
+        """Count a request, or a part of one, if it needed a key.
+
+        key_id      empty: it needed none
+        n_requests  0 for a further part of a request
+        """
+        if key_id:
+            counts = self._counts[key_id, model]
+            counts[0] += n_requests
+            counts[1] += n_rows
+            counts[2] += n_characters
+            counts[3] += 1e-9 * search_ns
 
     def write(self) -> None:
         """Write what was counted until the last call.
@@ -84,7 +90,7 @@ class Usage:
             self._counts = _no_counts()
             hour = int(self._clock() // HOUR_SECONDS)
             for (key_id, model), counts in drained.items():
-                usage_key = UsageKey(key_id, model)
+                usage_key = UsagePlace(key_id, model)
                 _add(self._unwritten.setdefault((hour, usage_key), [0, 0, 0, 0.0]), counts)
                 _add(self.totals[usage_key], counts)
             if not self._unwritten:
@@ -115,35 +121,35 @@ class Usage:
         self,
         begin: str | None = None,
         end: str | None = None,
-        by: str = "key,model",
+        groups: str = "key,model",
         *,
         sees: Callable[[str], bool] = lambda _: True,
     ) -> list[dict[str, Any]]:
         """Return what is written of the usage between two times, summed, as HTTP shows it.
 
-        begin  a time as 2026-11-29T00:00:00Z: its hour is the first; None: from the first hour on
-        end    a time; None: until now
-        by     some of hour, key and model, with commas: a line for each
-        sees   whether a model is counted
+        begin   a time as 2026-11-29T00:00:00Z: its hour is the first; None: from the first hour on
+        end     a time; None: until now
+        groups  some of hour, key and model, with commas: a line for each
+        sees    whether a model is counted
 
         Raises BadParameter, LimitExceeded for more than LINES_MAX lines, and DatabaseUnavailable.
         """
-        groups = by.split(",")
-        if not set(groups) <= _GROUPS.keys():
-            raise BadParameter(f"by: expected some of {', '.join(_GROUPS)}, found {by[:40]!r}")
-        columns = {name: column.label(name) for name, column in _GROUPS.items() if name in groups}
+        names = groups.split(",")
+        if not set(names) <= _GROUPS.keys():
+            raise BadParameter(f"by: expected some of {', '.join(_GROUPS)}, found {groups[:40]!r}")
+        columns = {name: column.label(name) for name, column in _GROUPS.items() if name in names}
+        grouped = [_GROUPS[name] for name in columns]
         sums = [func.sum(KEY_USAGE.c[name]).label(name) for name in _COUNTS]
-        hours = KEY_USAGE.c.hour * HOUR_SECONDS
         query = select(*columns.values(), *sums)
         if begin is not None:
-            query = query.where(hours > _seconds_of("from", begin) - HOUR_SECONDS)
+            query = query.where(KEY_USAGE.c.hour >= _seconds_of("from", begin) // HOUR_SECONDS)
         if end is not None:
-            query = query.where(hours < _seconds_of("to", end))
-        names = [_GROUPS[name] for name in columns]
+            # the hour in which the time is belongs to the answer, unless it begins then
+            query = query.where(KEY_USAGE.c.hour < -(-_seconds_of("to", end) // HOUR_SECONDS))
         with self._database.read() as connection:
             models = connection.execute(select(KEY_USAGE.c.model).distinct()).scalars()
             query = query.where(KEY_USAGE.c.model.in_(list(filter(sees, models))))
-            query = query.group_by(*names).order_by(*names).limit(LINES_MAX + 1)
+            query = query.group_by(*grouped).order_by(*grouped).limit(LINES_MAX + 1)
             lines = [dict(row._mapping) for row in connection.execute(query) if row[-1] is not None]
             keys = connection.execute(select(ACCESS_KEYS.c.id, ACCESS_KEYS.c.name))
             key_names = {row.id: row.name for row in keys}

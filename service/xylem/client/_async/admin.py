@@ -167,13 +167,14 @@ class AsyncAdmin(AsyncBase):
         return await self.call("DELETE", f"{SCHEDULES}/{segment(schedule_id, 'schedule')}")
 
     async def usage(
-        self, begin: str | None = None, end: str | None = None, by: str = "key,model"
+        self, begin: str | None = None, end: str | None = None, groups: str = "key,model"
     ) -> list[JsonObject]:
-        """Return what keys sent to models: sums by some of hour, key and model.
+        """Return what keys sent to models: a sum for each of `groups`, some of
+        hour, key and model.
 
         begin, end  times as 2026-11-29T00:00:00Z; None: from the first hour on, until now
         """
-        fields = {"from": begin, "to": end, "by": by}
+        fields = {"from": begin, "to": end, "by": groups}
         lines: list[JsonObject] = (await self.call("GET", "/v1/admin/usage", **fields))["usage"]
         return lines
 

@@ -209,7 +209,7 @@ async def test_usage_is_counted_on_every_way_and_shown(own_store: Store) -> None
             )
             assert answer.status_code == 200, answer.text
         for _ in range(2):
-            services.answering.usage.write()
+            services.ring.usage.write()
         answer = await site.client.get("/v1/admin/usage?by=key,model", headers=admin)
         (usage,) = answer.json()["usage"]
         assert (usage["name"], usage["model"], usage["requests"], usage["rows"]) == (

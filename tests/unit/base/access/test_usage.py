@@ -9,7 +9,7 @@ import pytest
 from xylem.base.access import usage as usage_module
 from xylem.base.access.key_text import AccessScope
 from xylem.base.access.keys import AccessKeys
-from xylem.base.access.usage import Usage
+from xylem.base.access.usage import KeyUsage
 from xylem.base.db.engine import Database
 from xylem.base.errors import BadParameter, DatabaseUnavailable, LimitExceeded
 
@@ -27,11 +27,11 @@ class Clock:
 def test_counts_are_summed_by_hour_key_and_model(database: Database) -> None:
     clock = Clock()
     key = AccessKeys(database).create("shop", [AccessScope.PREDICT]).key.id
-    usage = Usage(database, clock)
+    usage = KeyUsage(database, clock)
     for _ in range(3):
-        usage.add(key, "a", 10, 100, 500_000_000, 1)
-        usage.add(key, "b", 1, 10, 0, 1)
-        usage.add("gone", "a", 0, 0, 0, 1)
+        usage.add(key, "a", n_rows=10, n_characters=100, search_ns=500_000_000)
+        usage.add(key, "b", n_rows=1, n_characters=10)
+        usage.add("gone", "a", n_rows=0, n_characters=0)
         usage.write()
         usage.write()
         clock.now += HOUR
@@ -46,21 +46,21 @@ def test_counts_are_summed_by_hour_key_and_model(database: Database) -> None:
         "characters": 300,
         "search_seconds": pytest.approx(1.5),
     }
-    hour = usage.read("2025-11-30T01:30:00Z", "2025-11-30T02:00:00Z", by="hour,model")
+    hour = usage.read("2025-11-30T01:30:00Z", "2025-11-30T02:00:00Z", groups="hour,model")
     assert [(line["hour"], line["model"], line["requests"]) for line in hour] == [
         ("2025-11-30T01:00:00Z", "a", 2),
         ("2025-11-30T01:00:00Z", "b", 1),
     ]
-    assert usage.read("2025-11-30T03:00", by="model") == []
-    (line,) = usage.read(by="model", sees=lambda model: model == "b")
+    assert usage.read("2025-11-30T03:00", groups="model") == []
+    (line,) = usage.read(groups="model", sees=lambda model: model == "b")
     assert (line["model"], line["rows"]) == ("b", 3)
     assert usage.totals[key, "a"] == [3, 30, 300, pytest.approx(1.5)]
 
 
 def test_two_processes_add_to_the_same_lines(database: Database) -> None:
-    processes = [Usage(database, Clock()) for _ in range(2)]
+    processes = [KeyUsage(database, Clock()) for _ in range(2)]
     for usage in processes:
-        usage.add("k", "m", 1, 1, 1, 1)
+        usage.add("k", "m", n_rows=1, n_characters=1, search_ns=1)
     for usage in processes:
         usage.close()
     (line,) = processes[0].read()
@@ -70,9 +70,9 @@ def test_two_processes_add_to_the_same_lines(database: Database) -> None:
 def test_nothing_is_lost_while_the_database_is_away(tmp_path: Path) -> None:
     place = tmp_path / "later"
     with contextlib.closing(Database(f"sqlite:///{place}/xylem.db")) as database:
-        usage = Usage(database, Clock())
+        usage = KeyUsage(database, Clock())
         for _ in range(5):
-            usage.add("k", "m", 2, 3, 0, 1)
+            usage.add("k", "m", n_rows=2, n_characters=3)
             with contextlib.suppress(DatabaseUnavailable):
                 usage.write()
         place.mkdir()
@@ -82,12 +82,12 @@ def test_nothing_is_lost_while_the_database_is_away(tmp_path: Path) -> None:
 
 
 def test_counts_of_a_busy_thread_are_all_written(database: Database) -> None:
-    usage = Usage(database, Clock())
+    usage = KeyUsage(database, Clock())
     is_done = threading.Event()
 
     def count() -> None:
         for _ in range(20_000):
-            usage.add("k", "m", 1, 1, 0, 1)
+            usage.add("k", "m", n_rows=1, n_characters=1)
         is_done.set()
 
     thread = threading.Thread(target=count)
@@ -104,17 +104,22 @@ def test_old_hours_are_deleted_and_answers_bounded(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    usage = Usage(database, clock)
-    usage.add("k", "m", 1, 1, 0, 1)
+    usage = KeyUsage(database, clock)
+    usage.add("k", "m", n_rows=1, n_characters=1)
     usage.close()
     clock.now += 86_400 * (usage_module.DAYS_MAX + 1)
     for name in ("a", "b", "c"):
-        usage.add("k", name, 1, 1, 0, 1)
+        usage.add("k", name, n_rows=1, n_characters=1)
     usage.close()
-    assert [line["model"] for line in usage.read(by="model")] == ["a", "b", "c"]
+    assert [line["model"] for line in usage.read(groups="model")] == ["a", "b", "c"]
     monkeypatch.setattr(usage_module, "LINES_MAX", 2)
     with pytest.raises(LimitExceeded, match="at most 2 lines of usage"):
-        usage.read(by="model")
-    for arguments in ({"begin": "soon"}, {"end": "2025-13-01"}, {"by": "key,name"}, {"by": ""}):
+        usage.read(groups="model")
+    for arguments in (
+        {"begin": "soon"},
+        {"end": "2025-13-01"},
+        {"groups": "key,name"},
+        {"groups": ""},
+    ):
         with pytest.raises(BadParameter, match="expected"):
             usage.read(**arguments)
