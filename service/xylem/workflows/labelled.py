@@ -1,6 +1,6 @@
 """Read a labelled file in the form a version needs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ from xylem.base import (
     DEFAULT_COLUMNS,
     BadData,
     BadInstance,
+    Dataset,
     Finding,
     OnProgress,
     SparseRows,
@@ -36,8 +37,11 @@ def read_labelled_with(
     data: Path,
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
+    with_vectors: Callable[[Dataset], Dataset] = lambda dataset: dataset,
 ) -> Labelled:
     """Read a labelled file as rows of a featurizer's features, with ids of labels. Raises BadInput.
+
+    with_vectors  makes vectors beside texts, if a sentence encoder does so before the training
 
     For windows of words only the texts of the file are read: their words are the labels.
     """
@@ -53,7 +57,7 @@ def read_labelled_with(
     )
     on_progress("features", 0, 1)
     try:
-        labelled = labelled_dataset(dataset, featurizer)
+        labelled = labelled_dataset(with_vectors(dataset), featurizer)
     except BadInstance as error:
         raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)

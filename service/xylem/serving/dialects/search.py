@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from xylem.base import FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimings
+from xylem.base import ENCODE, FEATURES, QUEUE, SEARCH, WRITE, Limits, StageTimings
 from xylem.engine import NO_THRESHOLD, NUMBER
 from xylem.engine import TUNED as TUNED_KIND
 from xylem.serving.dialects.dialect import Dialect, Longer, Query, Reply
@@ -152,7 +152,7 @@ class SearchDialect(Dialect[Query]):
         timings = timings or StageTimings()
         timings.end(QUEUE)
         chunked = query.to_rows(served.featurizer)
-        timings.end(FEATURES)
+        timings.end(ENCODE if served.featurizer.encodes else FEATURES)
         epoch = served.thresholds.epoch
         options = to_options(query.options, served, stop)
         predictions = search_chunked(served.predictor.predict, chunked, options, served)
