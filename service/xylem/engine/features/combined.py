@@ -168,11 +168,13 @@ class CombinedFeaturizer(Featurizer):
         self.names = names
         end = self.blocks[-1].end
         super().__init__(CombinedParameters(), end if names is None else end + names.n_features)
-        readers = [block.makes for block in self.blocks]
-        self.items_a_character = sum(featurizer.items_a_character for featurizer in readers)
-        if names is not None:
-            self.items_a_character += 1 if names.forms is None else names.forms.items_a_character
-        self.encodes = any(featurizer.encodes for featurizer in readers)
+        readers = [block.makes.forms for block in self.blocks] + (
+            [] if names is None else [names.forms]
+        )
+        self.items_a_character = sum(
+            1 if forms is None else forms.items_a_character for forms in readers
+        )
+        self.encodes = any(block.makes.encodes for block in self.blocks)
         self.vector_numbers = max(block.makes.vector_numbers for block in self.blocks)
         self._shares = [
             names is not None and block.has_words(names.parameters) for block in self.blocks

@@ -57,11 +57,6 @@ BESIDE_TEXTS = "given"
 BY_ENCODER = "encoder"
 """The source of vectors that a sentence encoder of the version makes."""
 
-ENCODED_ITEMS = 1 << 14
-"""How many items a character counts as where a text must be encoded: always more than an event loop
-reads.
-"""
-
 
 class VectorParameters(Parameters):
     """Parameters of vectors beside the features of texts."""
@@ -295,8 +290,6 @@ class VectorFeaturizer(Featurizer):
         self.encodes = encoder is not None
         self._opened = None if encoder is None else encoder.workspace()
         self.tail_features = tail.dims
-        if encoder is not None:
-            self.items_a_character = ENCODED_ITEMS
         self.vector_numbers = 0 if encoder else len(tail.mean)
         beside = "" if encoder else f" with a vector of {len(tail.mean)} numbers"
         self.takes = f"text{beside}, or ids and values"

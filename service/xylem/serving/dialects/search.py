@@ -52,6 +52,7 @@ def is_short(query: Query, served: ServedVersion) -> bool:
         options.deadline_ms is not None
         or options.label_weights is not None
         or options.chunk_characters
+        or served.featurizer.encodes
     ):
         return False
     if n_rows * options.beam_width > SHORT_BEAMS:
