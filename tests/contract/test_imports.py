@@ -82,6 +82,7 @@ TABLE = {
     "xylem.extras": "",
     "xylem.extras.encoder": "xylem_store",
     "xylem.extras.importers": "xylem: engine.features datasets workflows.weights; xylem_store",
+    "xylem.extras.grpc": "xylem: serving",
     "xylem.extras.rdf": "xylem: datasets; xylem_store",
     "xylem.extras.ray": "xylem: base.executors; xylem_store",
     "xylem.extras.report": "xylem: evaluation workflows; xylem_store",

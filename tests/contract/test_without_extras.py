@@ -144,6 +144,7 @@ def test_each_optional_part_is_reported_as_missing(environment: dict[str, str], 
         "report": ["evaluate", "colours", *rows, "--report", "page", *store],
         "report of a version": ["models", "report", "colours", "--out", "pictures", *store],
         "search": ["tune", *rows, "--model", "colours", *store],
+        "grpc": ["serve", "--port", "0", "--grpc-port", "0", *store],
         "importers": ["models", "import", "--from", "pecos", "rows.jsonl", *store],
         "importers of a vectorizer": ["import-vectorizer", "colours", "--file", "v.json", *store],
     }

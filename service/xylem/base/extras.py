@@ -27,12 +27,25 @@ class Extra(NamedTuple):
     option: str | None = None
 
 
+PROJECTS = {
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "grpc_reflection": "grpcio-reflection",
+}
+"""The projects that install packages, where the two have different names."""
+
 EXTRAS = {
     "encoder": Extra(
         "xylem.extras.encoder.encoder",
         "running sentence encoders",
         ("onnxruntime", "tokenizers"),
         "encoder",
+    ),
+    "grpc": Extra(
+        "xylem.extras.grpc.server",
+        "xylem serve --grpc-port",
+        ("grpc", "grpc_health", "grpc_reflection"),
+        "grpc",
     ),
     "importers": Extra("xylem.extras.importers.registry", "importing models of other libraries"),
     "ray": Extra("xylem.extras.ray.crew", "running steps on a cluster", ("ray",), "ray"),
@@ -60,7 +73,7 @@ def load_extra(name: str) -> Any:
             import_module(library)
         except ImportError as error:
             raise BadParameter(
-                f"{extra.purpose} needs {library}: pip install "
+                f"{extra.purpose} needs {PROJECTS.get(library, library)}: pip install "
                 f"'xylem-serve[{extra.option}]' ({error})"
             ) from error
     return import_module(extra.module)

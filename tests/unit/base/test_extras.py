@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from xylem.base.errors import BadParameter
-from xylem.base.extras import EXTRAS, load_extra
+from xylem.base.extras import EXTRAS, PROJECTS, load_extra
 
 LIBRARIES = sorted((name, library) for name, extra in EXTRAS.items() for library in extra.libraries)
 
@@ -24,7 +24,8 @@ def test_a_missing_library_is_reported_with_how_to_get_it(
 ) -> None:
     extra = EXTRAS[name]
     hide_module(library)
-    fault = f"{extra.purpose} needs {library}: pip install 'xylem-serve[{extra.option}]'"
+    project = PROJECTS.get(library, library)
+    fault = f"{extra.purpose} needs {project}: pip install 'xylem-serve[{extra.option}]'"
     with pytest.raises(BadParameter) as refused:
         load_extra(name)
     assert str(refused.value).startswith(fault)

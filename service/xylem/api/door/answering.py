@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -114,6 +114,12 @@ def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
     return headers
 
 
+class _Usage(Protocol):
+    """When a version was last used, by `time.perf_counter_ns`."""
+
+    last_ns: int
+
+
 class _Target(NamedTuple):
     """The target of all requests with a given head, for as long as the store does not change.
 
@@ -121,6 +127,7 @@ class _Target(NamedTuple):
     outcome  the record of requests that this version answers
     split    the split of the alias, if it has a canary or a shadow
     canary   the record of requests that the canary answers
+    usage    says when the version was last used; `LiveModels` drops the target with it
     """
 
     head: HeadTemplate
@@ -128,6 +135,7 @@ class _Target(NamedTuple):
     outcome: RequestOutcome
     split: LiveSplit[ServedVersion] | None
     canary: RequestOutcome
+    usage: _Usage
 
 
 class WholeRequests:
@@ -207,7 +215,8 @@ class WholeRequests:
         if self._admission.n_free <= 0 or self._admission.draining():
             return None
         began = time.perf_counter_ns()
-        head, chosen, outcome, split, _ = target
+        head, chosen, outcome, split, _, usage = target
+        usage.last_ns = began
         request_id, trace = self._requests.begin(request_headers)
         stages = self._timings if trace is None or not trace.span_id else self._traced_timings
         if split is not None:
@@ -280,7 +289,7 @@ class WholeRequests:
     def _find(self, head: bytes, targets: dict[bytes, _Target]) -> _Target | None:
         """Return the target of a head, and add it to `targets`; None if the head is not remembered.
 
-        Also None if no alias keeps the version open.
+        Also None if the version is not open.
         """
         template = self._heads.get(head)
         served = None if template is None else self._live.resident(template.model, template.ref)
@@ -293,7 +302,10 @@ class WholeRequests:
             if split is None or split.canary is None
             else self._outcome(template, split.canary)
         )
-        target = targets[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
+        usage = self._live.usage(served.name, served.version)
+        target = targets[head] = _Target(
+            template, ChosenVersion(served), outcome, split, canary, usage
+        )
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
