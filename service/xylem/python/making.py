@@ -34,7 +34,6 @@ def train(
     text_column: TextColumn = None,
     label_column: str | None = None,
     vectors: Any = None,
-    encoder: str | PathLike[str] | None = None,
     progress: bool = True,
     **parameters: Any,
 ) -> Model:
@@ -52,15 +51,16 @@ def train(
     label_column  the column of a frame with a list of label names in each row, in place of labels
     vectors       a vector beside each text, as a sentence encoder makes it: float[n, numbers]; the
                   model then takes such vectors wherever it takes texts
-    encoder       a folder with a sentence encoder in ONNX, which makes the vectors of texts, here
-                  and wherever the model is asked (extra encoder)
     progress      whether a progress bar is shown, on a terminal and in a notebook
     parameters    those of the trainer by their names, those of the features as `features_NAME` (for
-                  `features.NAME`), and of vectors as `vectors_NAME`
+                  `features.NAME`), and of vectors as `vectors_NAME`; `encoder` is a folder with a
+                  sentence encoder in ONNX, which makes the vectors of texts, here and wherever the
+                  model is asked (extra encoder)
 
     Raises `xylem.errors.BadInput` for instances or labels that cannot be used; it names the row,
     from 0.
     """
+    encoder = parameters.pop("encoder", None)
     request = TrainRequest(
         trainer=trainer,
         data=Path(),
@@ -73,6 +73,8 @@ def train(
         *columns_from_memory(instances, labels, text_column, label_column), vectors=vectors
     )
     chosen = None
+    if encoder is not None and vectors is not None:
+        raise BadParameter("encoder cannot be used with vectors")
     if encoder is not None:
         folder = Path(encoder)
         arrays, _ = load_extra("encoder").read_encoder(folder)

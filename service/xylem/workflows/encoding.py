@@ -47,14 +47,16 @@ def with_vectors(
     Cost: about 10 ms a text and thread. Raises BadData for rows that are no texts.
     """
     if dataset.texts is None or dataset.vectors is not None:
-        found = "vectors beside them" if dataset.texts else "rows of features"
-        raise BadData(f"{dataset.source}: expected texts alone for features.encoder, found {found}")
+        instances = "vectors beside them" if dataset.texts else "rows of features"
+        raise BadData(
+            f"{dataset.source}: expected texts alone for features.encoder, found {instances}"
+        )
     texts = dataset.texts
     blocks = [texts[start : start + BLOCK_TEXTS] for start in range(0, len(texts), BLOCK_TEXTS)]
     folder = None if store is None else store.root / _FOLDER / _name_of(encoder)
     stored = [None if folder is None else folder / f"{_digest_of(block)}.npy" for block in blocks]
     vectors = [_read(file) for file in stored]
-    missing = [i for i, known in enumerate(vectors) if known is None]
+    missing = [i for i, of_block in enumerate(vectors) if of_block is None]
     n_done = len(blocks) - len(missing)
     results = crew.mapped(encoder, (blocks[i] for i in missing))
     for i, result in zip(missing, results, strict=True):
@@ -96,7 +98,6 @@ def _read(file: Path | None) -> F32 | None:
 def _write(file: Path | None, vectors: F32) -> None:
     if file is None:
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
     with unfinished(file) as out:
         np.save(out, vectors, allow_pickle=False)
 

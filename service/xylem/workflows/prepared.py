@@ -97,7 +97,7 @@ def prepare(
 
     crew  makes the rows of texts
     base  a version whose features and labels the rows get, instead of those that are chosen
-    store  as in `prepare_dataset`
+    store  keeps the vectors of texts that are encoded; None: none does
     """
     if request.stream or request.data == STDIN:
         if chosen.encoder is not None:
@@ -164,7 +164,9 @@ def prepare_in_memory(
         on_progress("features", 1, 1)
         return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
-    return prepare_dataset(dataset, request.seed, crew, chosen, on_progress, store)
+    if chosen.encoder is not None:
+        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, store)
+    return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
 
 def prepare_dataset(
@@ -173,16 +175,13 @@ def prepare_dataset(
     crew: Crew,
     chosen: Chosen,
     on_progress: OnProgress,
-    store: Store | None = None,
 ) -> PreparedRows:
     """Make rows of a data set; choose their features if the parameters leave that open.
-
-    store  keeps the vectors of texts that are encoded; None: none does
 
     Raises BadInput.
     """
     if chosen.encoder is not None and dataset.vectors is None:
-        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, store)
+        dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, None)
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
     vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)

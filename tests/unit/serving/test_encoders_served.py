@@ -82,7 +82,7 @@ def test_every_dialect_answers_in_a_thread_as_python_does(
     scored, _ = ask(served, {"instances": [{"text": ASKED[0], "labels": ["red"]}]}, SCORES)
     assert scored["scores"][0]["labels"][0]["score"] == pytest.approx(expected[0][0][1])
     block = LineBlock(1, [json.dumps({"text": text}).encode() for text in ASKED])
-    lines = answer_block(block, served, to_options(Options(), served), Limits()).data.splitlines()
+    lines = answer_block(block, served, to_options(Options(), served), Limits()).lines.splitlines()
     assert [json.loads(line)["labels"][0]["label"] for line in lines] == [
         row[0][0] for row in expected
     ]
@@ -152,7 +152,7 @@ def test_what_else_is_asked_at_the_same_time_changes_no_bit(tmp_path: Path) -> N
         assert labels_of(answer) == alone[i % len(bodies)]
 
 
-async def test_a_server_is_ready_after_a_first_encoding_and_bounds_its_queue(
+async def test_a_server_encodes_before_it_is_ready_and_bounds_its_queue(
     model: xylem.Model, tmp_path: Path
 ) -> None:
     model.save(tmp_path / "store", "m")

@@ -131,6 +131,8 @@ def test_a_folder_is_enough_in_python(tmp_path: Path) -> None:
     model.save(tmp_path / "store", "m")
     loaded = xylem.load(tmp_path / "store", "m")
     assert loaded.predict(texts[:9]) == model.predict(texts[:9])
+    with pytest.raises(BadParameter, match="encoder cannot be used with vectors"):
+        xylem.train(texts, labels, encoder=folder, vectors=np.ones((240, 3)), progress=False)
     with pytest.raises(BadParameter, match=r"features.encoder: expected a training for a store"):
         xylem.train(texts, labels, features_encoder="tiny", progress=False)
 
@@ -199,6 +201,14 @@ def test_rows_that_are_no_texts_are_refused(store: Store, tmp_path: Path) -> Non
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with pytest.raises(BadData, match=r"expected texts alone for features.encoder, found rows of"):
         train_and_publish(store, "m", request(file))
+
+
+def test_vectors_beside_the_file_are_refused(store: Store, data: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.ones((240, 3), np.float32))
+    both = request(data)
+    columns = both.columns.with_vectors([tmp_path / "rows.npy"], data)
+    with pytest.raises(BadData, match=r"alone for features.encoder, found vectors beside them"):
+        train_and_publish(store, "m", both.model_copy(update={"columns": columns}))
 
 
 def test_a_stream_is_refused(store: Store, data: Path) -> None:
