@@ -28,8 +28,9 @@ from xylem.vocabulary import featurizer_of
 from xylem.workflows.choose_features import FeatureChoice, choose_features, choose_weight
 from xylem.workflows.encoding import with_vectors
 from xylem.workflows.file_source import FileSource, TextSource
+from xylem.workflows.labelled import DIGESTS_MAX, digests_of
 from xylem.workflows.request import Chosen, TrainRequest
-from xylem_store import DataInfo, Model, NameTable, Store, build_names
+from xylem_store import U64, DataInfo, Model, NameTable, Store, build_names
 
 EMPTY_SHARE_MAX = 0.1  # a larger share of training rows without a feature causes a warning
 
@@ -64,6 +65,11 @@ class PreparedRows(MemorySource):
         self.choice = choice
         self.report = report
         self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
+
+    @property
+    def digests(self) -> U64:
+        """Return the digests of the first rows."""
+        return digests_of(self.data.rows.cut(0, DIGESTS_MAX))
 
 
 PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource

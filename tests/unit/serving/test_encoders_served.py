@@ -152,9 +152,7 @@ def test_what_else_is_asked_at_the_same_time_changes_no_bit(tmp_path: Path) -> N
         assert labels_of(answer) == alone[i % len(bodies)]
 
 
-async def test_a_server_encodes_once_before_it_is_ready(
-    model: xylem.Model, tmp_path: Path
-) -> None:
+async def test_a_server_encodes_once_before_it_is_ready(model: xylem.Model, tmp_path: Path) -> None:
     model.save(tmp_path / "store", "m")
     settings = settings_of(tmp_path / "store", queue_max=1, threads_max=1)
     async with serving(settings) as (_, client):
