@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import (
     ensembles,
+    fairness,
     growth,
     http,
     matching,
@@ -30,6 +31,7 @@ TABLES = {
     "quality": predictions.quality,
     "latency": predictions.latency,
     "http": http.run,
+    "fairness": fairness.run,
     "requests": requests.run,
     "growth": growth.run,
     "matching": matching.run,
@@ -41,7 +43,7 @@ TABLES = {
     "vectors": vectors.run,
 }
 WITH_PEERS = {"training", "quality", "latency"}
-WITH_DATA = {*WITH_PEERS, "http", "thresholds", "trainers", "memory", "vectors"}
+WITH_DATA = {*WITH_PEERS, "http", "fairness", "thresholds", "trainers", "memory", "vectors"}
 
 
 def split_numbers(text: str) -> range:

@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from xylem.api.door.admission import NDJSON, OCTETS, check_media
 from xylem.api.door.heads import reference_of
 from xylem.api.door.request_timings import timings_of_block
-from xylem.api.routes.admins import RawRoute, router_of
+from xylem.api.routes.admins import RawRoute, router_of, who
 from xylem.api.routes.operations import (
     answers,
     content,
@@ -21,6 +21,7 @@ from xylem.api.routes.operations import (
 from xylem.api.routes.requests import choose_served, reply_in
 from xylem.api.routes.services import Wired
 from xylem.api.schemas.predict import PredictAnswer
+from xylem.base import StageTimings
 from xylem.serving import (
     PREDICT,
     PREDICT_ONLY,
@@ -121,11 +122,31 @@ async def batch(request: Request, services: Wired) -> Response:
     answer = answers_of(served, options, limits)
     loop = asyncio.get_running_loop()
 
+    sender = who(request)
+    meter = sender.meter
+    add_usage = partial(services.ring.usage.add, sender.key_id, served.name)
+    add_usage(n_rows=0, n_characters=0)
+
+    def count_usage(
+        block: LineBlock, timings: StageTimings, done: asyncio.Future[Answered]
+    ) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        n_bytes = sum(len(line or b"") for line in block.lines)
+        add_usage(
+            n_rows=done.result().n_rows,
+            n_characters=n_bytes,
+            search_ns=timings.search_ns(),
+            n_requests=0,
+        )
+
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
+        await meter.take_rows(len(block.lines))
         timings, count = timings_of_block(request.scope, services.metrics.stages)
         answering = loop.run_in_executor(
             services.batch_threads, partial(answer, block, timings=timings)
         )
+        answering.add_done_callback(partial(count_usage, block, timings))
         answering.add_done_callback(count)
         return answering
 
@@ -133,7 +154,7 @@ async def batch(request: Request, services: Wired) -> Response:
         services.metrics.rows[served.name] += answered.n_rows
         services.metrics.lines_bad += answered.n_bad
 
-    rows_max = options.block_rows(limits)
+    rows_max = meter.block_rows(options.block_rows(limits))
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
     if request.headers.get("content-type", "").encode() in OCTETS:
         headers["content-type"] = request.headers["content-type"]

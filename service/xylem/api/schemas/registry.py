@@ -219,6 +219,10 @@ class ImportQuery(RequestModel):
     latest: bool = Field(default=True, description="whether latest is to name it")
 
 
+def _limit(unit: str) -> Any:
+    return Field(default=None, description=f"{unit}, in each process; null: that of the settings")
+
+
 class CreateKeyRequest(RequestModel):
     """The key to create."""
 
@@ -241,6 +245,9 @@ class CreateKeyRequest(RequestModel):
         default=None,
         description="for admins of some models: how the data files begin that it may use",
     )
+    requests_per_second: float | None = _limit("requests a second, from 0.001")
+    rows_per_second: float | None = _limit("rows a second, from 0.001")
+    in_flight: int | None = _limit("requests in flight, from 1")
 
 
 class RotateKeyRequest(RequestModel):
@@ -268,6 +275,9 @@ class KeyFacts(BaseModel):
     no_rows: list[str]
     models: list[str] | None = Field(description="patterns of the models that it sees; null: all")
     data_prefix: str | None
+    requests_per_second: float | None = Field(description="its limit; null: that of the settings")
+    rows_per_second: float | None
+    in_flight: int | None
 
 
 class NewKey(KeyFacts):
@@ -281,6 +291,39 @@ class KeyList(BaseModel):
     """All keys, the newest first."""
 
     keys: list[KeyFacts]
+
+
+class UsageQuery(RequestModel):
+    """Selects usage, and what it is summed by."""
+
+    begin: str | None = Field(
+        default=None, alias="from", description="the hour to begin with, as 2026-11-29T00:00:00Z"
+    )
+    end: str | None = Field(
+        default=None, alias="to", description="the time before which it ends; null: now"
+    )
+    groups: str = Field(
+        default="key,model", alias="by", description="some of hour, key and model, with commas"
+    )
+
+
+class UsageLine(BaseModel):
+    """What a key sent to a model in an hour, or the sum of several."""
+
+    hour: str | None = Field(default=None, description="its begin")
+    key: str | None = Field(default=None, description="the id of the key")
+    name: str | None = Field(default=None, description="the name of the key, if it is known")
+    model: str | None = None
+    requests: int
+    rows: int
+    characters: int = Field(description="of the bodies, as bytes of UTF-8")
+    search_seconds: float
+
+
+class UsageList(BaseModel):
+    """Lines of usage."""
+
+    usage: list[UsageLine]
 
 
 class AuditQuery(RequestModel):
