@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import (
     ensembles,
     growth,
+    grpc_calls,
     http,
     matching,
     predictions,
@@ -30,6 +31,7 @@ TABLES = {
     "latency": predictions.latency,
     "http": http.run,
     "requests": requests.run,
+    "grpc": grpc_calls.run,
     "growth": growth.run,
     "matching": matching.run,
     "ensembles": ensembles.run,
