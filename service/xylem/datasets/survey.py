@@ -170,7 +170,7 @@ class Survey:
             ),
             scripts=self._script_shares(),
             options=tuple(self.file.options),
-            findings=tuple(findings),
+            findings=findings,
         )
         collected = _reports.get()
         if collected is not None and report not in collected:

@@ -9,13 +9,14 @@ from typing import Any, Self
 
 import orjson
 
-from xylem.base import BadData, TableColumns, faults_of, n_bytes_of, reason_of
+from xylem.base import BadData, TableColumns, faults_of, is_table, n_bytes_of, reason_of
 from xylem.datasets.annif import CorpusDirectory, corpus_lines, uris_in
 from xylem.datasets.column_guess import (
     ROWS,
     URI_SEPARATOR,
     URIS,
     flags_of,
+    options_of,
     understood,
 )
 from xylem.datasets.delimited import delimited_rows
@@ -23,6 +24,7 @@ from xylem.datasets.findings import HEADER_AGAIN, LINES_LEAST, swallowed_rows
 from xylem.datasets.json_lines import TextRow
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
+from xylem.datasets.vectors import lines_with_vectors
 
 
 def table_rows(
@@ -41,6 +43,7 @@ def table_rows(
     if not columns.texts:
         yield from corpus_lines(file)
         return
+    file.options[:] = options_of(file, columns)
     table: ParquetTable | DelimitedTable
     table = ParquetTable(file) if file.kind == ".parquet" else DelimitedTable(file, columns)
     with closing(table):
@@ -178,12 +181,15 @@ def _labels(cell: Any, separator: str, is_uris: bool) -> list[Any]:
 
 
 class TableLines:
-    """The rows of a table or of a directory of documents, read as a file of lines of JSON.
+    """The rows of a table, of a directory of documents, or of lines with vectors beside them.
+
+    They are read as a file of lines of JSON, each with its vector if there are vectors.
 
     It is a context manager.
 
     n_bytes  the size of the file; `tell` returns how many of its bytes are read
     number   that of the row in the last line
+    options  how a table is read, as options of commands, after the first line
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
@@ -199,13 +205,17 @@ class TableLines:
             ) from None
         self._place = 0
         self.number = 0
-        self._rows: Iterator[TextRow]
-        if path.is_dir():
-            self._rows = CorpusDirectory(path).documents(with_labels=with_labels)
-        else:
-            self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
         self._with_labels = with_labels
-        self._lines = self._json_lines()
+        file = DataFile(path, self._move)
+        self.options = file.options
+        if path.is_dir():
+            documents = CorpusDirectory(path).documents(with_labels=with_labels)
+            lines = self._json_lines(documents)
+        elif is_table(path):
+            lines = self._json_lines(table_rows(file, columns, with_labels=with_labels))
+        else:
+            lines = _lines_of(file)
+        self._lines = lines_with_vectors(lines, path, columns)
 
     def read1(self, n_bytes: int) -> bytes:
         """Return whole lines of at least n_bytes together; fewer at the end, then b"".
@@ -232,8 +242,8 @@ class TableLines:
     def _move(self, done: int, total: int) -> None:
         self._place = done
 
-    def _json_lines(self) -> Generator[bytes]:
-        for row in self._rows:
+    def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
+        for row in rows:
             self.number = row.place
             labels = {"labels": row.labels} if self._with_labels else {}
             yield orjson.dumps({"text": row.text, **labels}) + b"\n"
@@ -243,3 +253,9 @@ class TableLines:
 
     def __exit__(self, *_: object) -> None:
         self._lines.close()
+
+
+def _lines_of(file: DataFile) -> Iterator[bytes]:
+    for block in file.lines():
+        for line in block.split(b"\n")[:-1]:
+            yield line + b"\n"

@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Crew, DataReport, Dataset, OnProgress, SparseRows
+from xylem.base import Crew, DataReport, Dataset, Growing, OnProgress, SparseRows
 from xylem.datasets import DataStream, blocks_of_texts, open_texts, source_of
 from xylem.engine import (
     ContextFeaturizer,
     ContextParameters,
     Featurizer,
     MakeRows,
+    VectorParameters,
     context_of,
     streaming_featurizer,
     tokens_of,
 )
 from xylem.trainers import Census, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
-from xylem_store import I32, I64, DataInfo, NameTable, build_names
+from xylem.workflows.labelled import DIGESTS_MAX, digests_of
+from xylem_store import I32, I64, U64, DataInfo, NameTable, build_names
 
 
 class FileSource:
@@ -47,18 +49,22 @@ class FileSource:
         featurizer: Featurizer | None = None,
         label_rows: I64 | None = None,
         crew: Crew | None = None,
+        vectors: VectorParameters | None = None,
     ) -> None:
         """Take a stream whose rows are to be made.
 
         featurizer  of rows before; None: the first pass chooses one
         label_rows  rows of each label, by provisional id, that were read before
         crew        makes the rows of texts in a file; None: this thread does
+        vectors     parameters of the vectors beside the texts; None: there are none
         """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
         self.final_ids: I32 | None = None
         self.n_empty = 0
+        self._digests = Growing(np.uint64)
         self._features = dict(features)
+        self._vectors = vectors
         self._on_progress = on_progress
         self._census: Census | None = None
         self._featurizer = featurizer
@@ -92,6 +98,11 @@ class FileSource:
     def report(self) -> DataReport | None:
         """Return what the reader has understood of the rows, once they were read."""
         return self.stream.report
+
+    @property
+    def digests(self) -> U64:
+        """Return the digests of the first rows, after the first pass."""
+        return self._digests.finish()
 
     @property
     def census(self) -> Census:
@@ -128,6 +139,8 @@ class FileSource:
             of_part = np.bincount(indices, weights, self.stream.n_labels).astype(np.int64)
             of_part[: len(label_nonzeros)] += label_nonzeros
             label_nonzeros = of_part
+            if n_rows < DIGESTS_MAX:
+                self._digests.extend(digests_of(rows))
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
@@ -155,16 +168,21 @@ class FileSource:
             for part in chain([first], parts):
                 n_features = self.stream.n_features  # feature ids of later parts may be larger
                 if self._featurizer is None or n_features > self._featurizer.n_features:
-                    self._featurizer = streaming_featurizer(part, self._features, n_features)
+                    self._featurizer = self._fitted(part, n_features)
                 yield part, self._featurizer.transform_dataset(part)
             return
         if self._featurizer is None:
-            self._featurizer = streaming_featurizer(first, self._features, 0)
+            self._featurizer = self._fitted(first, 0)
         parts, parts_ahead = tee(chain([first], parts))
-        row_parts = self._crew.mapped(
-            MakeRows.from_featurizer(self._featurizer), (part.texts or [] for part in parts_ahead)
-        )
+        blocks = ((part.texts or [], part.vectors) for part in parts_ahead)
+        row_parts = self._crew.mapped(MakeRows.from_featurizer(self._featurizer), blocks)
         yield from zip(parts, row_parts, strict=True)
+
+    def _fitted(self, part: Dataset, n_features: int) -> Featurizer:
+        """Return a featurizer for rows as in a part; vectors are read once for it, and no texts."""
+        return streaming_featurizer(
+            part, self._features, n_features, self._vectors, self.stream.vectors()
+        )
 
 
 def _by_final_id(sums: I64, ids: I64 | I32) -> I64:
@@ -196,6 +214,7 @@ class TextSource:
     warning: str | None = None
     choice: FeatureChoice | None = None
     report: DataReport | None = None
+    digests: U64 = np.zeros(0, np.uint64)
 
     def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:
         open_texts(path)
