@@ -171,7 +171,7 @@ BAD = [
     (
         Code.INVALID_ARGUMENT,
         "bad-request",
-        'inputs[2].name: expected one of text, indptr, indices, values, found "weights"',
+        "inputs[2].name: expected one of text, ",
         changed(GOOD, 2, name="weights"),
     ),
     (
