@@ -78,7 +78,7 @@ def rows_of(parameters: type[Parameters]) -> list[str]:
         default = json.dumps(field.default).strip('"')
         expected = expected_of(parameters, name)
         rows.append(
-            f"| `{parameters.prefix}{name}` | {default} | {expected} | {field.description} |"
+            f"| `{parameters.name_prefix}{name}` | {default} | {expected} | {field.description} |"
         )
     return rows
 
