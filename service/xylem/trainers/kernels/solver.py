@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xylem.engine import place
+from xylem.trainers.kernels.margins import Integer, add_tail, margin_of, tail_margins
 from xylem.trainers.kernels.problem import Problem
 from xylem.trainers.kernels.random import shuffle
 from xylem_store import (
@@ -46,8 +47,6 @@ from xylem_store import (
     vstore,
     vsub,
 )
-
-Integer = int | np.int64
 
 _LINE = 16  # elements of four bytes in a cache line
 INNER_SHARE = 0.1  # Newton steps of the logistic loss stop when the gradient is this share of eps
@@ -79,39 +78,7 @@ def margins_of(problem: Problem, tile: Tile, i: Integer) -> Any:
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
         weight = vload(tile.weights, problem.features[e] * LANES)
         total = vadd(total, vmul(vbroadcast(problem.values[e]), weight))
-    return vadd(total, _tail_margins(problem, tile, i))
-
-
-@inlined
-def _tail_margins(problem: Problem, tile: Tile, i: Integer) -> Any:
-    """Return what the tail of row i adds to w . x.
-
-    It is computed as four sums: in a single sum, every addition would wait for the previous one.
-    """
-    tails = problem.tails
-    n = tails.shape[1]
-    one = vbroadcast(0.0)
-    two = vbroadcast(0.0)
-    three = vbroadcast(0.0)
-    four = vbroadcast(0.0)
-    offset = (len(tile.weights) - 1 - n) * LANES
-    j = 0
-    while j + 3 < n:
-        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(tile.weights, offset)))
-        two = vadd(two, vmul(vbroadcast(tails[i, j + 1]), vload(tile.weights, offset + LANES)))
-        three = vadd(
-            three, vmul(vbroadcast(tails[i, j + 2]), vload(tile.weights, offset + 2 * LANES))
-        )
-        four = vadd(
-            four, vmul(vbroadcast(tails[i, j + 3]), vload(tile.weights, offset + 3 * LANES))
-        )
-        offset += 4 * LANES
-        j += 4
-    while j < n:
-        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(tile.weights, offset)))
-        offset += LANES
-        j += 1
-    return vadd(vadd(one, two), vadd(three, four))
+    return vadd(total, tail_margins(problem, tile.weights, i))
 
 
 @inlined
@@ -123,12 +90,7 @@ def add_row(problem: Problem, tile: Tile, i: Integer, step: Any) -> None:
         offset = problem.features[e] * LANES
         weight = vload(tile.weights, offset)
         vstore(tile.weights, offset, vadd(weight, vmul(vbroadcast(problem.values[e]), step)))
-    tails = problem.tails
-    offset = bias - tails.shape[1] * LANES
-    for j in range(tails.shape[1]):
-        weight = vload(tile.weights, offset)
-        vstore(tile.weights, offset, vadd(weight, vmul(vbroadcast(tails[i, j]), step)))
-        offset += LANES
+    add_tail(problem, tile.weights, i, step)
 
 
 @inlined
@@ -254,33 +216,6 @@ def solve_squared_hinge(
     return -(~done)
 
 
-@inlined
-def _margin(problem: Problem, weights: F32, i: Integer) -> Any:
-    """Return w . x + b of row i for one child.
-
-    It is computed as four sums: in a single sum, every addition would wait for the previous one.
-    """
-    a = weights[len(weights) - 1]
-    b = np.float32(0)
-    c = np.float32(0)
-    d = np.float32(0)
-    e = problem.indptr[i]
-    last = problem.indptr[i + 1]
-    while e + 3 < last:
-        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
-        b += problem.values[place(e + 1)] * weights[place(problem.features[place(e + 1)])]
-        c += problem.values[place(e + 2)] * weights[place(problem.features[place(e + 2)])]
-        d += problem.values[place(e + 3)] * weights[place(problem.features[place(e + 3)])]
-        e += 4
-    while e < last:
-        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
-        e += 1
-    first = len(weights) - 1 - problem.tails.shape[1]
-    for j in range(problem.tails.shape[1]):
-        b += problem.tails[i, j] * weights[place(first + j)]
-    return (a + b) + (c + d)
-
-
 DROP = 0.1
 """`solve_one` leaves a row out, until all others are done, if its dual variable is 0 and its
 gradient is larger than DROP * eps.
@@ -316,7 +251,7 @@ def solve_one(
             i = order[k]
             y = unit if positive[i] else -unit
             diagonal = np.float32(0.5) / cost[i]
-            gradient = y * _margin(problem, weights, i) - unit + alpha[i] * diagonal
+            gradient = y * margin_of(problem, weights, i) - unit + alpha[i] * diagonal
             if alpha[i] <= 0 and gradient > DROP * eps:
                 n_active -= 1
                 order[k] = order[n_active]

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xylem.engine.kernels.search.call import Rows
+from xylem.engine.kernels.search.tail import add_tail, n_before_tail, note_tail
 from xylem.engine.kernels.search.workspace import STAGES, Entries, Workspace
 from xylem_store import (
     BLOCK_BITS,
@@ -160,34 +161,6 @@ def find_rows(parts: ScorerParts, node: int, low: int, high: int, stage: int) ->
 
 
 @inlined
-def n_before_tail(indices: I32, work: Workspace) -> int:
-    """Return how many features of a row are looked up: those before its last run in the tail.
-
-    The tail of a model may be longer than that of its rows, if some words are in every chunk too.
-    Features ascend, so the last `size` of a row are a run if the first of them is in its place.
-    """
-    n = len(indices)
-    end = work.tail_end
-    if n == 0 or work.tail_features == 0 or indices[n - 1] != end - 1:
-        return n
-    size = min(n, work.tail_features)
-    while indices[n - size] != end - size:
-        size -= 1
-    return n - size
-
-
-@inlined
-def note_tail(work: Workspace, stage: int, low: int, n_before: int, high: int) -> None:
-    """Note where the row's values of the tail begin, and how many there are.
-
-    low, high  where the row begins and ends
-    n_before   as `n_before_tail` returns it
-    """
-    work.counts[stage, 3] = low + n_before
-    work.counts[stage, 4] = high - low - n_before
-
-
-@inlined
 def _tail_rows(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> np.int64:
     """Return where the dense rows of a row's tail begin: they are the last ones of a chunk."""
     end = ensemble.dense_ptr[ensemble.node_chunk[node] + 1]
@@ -239,7 +212,7 @@ def add_rows(parts: ScorerParts, node: int, stage: int, slot: int) -> np.int64:
     n_tail = work.counts[stage, 4]
     if n_tail > 0:
         values = parts.rows.values[work.counts[stage, 3] : work.counts[stage, 3] + n_tail]
-        _add_tail(dense, _tail_rows(ensemble, node, work, stage), width, values, margins)
+        add_tail(dense, _tail_rows(ensemble, node, work, stage), width, values, margins)
         n_dense += n_tail
     if n_dense > 0:
         for j in range(int(width), LANES):  # vectors also read the rows after a narrow row
@@ -325,54 +298,6 @@ def _add_dense_rows(
             weights = vload(dense, dense_at[hit] + tail)
             total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
         vstore(margins, tail, total)
-
-
-@inlined
-def _add_tail(
-    dense: NDArray[Any], first: np.int64, width: np.int64, values: F32, margins: F32
-) -> None:
-    """Add the tail's dense rows, which follow each other from `first` on, times its values.
-
-    Each vector of children is added in the order of the features, whatever its neighbours are.
-    """
-    tile = 0
-    while tile + 4 * LANES <= width:
-        one = vload(margins, tile)
-        two = vload(margins, tile + LANES)
-        three = vload(margins, tile + 2 * LANES)
-        four = vload(margins, tile + 3 * LANES)
-        position = first + tile
-        for i in range(len(values)):
-            value = vbroadcast(values[place(i)])
-            one = vadd(one, vmul(value, vload(dense, position)))
-            two = vadd(two, vmul(value, vload(dense, position + LANES)))
-            three = vadd(three, vmul(value, vload(dense, position + 2 * LANES)))
-            four = vadd(four, vmul(value, vload(dense, position + 3 * LANES)))
-            position += width
-        vstore(margins, tile, one)
-        vstore(margins, tile + LANES, two)
-        vstore(margins, tile + 2 * LANES, three)
-        vstore(margins, tile + 3 * LANES, four)
-        tile += 4 * LANES
-    while tile + 2 * LANES <= width:
-        one = vload(margins, tile)
-        two = vload(margins, tile + LANES)
-        position = first + tile
-        for i in range(len(values)):
-            value = vbroadcast(values[place(i)])
-            one = vadd(one, vmul(value, vload(dense, position)))
-            two = vadd(two, vmul(value, vload(dense, position + LANES)))
-            position += width
-        vstore(margins, tile, one)
-        vstore(margins, tile + LANES, two)
-        tile += 2 * LANES
-    if tile < width:
-        one = vload(margins, tile)
-        position = first + tile
-        for i in range(len(values)):
-            one = vadd(one, vmul(vbroadcast(values[place(i)]), vload(dense, position)))
-            position += width
-        vstore(margins, tile, one)
 
 
 @inlined

@@ -13,14 +13,13 @@ from xylem.engine.kernels.search.scorer import (
     children_width,
     find_all,
     find_words,
-    n_before_tail,
-    note_tail,
     place,
     scale_sums,
     score_children,
     score_next,
 )
 from xylem.engine.kernels.search.scoring import ALONE, IN_TURN, MAPPED, NARROW, SCORES
+from xylem.engine.kernels.search.tail import n_before_tail, note_tail
 from xylem.engine.kernels.search.workspace import Entries, Workspace
 from xylem_store import I64, TreeEnsemble, address_of, empty_handle, struct_at
 from xylem_store import nonallocating_inlined as inlined

@@ -1,0 +1,77 @@
+"""Margins of a row by the weights of a node, and the steps of the tail's weights."""
+
+from typing import Any
+
+import numpy as np
+
+from xylem.engine import place
+from xylem.trainers.kernels.problem import Problem
+from xylem_store import F32, LANES, inlined, vadd, vbroadcast, vload, vmul, vstore
+
+Integer = int | np.int64
+
+
+@inlined
+def tail_margins(problem: Problem, weights: F32, i: Integer) -> Any:
+    """Return what the tail of row i adds to w . x.
+
+    It is computed as four sums: in a single sum, every addition would wait for the previous one.
+    """
+    tails = problem.tails
+    n = tails.shape[1]
+    one = vbroadcast(0.0)
+    two = vbroadcast(0.0)
+    three = vbroadcast(0.0)
+    four = vbroadcast(0.0)
+    offset = (len(weights) - 1 - n) * LANES
+    j = 0
+    while j + 3 < n:
+        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(weights, offset)))
+        two = vadd(two, vmul(vbroadcast(tails[i, j + 1]), vload(weights, offset + LANES)))
+        three = vadd(three, vmul(vbroadcast(tails[i, j + 2]), vload(weights, offset + 2 * LANES)))
+        four = vadd(four, vmul(vbroadcast(tails[i, j + 3]), vload(weights, offset + 3 * LANES)))
+        offset += 4 * LANES
+        j += 4
+    while j < n:
+        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(weights, offset)))
+        offset += LANES
+        j += 1
+    return vadd(vadd(one, two), vadd(three, four))
+
+
+@inlined
+def add_tail(problem: Problem, weights: F32, i: Integer, step: Any) -> None:
+    """Add step * x of the tail of row i to the weights of each child."""
+    tails = problem.tails
+    offset = (len(weights) - 1 - tails.shape[1]) * LANES
+    for j in range(tails.shape[1]):
+        weight = vload(weights, offset)
+        vstore(weights, offset, vadd(weight, vmul(vbroadcast(tails[i, j]), step)))
+        offset += LANES
+
+
+@inlined
+def margin_of(problem: Problem, weights: F32, i: Integer) -> Any:
+    """Return w . x + b of row i for one child.
+
+    It is computed as four sums: in a single sum, every addition would wait for the previous one.
+    """
+    a = weights[len(weights) - 1]
+    b = np.float32(0)
+    c = np.float32(0)
+    d = np.float32(0)
+    e = problem.indptr[i]
+    last = problem.indptr[i + 1]
+    while e + 3 < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        b += problem.values[place(e + 1)] * weights[place(problem.features[place(e + 1)])]
+        c += problem.values[place(e + 2)] * weights[place(problem.features[place(e + 2)])]
+        d += problem.values[place(e + 3)] * weights[place(problem.features[place(e + 3)])]
+        e += 4
+    while e < last:
+        a += problem.values[place(e)] * weights[place(problem.features[place(e)])]
+        e += 1
+    first = len(weights) - 1 - problem.tails.shape[1]
+    for j in range(problem.tails.shape[1]):
+        b += problem.tails[i, j] * weights[place(first + j)]
+    return (a + b) + (c + d)
