@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xylem.base import (
+    JSON_LINES,
     TABLES,
     BadData,
     RemotePath,
@@ -23,8 +24,6 @@ from xylem.base import (
 from xylem.datasets.annif import DIRECTORY, DOCUMENT, CorpusDirectory
 from xylem.datasets.findings import files_passed_over
 from xylem.datasets.stream import DataFile, Progress
-
-JSON_LINES = (".jsonl", ".ndjson")
 
 SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
 """The suffixes of the formats; each but .parquet may be followed by .gz or .zst."""

@@ -12,12 +12,15 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from xylem.base import (
+    NO_FIELDS,
     BadData,
     BadInstance,
     BadParameter,
     Dataset,
     LabelRows,
     SparseRows,
+    TableColumns,
+    TextFields,
     offsets,
 )
 from xylem.datasets import N_IDS_MAX, dataset_in_memory
@@ -25,7 +28,10 @@ from xylem.engine import rows_of_csr
 from xylem_store import NameTable
 
 TextColumn = str | Sequence[str] | None
-"""The column of a frame with the texts, or several, which are joined; None without a frame."""
+"""The column of a frame with the texts, or several, which are joined; None without a frame.
+
+Each may have a weight, as in `--text-column`; so may the keys of mappings.
+"""
 
 Kind = Literal["text", "features", "matrix"]
 
@@ -81,7 +87,11 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
 
 
 def dataset_from_memory(
-    instances: object, labels: object, model: NameTable | None = None, n_features: int | None = None
+    instances: object,
+    labels: object,
+    model: NameTable | None = None,
+    n_features: int | None = None,
+    fields: TextFields = NO_FIELDS,
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
@@ -93,6 +103,7 @@ def dataset_from_memory(
                 is no label
     model       the label names of an existing model
     n_features  the number of features of that model
+    fields      the fields that texts were joined of
 
     Raises BadData, which names the row, from 0, and BadInstance.
     """
@@ -107,7 +118,8 @@ def dataset_from_memory(
     texts = checked.rows if checked.kind == "text" else None
     named_rows = checked.rows if checked.kind == "features" else None
     dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
-    return replace(dataset, sha256=_digest(checked, checked_labels), rows=checked.matrix)
+    sha256 = _digest(checked, checked_labels)
+    return replace(dataset, sha256=sha256, rows=checked.matrix, fields=fields)
 
 
 _INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))
@@ -252,21 +264,38 @@ def _is_missing(value: object) -> bool:
     return value is None or is_nan or type(value).__name__ == "NAType"
 
 
+def fields_of(text_column: TextColumn) -> TextFields:
+    """Return the columns that are named, as fields. Raises BadParameter."""
+    names = [text_column] if isinstance(text_column, str) else text_column
+    return TextFields.of_options(names or ())
+
+
 def columns_from_memory(
-    instances: Any, labels: Any, text_column: TextColumn, label_column: str | None
+    instances: Any,
+    labels: Any,
+    text_column: TextColumn,
+    label_column: str | None,
+    fields: TextFields = NO_FIELDS,
 ) -> tuple[Any, Any]:
     """Return instances and labels for `dataset_from_memory`: columns and series become lists.
 
-    instances     a frame, with text_column, or anything else that `instances_from_memory` takes
+    instances     a frame; mappings from fields to texts; or anything else that
+                  `instances_from_memory` takes
     labels        the labels; None with label_column
-    text_column   the column of a frame with the texts, or several, which are joined by line ends,
-                  as those of a table
+    text_column   the columns of a frame, or keys of mappings, that are joined as those of a table
     label_column  the column of a frame with a list of label names in each row
+    fields        those of the model that the rows are for, which need not be named
 
-    Raises BadParameter if columns are named but there is no frame, if there is a frame but no
-    text_column, or if there are both labels and label_column; BadData if the frame does not have
-    the columns.
+    Raises BadParameter if columns are named but there is neither a frame nor mappings, if there is
+    a frame without a column that is named or a field, or if there are both labels and label_column;
+    BadData if the frame does not have the columns, or for a value that is no text.
     """
+    named = fields_of(text_column)
+    if fields:
+        TableColumns(texts=named).for_version(fields)
+    fields = named or fields
+    if fields and _are_mappings(instances):
+        return list(_texts_of(instances, fields)), _labels(labels)
     if not _is_frame(instances):
         for name, value in (("text_column", text_column), ("label_column", label_column)):
             if value is not None:
@@ -274,21 +303,37 @@ def columns_from_memory(
                     f"{name}: expected a frame with columns, found {type(instances).__name__}"
                 )
         return _as_list(instances), _labels(labels)
-    if text_column is None or isinstance(text_column, str):
-        texts = _column(instances, "text_column", text_column)
-    else:
-        columns = [_column(instances, "text_column", name) for name in text_column]
-        texts = []
-        for number, cells in enumerate(zip(*columns, strict=True)):
-            for cell in cells:
-                if not isinstance(cell, str):
-                    raise BadData(f"row {number}: expected a string, found {_describe(cell)}")
-            texts.append("\n".join(cells))
+    names: list[str | None] = [*fields.names] or [None]
+    columns = [_column(instances, "text_column", name) for name in names]
+    texts = []
+    for number, cells in enumerate(zip(*columns, strict=True)):
+        for cell in cells:
+            if not isinstance(cell, str):
+                raise BadData(f"row {number}: expected a string, found {_describe(cell)}")
+        texts.append(fields.join(cells))
     if labels is None and label_column is not None:
         return texts, _column(instances, "label_column", label_column)
     if label_column is not None:
         raise BadParameter("label_column: expected labels or a column of the frame, found both")
     return texts, _labels(labels)
+
+
+def _are_mappings(instances: Any) -> bool:
+    """Return whether instances are a list of mappings, from fields to texts or from features."""
+    is_list = isinstance(instances, Sequence) and not isinstance(instances, str | bytes)
+    return is_list and len(instances) > 0 and isinstance(instances[0], Mapping)
+
+
+def _texts_of(rows: Iterable[Any], fields: TextFields) -> Iterator[str]:
+    """Yield the texts of mappings from fields to texts. Raises BadData, which names the row."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            expected = "expected a mapping as the rows before"
+            raise BadData(f"row {number}: {expected}, found {_describe(row)}")
+        try:
+            yield fields.text(row)
+        except BadInstance as error:
+            raise BadData(f"row {number}: {error}") from None
 
 
 def _labels(labels: Any) -> Any:

@@ -86,8 +86,7 @@ class Model(PredictingModel):
         never true and never predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
-        rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled = self._labelled(*rows)
+        labelled = self._labelled(instances, labels, text_column, label_column)
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -122,13 +121,13 @@ class Model(PredictingModel):
         """
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=n_threads(threads), **resampling)
-        rows = columns_from_memory(instances, labels, text_column, label_column)
         models = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
+        first, second = (
+            model._labelled(instances, labels, text_column, label_column) for _, model in models
+        )
         with progress_bar(progress) as show:
-            return compare(
-                sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
-            )
+            return compare(sides[0], sides[1], request, show, (first, second))
 
     def calibrate(
         self,
@@ -148,9 +147,7 @@ class Model(PredictingModel):
         probabilities sum to 1 over the labels.
         """
         refuse_link(self._opened)
-        labelled = self._labelled(
-            *columns_from_memory(instances, labels, text_column, label_column)
-        )
+        labelled = self._labelled(instances, labels, text_column, label_column)
         with progress_bar(progress) as show:
             fit = fit_to_rows(self._opened, labelled, n_threads(threads, labelled.n_rows), show)
         origin = {} if self._home is None else {"parent": parent_of(self._opened.manifest)}
@@ -179,9 +176,7 @@ class Model(PredictingModel):
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options
         )
-        labelled = self._labelled(
-            *columns_from_memory(instances, labels, text_column, label_column)
-        )
+        labelled = self._labelled(instances, labels, text_column, label_column)
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
@@ -245,9 +240,17 @@ class Model(PredictingModel):
             file.seek(0)
             return home.import_(file, name)
 
-    def _labelled(self, instances: Any, labels: Any) -> Labelled:
+    def _labelled(
+        self,
+        instances: Any,
+        labels: Any,
+        text_column: TextColumn = None,
+        label_column: str | None = None,
+    ) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""
-        self._refuse_matrix(instances)
+        fields = self._featurizer.fields
+        rows = columns_from_memory(instances, labels, text_column, label_column, fields)
+        self._refuse_matrix(rows[0])
         n_features = self._opened.manifest.n_features
-        dataset = dataset_from_memory(instances, labels, self._opened.labels, n_features)
+        dataset = dataset_from_memory(*rows, self._opened.labels, n_features)
         return labelled_dataset(dataset, self._featurizer)

@@ -22,6 +22,7 @@ from xylem.base import (
     Dataset,
     OnProgress,
     TableColumns,
+    TextFields,
     no_progress,
     offsets,
 )
@@ -159,12 +160,10 @@ def _read(
     if request.vocabulary is not None:
         concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
     check_members(members, request.language, concepts is not None)
-    dataset = read_dataset(
-        request.data, columns=request.columns, on_progress=partial(on_progress, "read")
-    )
-    trained_on = (
-        None if request.rerank is None else read_dataset(request.rerank, columns=request.columns)
-    )
+    fields = TextFields.of_manifests(member.manifest for member in members)
+    columns = request.columns.for_version(fields)
+    dataset = read_dataset(request.data, columns=columns, on_progress=partial(on_progress, "read"))
+    trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=columns)
     return concepts, dataset, trained_on
 
 

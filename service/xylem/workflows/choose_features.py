@@ -1,7 +1,11 @@
-"""`features.kind=auto`: find the features of texts that predict best on held-out training rows."""
+"""Find the features of texts, or the weight of a column, that predict best on held-out rows.
+
+That is `features.kind=auto`, and `--text-column NAME=auto`.
+"""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -45,6 +49,9 @@ the best of them. To it, without first words, the chosen features are compared.
 LEADS = (0, 10, 20)
 """How many first words may count more; ADR 27 has what they gain."""
 
+WEIGHTS = (1, 2, 3, 5)
+"""The weights of a column that are tried."""
+
 LEAD_WEIGHT = 3
 """How many times they count then."""
 
@@ -78,9 +85,9 @@ class Tried(NamedTuple):
 
 
 class FeatureChoice(NamedTuple):
-    """The features that were chosen, and the candidates that were tried.
+    """The features or the weight of a column that were chosen, and the candidates.
 
-    gained    the precision beyond that of words alone, in percent of the same rows
+    gained    the precision beyond that of words alone, or of weight 1, in percent of the same rows
     rows      number of rows that were used
     held_out  number of them that were held out
     """
@@ -121,11 +128,7 @@ def choose_features(
         raise BadParameter(
             "features.kind: expected texts with auto, found instances of another kind"
         )
-    if dataset.n_rows < ROWS_MIN:
-        raise BadParameter(
-            f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
-        )
-    held_out, training = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
+    held_out, training = _divided(dataset, auto.rows, seed, "features.kind")
     outcomes: dict[tuple[str, int], Tried] = {}
     n_trials = len(LEADS) + len(CANDIDATES) - 1
 
@@ -157,6 +160,62 @@ def choose_features(
         tried=list(outcomes.values()),
     )
     return _parameters(chosen, best_lead, auto), choice
+
+
+def choose_weight(
+    dataset: Dataset,
+    parameters: FeatureParameters,
+    seed: int,
+    crew: Crew,
+    on_progress: Callable[[str, int, int], None],
+) -> tuple[Dataset, FeatureChoice]:
+    """Return the rows with the weight of a field that predicts best, and what was tried.
+
+    parameters  of the features; words if they are chosen later
+
+    One field of the data set has no weight. Otherwise as `choose_features`.
+    """
+    assert dataset.fields.unweighted is not None
+    name = dataset.fields.unweighted.name
+    auto = parameters if isinstance(parameters, AutoParameters) else AutoParameters()
+    if parameters is auto:
+        parameters = _parameters(PLAIN, LEADS[1], auto)
+    held_out, training = _divided(dataset, auto.rows, seed, f"text column {name!r}")
+    tried: list[Tried] = []
+    for weight in WEIGHTS:
+        on_progress("choose weight", len(tried), len(WEIGHTS))
+        parts = _weighted(training, weight), _weighted(held_out, weight)
+        tried.append(_try_features(f"{name}={weight}", parameters, *parts, seed, crew))
+    on_progress("choose weight", len(WEIGHTS), len(WEIGHTS))
+    best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
+    choice = FeatureChoice(
+        chosen=best.features,
+        gained=round(best.precision - tried[0].precision, 2),
+        rows=held_out.n_rows + training.n_rows,
+        held_out=held_out.n_rows,
+        tried=tried,
+    )
+    return _weighted(dataset, WEIGHTS[tried.index(best)]), choice
+
+
+def _weighted(dataset: Dataset, weight: int) -> Dataset:
+    """Return rows in whose texts the field without a weight has one."""
+    texts: Any = dataset.texts  # of class `WeighableText`
+    return replace(
+        dataset,
+        texts=[text.weighted(weight) for text in texts],
+        fields=dataset.fields.with_weight(weight),
+    )
+
+
+def _divided(dataset: Dataset, rows_max: int, seed: int, option: str) -> tuple[Dataset, Dataset]:
+    """Return the rows that are held out, and those to learn from. Raises BadParameter."""
+    if dataset.n_rows < ROWS_MIN:
+        raise BadParameter(
+            f"{option}: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
+        )
+    held_out, training = divide(dataset.n_rows, rows_max, seed)
+    return dataset.take(held_out), dataset.take(training)
 
 
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:

@@ -38,6 +38,7 @@ class FileSource:
     """
 
     choice: FeatureChoice | None = None
+    weighting: FeatureChoice | None = None
 
     def __init__(
         self,
@@ -199,6 +200,7 @@ class TextSource:
     n_empty = 0
     warning: str | None = None
     choice: FeatureChoice | None = None
+    weighting: FeatureChoice | None = None
     report: DataReport | None = None
 
     def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:

@@ -24,7 +24,7 @@ from xylem.engine import (
 )
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
 from xylem.vocabulary import featurizer_of
-from xylem.workflows.choose_features import FeatureChoice, choose_features
+from xylem.workflows.choose_features import FeatureChoice, choose_features, choose_weight
 from xylem.workflows.file_source import FileSource, TextSource
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import DataInfo, Model, NameTable, build_names
@@ -40,6 +40,7 @@ class PreparedRows(MemorySource):
     data_info   the description of the data for a manifest
     warning     of the reader of the data, if there is one
     choice      the features that were tried, if any were
+    weighting   the weights of a column that were tried, if any were
     report      what the reader has understood of the data, if it was counted
     n_empty     number of rows without a feature
     """
@@ -53,6 +54,7 @@ class PreparedRows(MemorySource):
         warning: str | None = None,
         choice: FeatureChoice | None = None,
         report: DataReport | None = None,
+        weighting: FeatureChoice | None = None,
     ) -> None:
         super().__init__(data)
         self.names = names
@@ -60,6 +62,7 @@ class PreparedRows(MemorySource):
         self.data_info = data_info
         self.warning = warning
         self.choice = choice
+        self.weighting = weighting
         self.report = report
         self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
 
@@ -160,10 +163,13 @@ def prepare_dataset(
     """
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
-    choice = None
+    choice = weighting = None
+    if dataset.fields.unweighted is not None:
+        dataset, weighting = choose_weight(dataset, parameters, seed, crew, on_progress)
     if isinstance(parameters, AutoParameters):
         parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
     featurizer, rows = fit_featurizer(dataset, parameters, crew)
+    featurizer = featurizer.with_fields(dataset.fields)
     on_progress("features", 1, 1)
     data = TrainingSet(rows, dataset.labels)
     info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
@@ -175,6 +181,7 @@ def prepare_dataset(
         warning=dataset.warning,
         choice=choice,
         report=dataset.report,
+        weighting=weighting,
     )
 
 

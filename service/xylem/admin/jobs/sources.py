@@ -64,7 +64,7 @@ def split_lines(
 
 
 def join_sources(
-    context: JobContext, files: WatchedFiles, request: FittingJob
+    context: JobContext, files: WatchedFiles, request: FittingJob, columns: TableColumns
 ) -> tuple[Path, Path | None]:
     """Write the rows of a job's files and of its feedback to one file of lines.
 
@@ -94,7 +94,7 @@ def join_sources(
         for i, source in enumerate(request.sources):
             context.on_progress("join", i, len(request.sources))
             if isinstance(source, str):
-                lines = _lines(files.find(source), request.columns(), has_header=False)
+                lines = _lines(files.find(source), columns, has_header=False)
                 fitted.writelines(lines)
                 continue
             span = rows.span(source.feedback.model, source.feedback.days, context.job.created)

@@ -59,7 +59,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     responses={**_ANSWERS, **problems(409)},
 )
 async def infer(request: Request, services: Wired) -> Response:
-    """Instances are a tensor of texts, or the three tensors of compressed sparse rows.
+    """Instances are a tensor of texts, one for each field of a text, or the three of sparse rows.
 
     The labels are returned as tensors.
     """
@@ -70,18 +70,21 @@ async def infer(request: Request, services: Wired) -> Response:
 async def model_metadata(request: Request, services: Wired) -> Response:
     """The tensors that a model takes, and those that it returns.
 
-    It takes a tensor of texts, or the three tensors of sparse rows.
+    It takes a tensor of texts, one for each field of a text, or the three tensors of sparse rows.
     """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
     takes_texts = served.featurizer.takes_texts
+    fields = [name for name in served.featurizer.fields.names if name not in INPUTS]
     metadata: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
         "inputs": [
-            _tensor(name, kind, 1) for name, kind in INPUTS.items() if takes_texts or name != "text"
+            _tensor(name, kind, 1)
+            for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
+            if takes_texts or name != "text"
         ],
         "outputs": [
             _tensor(name, kind, 1 if name in ("lengths", "exact") else 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from xylem.base import BadData, BadParameter, Crew, Dataset, SparseRows
+from xylem.base import BadData, BadParameter, Crew, Dataset, SparseRows, TextFields
 from xylem.engine.features.characters import in_blocks
 from xylem.engine.features.chars import fit_chars, load_chars
 from xylem.engine.features.context import load_context
@@ -89,7 +89,7 @@ class MakeRows:
     another process.
     """
 
-    config: dict[str, Any]
+    config: Mapping[str, Any]
     arrays: dict[str, NDArray[Any]]
     n_features: int
 
@@ -121,7 +121,8 @@ def streaming_featurizer(
     kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
     parameters = parameters_of({"kind": kind, **values})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
-        return HashingFeaturizer(parameters, fit_forms(parameters))
+        featurizer = HashingFeaturizer(parameters, fit_forms(parameters))
+        return featurizer.with_fields(dataset.fields)
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return Featurizer(parameters, n_features)
     raise BadParameter(
@@ -138,11 +139,24 @@ def load_featurizer(
 
     Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
+    config = dict(config)
+    stored = config.pop(TextFields.key, [])
     try:
-        config = whole_config(config)
-        parameters = parameters_of(config)
-    except BadParameter as error:
+        fields = TextFields.of_options(stored)
+        parameters = parameters_of(whole_config(config))
+    except (BadParameter, TypeError) as error:
         raise Corrupt("manifest", "features that this release knows", str(error)) from error
+    if fields.options != stored or fields.unweighted is not None:
+        raise Corrupt("manifest", "fields with their weights", str(stored))
+    return _loaded(whole_config(config), parameters, arrays, n_features).with_fields(fields)
+
+
+def _loaded(
+    config: Mapping[str, Any],
+    parameters: FeatureParameters,
+    arrays: Mapping[str, NDArray[Any]],
+    n_features: int,
+) -> Featurizer:
     check_complete(config, type(parameters))
     if isinstance(parameters, AutoParameters):
         raise Corrupt("manifest", "the features that were chosen", "features.kind auto")

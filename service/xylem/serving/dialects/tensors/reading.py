@@ -29,7 +29,7 @@ from xylem.serving.dialects.tensors.schema import (
 )
 from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
 from xylem.serving.parse import parse_json, validated
-from xylem.serving.schemas.limits import refuse_beyond
+from xylem.serving.schemas.limits import refuse_beyond, total_length
 from xylem_store import I64
 
 HEADER = "inference-header-content-length"
@@ -79,10 +79,14 @@ class InferPlan(Struct, frozen=True):
 
 
 class InferRows(NamedTuple):
-    """The instances of a request: texts, or compressed sparse rows; the other is None."""
+    """The instances of a request: texts, compressed sparse rows, or fields; the others are None.
+
+    fields  the fields of each instance, by name
+    """
 
     texts: list[str] | None
     csr: Arrays | None
+    fields: list[dict[str, str]] | None = None
 
 
 _plans: dict[bytes, InferPlan] = {}
@@ -97,7 +101,8 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     if plan is not None and plan.n_binary == n_binary and plan.limits is limits:
         return plan
     plan = make_plan(parse_json(head, limits, _ITEMS_MAX), n_binary, limits)
-    if any(part.start is None for part in plan.parts.values()):
+    has_form = plan.parts.keys() in (_TEXT, set(_CSR))  # kernels do not read fields
+    if not has_form or any(part.start is None for part in plan.parts.values()):
         return plan
     plan = _with_form(plan)
     remember(_plans, head, plan)
@@ -127,13 +132,20 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
     parts = divide_binary(request.inputs, n_binary)
-    if places.keys() not in (_TEXT, set(_CSR)):
+    are_texts = all(tensor.datatype == "BYTES" for tensor in request.inputs)
+    if not are_texts and places.keys() != set(_CSR):
         names = ", ".join(places)
         raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
             "inputs"
         )
-    if "text" in places:
+    if are_texts:
         n_rows = request.inputs[0].shape[0]
+        for i, tensor in enumerate(request.inputs):
+            if tensor.shape[0] != n_rows:
+                raise BadRequest(
+                    f"expected {n_rows} elements, as many as {request.inputs[0].name} has, found "
+                    f"{tensor.shape[0]}"
+                ).with_path(f"inputs[{i}].shape")
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
@@ -189,8 +201,15 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     Raises BadRequest for elements that do not fit their tensors, and LimitExceeded for an instance
     that is too long; both name the place.
     """
-    if "text" in plan.parts:
+    if plan.parts.keys() == _TEXT:
         return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
+    if plan.parts.keys() != set(_CSR):
+        columns = [texts_of(part, binary, plan.limits) for part in plan.parts.values()]
+        fields = [dict(zip(plan.parts, cells, strict=True)) for cells in zip(*columns, strict=True)]
+        for i, cells in enumerate(fields):
+            n_bytes = total_length(cells)
+            refuse_beyond(n_bytes, "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]")
+        return InferRows(None, None, fields)
     indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     csr = (indptr, indices, values)
     _check_rows(csr, plan.parts, plan.limits)

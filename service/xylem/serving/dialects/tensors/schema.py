@@ -4,12 +4,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from xylem.base import COLUMNS_MAX
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
 
 INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
-"""The input tensors and their types. A request has `text` alone, or the other three."""
+"""The input tensors and their types. A request has `text` alone, or the other three; or tensors of
+BYTES that are named as the fields of the version.
+"""
 
 OUTPUTS = {
     "labels": "BYTES",
@@ -20,7 +23,7 @@ OUTPUTS = {
 }
 """The tensors of an answer, and their types."""
 
-TENSORS_MAX = 16  # the most inputs or outputs of a request; there are only a few valid names
+TENSORS_MAX = COLUMNS_MAX  # the most inputs or outputs of a request: one for each field
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
@@ -68,12 +71,15 @@ class TensorParameters(RequestModel):
 class InferTensor(RequestModel):
     """A tensor of a request; its data are in `data`, or behind the JSON."""
 
-    name: str = Field(description="text; or indptr, indices, values", examples=["text"])
+    name: str = Field(
+        description="text; or the names of fields; or indptr, indices, values", examples=["text"]
+    )
     shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=2)] = Field(
         description="one dimension; or two, the second of which is 1", examples=[[2]]
     )
     datatype: str = Field(
-        description="text: BYTES; indptr: INT64; indices: INT32; values: FP32", examples=["BYTES"]
+        description="text, fields: BYTES; indptr: INT64; indices: INT32; values: FP32",
+        examples=["BYTES"],
     )
     parameters: Annotated[TensorParameters, _or_null(TensorParameters)] = Field(
         default=TensorParameters()
@@ -113,8 +119,8 @@ class InferRequest(RequestModel):
         default=InferParameters()
     )
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
-        description="text: one text for each instance; or indptr, indices and values: sparse "
-        "rows of feature ids and values"
+        description="text: one text for each instance; or the same for each field of the version; "
+        "or indptr, indices and values: sparse rows of feature ids and values"
     )
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
         default=None, description="the outputs to answer with; by default all"
