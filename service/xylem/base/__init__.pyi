@@ -79,8 +79,6 @@ from .faults import sentence_of as sentence_of
 from .faults import shortened as shortened
 from .faults import unknown as unknown
 from .faults import what_is as what_is
-from .fields import COLUMNS_MAX as COLUMNS_MAX
-from .fields import NO_FIELDS as NO_FIELDS
 from .fields import TextFields as TextFields
 from .figures import ProcessFigures as ProcessFigures
 from .files import PACKED as PACKED

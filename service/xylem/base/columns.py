@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from xylem.base.errors import BadParameter
-from xylem.base.fields import NO_FIELDS, TextColumn, TextFields
+from xylem.base.fields import TextColumn, TextFields
 from xylem.base.files import plain_name
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -39,7 +39,7 @@ class TableColumns(NamedTuple):
                    named, and a file has one of them
     """
 
-    texts: TextFields = NO_FIELDS
+    texts: TextFields = TextFields()
     labels: str = ""
     separator: str = ""
     delimiter: str = ""
@@ -48,7 +48,7 @@ class TableColumns(NamedTuple):
     encoding: str = ""
     join: str = ""
     strict: bool = False
-    fields: TextFields = NO_FIELDS
+    fields: TextFields = TextFields()
 
     def with_texts(self, names: Iterable[str]) -> Self:
         """Return the same with these columns of text, each of weight 1."""
@@ -67,13 +67,13 @@ class TableColumns(NamedTuple):
                 f"no names, found {', '.join(texts.options)}"
             ).with_path("text_column")
         texts.refuse_unweighted()
-        texts = NO_FIELDS if texts == fields else texts
+        texts = TextFields() if texts == fields else texts
         return self._replace(texts=texts, fields=fields or self.fields)
 
     @property
     def for_any_version(self) -> Self:
         """Return the same for versions whose fields may be others: theirs are read if so."""
-        return self._replace(texts=NO_FIELDS, fields=self.texts.with_weight(1))
+        return self._replace(texts=TextFields(), fields=self.texts.with_weight(1))
 
     @property
     def for_tables(self) -> tuple[Any, ...]:
@@ -164,7 +164,7 @@ def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
     Tables have all kinds, lines of JSON have columns of text alone.
     """
     paths = [file for file in files if file is not None]
-    is_for_tables = not columns._replace(texts=NO_FIELDS).is_guessed
+    is_for_tables = not columns._replace(texts=TextFields()).is_guessed
     suffixes = TABLES if is_for_tables else (*TABLES, *JSON_LINES)
     # a directory, which has no suffix, may contain tables
     can_have_columns = [plain_name(path).endswith(suffixes) or not path.suffix for path in paths]

@@ -20,9 +20,6 @@ UNWEIGHTED = 0
 WEIGHT_MAX = 9
 """The greatest weight of a column."""
 
-COLUMNS_MAX = 64
-"""The maximum number of text columns."""
-
 _WEIGHTED = re.compile(rf"(.+)=(\d{{1,9}}|{AUTO})", re.DOTALL)
 
 
@@ -61,12 +58,14 @@ class TextFields(tuple[TextColumn, ...]):
     The text is their cells with line ends between; the cell of a field of weight w stands there w
     times. A cell without a value is empty.
 
-    key  that of an object of fields, in requests and lines, and of their names in manifests
+    key    that of an object of fields, in requests and lines, and of their names in manifests
+    n_max  the most fields
     """
 
     __slots__ = ()
 
     key: ClassVar[str] = "fields"
+    n_max: ClassVar[int] = 64
 
     @classmethod
     def of_options(cls, options: Sequence[str]) -> Self:
@@ -74,8 +73,8 @@ class TextFields(tuple[TextColumn, ...]):
 
         Raises BadParameter, whose path is the field of a job.
         """
-        if len(options) > COLUMNS_MAX:
-            raise _refusal(f"text column: expected at most {COLUMNS_MAX}, found {len(options)}")
+        if len(options) > cls.n_max:
+            raise _refusal(f"text column: expected at most {cls.n_max}, found {len(options)}")
         fields = cls(map(_text_column, options))
         names = fields.names
         if len(set(names)) < len(names):
@@ -88,12 +87,6 @@ class TextFields(tuple[TextColumn, ...]):
                 f"more takes four times as many trials, found {unweighted}"
             )
         return fields
-
-    @classmethod
-    def of_manifests(cls, manifests: Iterable[Any]) -> Self:
-        """Return the fields of the first of some versions, or of their members, that has any."""
-        versions = (version for each in manifests for version in (each, *each.members))
-        return cls.of_options(next(filter(None, (v.features.get(cls.key) for v in versions)), ()))
 
     @property
     def names(self) -> list[str]:
@@ -167,17 +160,13 @@ class TextFields(tuple[TextColumn, ...]):
             raise BadInstance(
                 "expected a text, because this model was trained without fields, found fields"
             )
-        if others := [name for name in cells if name not in self.names]:
+        if unknown_names := [name for name in cells if name not in self.names]:
             from xylem.base.faults import unknown  # pydantic, which `--help` is spared
 
-            raise BadInstance(unknown(others[0], self.names, "field"))
+            raise BadInstance(unknown(unknown_names[0], self.names, "field"))
         if not cells:
             raise BadInstance(f"expected one of the fields {', '.join(self.names)}, found none")
         return self.join([cells.get(name) for name in self.names])
-
-
-NO_FIELDS = TextFields()
-"""The fields of a version that was trained on texts alone."""
 
 
 def _text_column(text: str) -> TextColumn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from xylem.base.data_report import DataReport
-from xylem.base.fields import NO_FIELDS, TextFields
+from xylem.base.fields import TextFields
 
 RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """The arrays indptr, indices and values of rows, as kernels take and return them."""
@@ -128,7 +128,7 @@ class Dataset:
     warning: str | None = None
     unknown_names: Sequence[str] = ()
     report: DataReport | None = None
-    fields: TextFields = NO_FIELDS
+    fields: TextFields = field(default_factory=TextFields)
 
     @property
     def names(self) -> list[str]:

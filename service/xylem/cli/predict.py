@@ -471,4 +471,4 @@ def _columns_for(store: Path, model: str, columns: TableColumns) -> TableColumns
     model_store = store_at(store)
     name, reference = parse_reference(model)
     manifest = model_store.manifest(name, model_store.resolve(name, reference))
-    return columns.for_version(TextFields.of_manifests([manifest]))
+    return columns.for_version(TextFields.of_options(manifest.fields))

@@ -13,7 +13,6 @@ import numpy as np
 import orjson
 
 from xylem.base import (
-    NO_FIELDS,
     TABLES,
     BadInstance,
     Dataset,
@@ -139,7 +138,7 @@ class RowCollector:
         self._rows_of_keys = dict[Any, int]()
         self._joined_rows = array("i")
         self.survey = Survey(file)
-        self.fields = NO_FIELDS
+        self.fields = TextFields()
         self.are_named = False
         self.kind = ""
         self.texts: list[str] = []
@@ -363,6 +362,6 @@ class RowCollector:
             unknown,
             texts=texts,
             named_rows=named_features,
-            fields=self.fields if self.are_named else NO_FIELDS,
+            fields=self.fields if self.are_named else TextFields(),
             **fields,
         )

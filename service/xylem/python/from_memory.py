@@ -12,7 +12,6 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from xylem.base import (
-    NO_FIELDS,
     BadData,
     BadInstance,
     BadParameter,
@@ -91,7 +90,7 @@ def dataset_from_memory(
     labels: object,
     model: NameTable | None = None,
     n_features: int | None = None,
-    fields: TextFields = NO_FIELDS,
+    fields: TextFields = TextFields(),
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
@@ -275,7 +274,7 @@ def columns_from_memory(
     labels: Any,
     text_column: TextColumn,
     label_column: str | None,
-    fields: TextFields = NO_FIELDS,
+    fields: TextFields = TextFields(),
 ) -> tuple[Any, Any]:
     """Return instances and labels for `dataset_from_memory`: columns and series become lists.
 
@@ -290,10 +289,10 @@ def columns_from_memory(
     a frame without a column that is named or a field, or if there are both labels and label_column;
     BadData if the frame does not have the columns, or for a value that is no text.
     """
-    named = fields_of(text_column)
+    columns_named = fields_of(text_column)
     if fields:
-        TableColumns(texts=named).for_version(fields)
-    fields = named or fields
+        TableColumns(texts=columns_named).for_version(fields)
+    fields = columns_named or fields
     if fields and _are_mappings(instances):
         return list(_texts_of(instances, fields)), _labels(labels)
     if not _is_frame(instances):

@@ -160,8 +160,9 @@ def _read(
     if request.vocabulary is not None:
         concepts = read_concepts(request.vocabulary, request.language, request.key_kind)
     check_members(members, request.language, concepts is not None)
-    fields = TextFields.of_manifests(member.manifest for member in members)
-    columns = request.columns.for_version(fields)
+    columns = request.columns
+    for member in reversed(members):  # those of the first one that has fields are read
+        columns = columns.for_version(TextFields.of_options(member.manifest.fields))
     dataset = read_dataset(request.data, columns=columns, on_progress=partial(on_progress, "read"))
     trained_on = None if request.rerank is None else read_dataset(request.rerank, columns=columns)
     return concepts, dataset, trained_on

@@ -159,7 +159,7 @@ def going_on(base: Model, request: TrainRequest, chosen: Chosen) -> GoingOn:
     """
     keep_rows = request.keep_rows or (keeps_rows(base) and not request.stream)
     manifest = base.manifest
-    columns = request.columns.for_version(TextFields.of_manifests([manifest]))
+    columns = request.columns.for_version(TextFields.of_options(manifest.fields))
     request = request.model_copy(update={"keep_rows": keep_rows, "columns": columns})
     if request.extends or manifest.trainer.name != request.trainer:
         return GoingOn(base, request, chosen)

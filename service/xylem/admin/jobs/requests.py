@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from xylem.base import COLUMNS_MAX, TableColumns, TrainingOptions, columns_of, fault
+from xylem.base import TableColumns, TextFields, TrainingOptions, columns_of, fault
 from xylem.serving import HIDDEN, Options, RequestModel, null_or
 from xylem.thresholds import KAPPA_MAX, KAPPA_MIN
 from xylem_store import BEAM_MAX, CANDIDATES_MAX, LATEST, MEMBERS_MAX
@@ -83,11 +83,11 @@ class PromotionRule(RequestModel):
 class TableFields(RequestModel):
     """How data files are read, and which columns of tables, as the options of the commands."""
 
-    text_column: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = None
+    text_column: Annotated[list[str], Field(max_length=TextFields.n_max)] | None = None
     label_column: Name | None = None
     label_separator: str | None = None
     delimiter: str | None = None
-    label_columns: Annotated[list[Name], Field(max_length=COLUMNS_MAX)] | None = None
+    label_columns: Annotated[list[Name], Field(max_length=TextFields.n_max)] | None = None
     quote: Literal["none"] | None = None
     encoding: Name | None = None
     join_rows: Name | None = None

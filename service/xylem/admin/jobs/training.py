@@ -194,9 +194,9 @@ def _files(
         return None, valid
     store = context.store
     columns = request.columns()
-    if bases := [parse_named(base) for base in request.bases]:
-        manifests = [store.manifest(name, store.resolve(name, ref)) for name, ref in bases]
-        columns = columns.for_version(TextFields.of_manifests(manifests))
+    for name, reference in map(parse_named, reversed(request.bases)):
+        manifest = store.manifest(name, store.resolve(name, reference))
+        columns = columns.for_version(TextFields.of_options(manifest.fields))
     if isinstance(request.data, str):
         data = files.find(request.data)
     else:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from xylem.base import NO_FIELDS, BadInstance, Dataset, SparseRows, TextFields
+from xylem.base import BadInstance, Dataset, SparseRows, TextFields
 from xylem.engine.features.parameters import FeatureParameters, RawParameters, as_config
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from xylem.engine.features.word_forms import WordForms
@@ -32,7 +32,7 @@ class Featurizer:
     takes: str = "ids and values"
     """The instances that it takes, for messages."""
 
-    fields: TextFields = NO_FIELDS
+    fields: TextFields = TextFields()
 
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None

@@ -186,12 +186,12 @@ def _with_text(fields: TextFields, line: bytes) -> bytes:
     cells = fields.cells(row) if isinstance(row, dict) and TextFields.key not in row else None
     if cells is None:
         return line
-    others = {key: row[key] for key in ("id", "labels", "sequence") if key in row}
+    other_values = {key: row[key] for key in ("id", "labels", "sequence") if key in row}
     try:
-        return orjson.dumps({"text": fields.join(cells), **others})
+        return orjson.dumps({"text": fields.join(cells), **other_values})
     except BadInstance:  # the parser names the field
         named_cells = dict(zip(fields.names, cells, strict=True))
-        return orjson.dumps({TextFields.key: named_cells, **others})
+        return orjson.dumps({TextFields.key: named_cells, **other_values})
 
 
 def in_order(

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from xylem.base import COLUMNS_MAX, fault
+from xylem.base import TextFields, fault
 from xylem.serving.schemas.limits import AtMost, longest, total_length, utf8_length
 
 FIELDS_MAX = 100
@@ -51,8 +51,8 @@ class TextInstance(StrictModel):
 
 def _few(value: Any) -> Any:
     """Return the fields of a text; refuse too many before any of them is checked."""
-    if type(value) is dict and len(value) > COLUMNS_MAX:
-        raise fault(f"expected at most {COLUMNS_MAX} fields, found {len(value)}")
+    if type(value) is dict and len(value) > TextFields.n_max:
+        raise fault(f"expected at most {TextFields.n_max} fields, found {len(value)}")
     return value
 
 
@@ -65,7 +65,7 @@ class FieldsInstance(StrictModel):
         BeforeValidator(_few),
     ] = Field(
         description="the texts of the fields, by name; null or left out: empty",
-        json_schema_extra={"minProperties": 1, "maxProperties": COLUMNS_MAX},
+        json_schema_extra={"minProperties": 1, "maxProperties": TextFields.n_max},
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from xylem.base import COLUMNS_MAX
+from xylem.base import TextFields
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
@@ -23,7 +23,7 @@ OUTPUTS = {
 }
 """The tensors of an answer, and their types."""
 
-TENSORS_MAX = COLUMNS_MAX  # the most inputs or outputs of a request: one for each field
+TENSORS_MAX = TextFields.n_max  # the most inputs or outputs of a request: one for each field
 OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exact"]
 
 
