@@ -19,7 +19,7 @@ from .columns import is_table as is_table
 from .columns import refuse_without_table as refuse_without_table
 from .data_report import DataReport as DataReport
 from .data_report import Finding as Finding
-from .data_report import FrequentLabel as FrequentLabel
+from .data_report import RowPlace as RowPlace
 from .db.clock import AgeClock as AgeClock
 from .db.clock import now as now
 from .db.engine import Compiled as Compiled
@@ -155,3 +155,4 @@ from .traces.tracer import Tracer as Tracer
 from .training_options import DirectOptions as DirectOptions
 from .training_options import TrainingFacts as TrainingFacts
 from .training_options import TrainingOptions as TrainingOptions
+from .vectors import checked_vectors as checked_vectors

@@ -22,7 +22,8 @@ from xylem.datasets.reader import NAMED_FORMATS, STDIN, format_of, named_blocks,
 from xylem.datasets.sparse_text import parts_of, read_label_names
 from xylem.datasets.stream import DataFile, Progress, StandardInput
 from xylem.datasets.survey import Survey, refuse
-from xylem_store import I32
+from xylem.datasets.vectors import parts_with_vectors, vector_blocks
+from xylem_store import F32, I32
 
 LABELS_MAX = 1 << 24
 """The most labels that standard input may have."""
@@ -105,7 +106,8 @@ class DataStream:
         """
         encoding = self._columns.encoding
         file = StandardInput() if self.is_read_once else open_data(self.path, on_progress, encoding)
-        yield from self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
+        parts = self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
+        yield from parts_with_vectors(parts, self.path, self._columns)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
@@ -114,6 +116,10 @@ class DataStream:
             refuse(file, self.report, strict=self._columns.strict)
         self.sha256 = file.sha256
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
+
+    def vectors(self) -> Iterator[F32]:
+        """Yield the vectors beside the texts, in blocks; nothing if there are none."""
+        return vector_blocks(self.path, self._columns)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""

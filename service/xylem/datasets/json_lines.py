@@ -62,6 +62,33 @@ def json_blocks(collector: RowCollector) -> Iterator[None]:
         yield
 
 
+def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
+    """Return the object in a line of JSON. Raises BadData, which names the line."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        file.line = number
+        fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
+        raise file.text_fault(line) or file.fault(number, fault) from error
+    if not isinstance(row, dict):
+        raise file.fault(number, f"expected a JSON object, found {what_is(row)}")
+    return row
+
+
+def subject_labels(file: DataFile, number: int, subjects: object) -> list[object]:
+    """Return the URI of each subject, as Annif writes them; of one without a URI the label.
+
+    Raises BadData, which names the line.
+    """
+    if not isinstance(subjects, list):
+        raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
+    for subject in subjects:
+        if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
+            expected = "expected objects with `uri` or `label` in `subjects`"
+            raise file.fault(number, f"{expected}, found {what_is(subject)}")
+    return [subject.get("uri") or subject["label"] for subject in subjects]
+
+
 def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
     """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
     size = 0
@@ -146,23 +173,16 @@ class RowCollector:
         self.ids = {} if ids is None else ids
         self._id_of = _SpellingIds(self.ids).__getitem__
         self.labels, self.counts = array("i"), array("i")
-        self.places = array("i")
+        self.places = array("q")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            self.file.line = number
-            fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
-            raise self.file.text_fault(line) or self.file.fault(number, fault) from error
-        if not isinstance(row, dict):
-            raise self.file.fault(number, f"expected a JSON object, found {what_is(row)}")
+        row = json_object(self.file, number, line)
         if self.fields and "features" not in row:
             self._take_fields(number, row)
         has_text = "text" in row
         if "labels" not in row and "subjects" in row:
-            row["labels"] = self._subjects(number, row["subjects"])
+            row["labels"] = subject_labels(self.file, number, row["subjects"])
         if has_text == ("features" in row) or "labels" not in row:
             keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
             expected = "expected keys `labels` and one of `text` and `features`"
@@ -200,21 +220,6 @@ class RowCollector:
             names = zip(fields.names, cells, strict=True)
             self.survey.n_lacking.update(name for name, cell in names if not cell)
         return fields.join(cells)
-
-    def _subjects(self, number: int, subjects: object) -> list[object]:
-        """Return the URI of each subject, as Annif writes them; of one without a URI the label."""
-        if not isinstance(subjects, list):
-            raise self.file.fault(
-                number, f"expected an array as `subjects`, found {what_is(subjects)}"
-            )
-        for subject in subjects:
-            if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-                fault = (
-                    "expected objects with `uri` or `label` in `subjects`, found "
-                    f"{what_is(subject)}"
-                )
-                raise self.file.fault(number, fault)
-        return [subject.get("uri") or subject["label"] for subject in subjects]
 
     def add_text(self, number: int, text: str, labels: object, key: Any = None) -> None:
         """Add a text with its labels; of several texts of one key the first one stays."""
@@ -284,7 +289,7 @@ class RowCollector:
         if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
         self.counts.append(len(self.labels) - n_before)
-        self.places.append(number)
+        self.places.append(self.file.first_place + number)
 
     def take_rows(self) -> Dataset:
         """Return the rows that were added so far, with provisional label ids, and remove them."""
@@ -293,7 +298,7 @@ class RowCollector:
         self.texts = []
         self.named_features = []
         self.labels, self.counts = array("i"), array("i")
-        self.places = array("i")
+        self.places = array("q")
         return dataset
 
     def finish(self, model: NameTable | None, source: str = "") -> Dataset:
@@ -330,9 +335,8 @@ class RowCollector:
 
         Rows of one key are joined before: the first text stays, with the labels of all of them.
         """
-        counts, labels, places = (
-            np.frombuffer(values, np.int32) for values in (self.counts, self.labels, self.places)
-        )
+        counts, labels = (np.frombuffer(values, np.int32) for values in (self.counts, self.labels))
+        places = np.frombuffer(self.places, np.int64)
         is_label = labels != NO_LABEL
         if not is_label.all():
             counts = np.diff(offsets(is_label)[offsets(counts)]).astype(np.int32)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import orjson
 
 from xylem.base import (
     DEFAULT_COLUMNS,
@@ -19,17 +18,18 @@ from xylem.base import (
     Dataset,
     TableColumns,
 )
-from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
+from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines
 from xylem.datasets.column_guess import options_of, understood
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from xylem.datasets.files import open_data, source_of
-from xylem.datasets.json_lines import RowCollector, json_blocks, text_blocks
+from xylem.datasets.json_lines import RowCollector, json_blocks, json_object, text_blocks
 from xylem.datasets.npz_pair import partner, read_npz
 from xylem.datasets.parquet import check_installed
 from xylem.datasets.sparse_text import read_label_names, read_rows
 from xylem.datasets.stream import DataFile, Progress
 from xylem.datasets.survey import Survey, refuse
 from xylem.datasets.tables import table_rows
+from xylem.datasets.vectors import with_vectors
 from xylem_store import NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
@@ -78,7 +78,8 @@ def read_dataset(
         warning = file.warning if isinstance(file, CorpusDirectory) else None
         collected = collector.finish(labels, source_of(file.path))
         refuse(file, collected.report, strict=columns.strict)
-        return replace(collected, sha256=file.sha256, warning=warning)
+        dataset = replace(collected, sha256=file.sha256, warning=warning)
+        return with_vectors(dataset, path, columns)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     if suffix == ".npz":
@@ -104,7 +105,7 @@ def read_dataset(
             row_labels, unknown, unknown_names = first_labels(row_labels, labels.n_names)
     report = survey.report(source_of(path), names)
     refuse(file, report, strict=columns.strict)
-    return Dataset(
+    dataset = Dataset(
         source=report.source,
         sha256=sha256,
         n_rows=rows.n_rows,
@@ -115,6 +116,7 @@ def read_dataset(
         unknown_names=unknown_names,
         report=report,
     )
+    return with_vectors(dataset, path, columns)
 
 
 def check_readable(path: Path) -> None:
@@ -139,7 +141,7 @@ def format_of(file: DataFile) -> str:
 
     Raises BadData.
     """
-    return FASTTEXT if file.kind == ".txt" and is_fasttext(file) else file.kind
+    return FASTTEXT if file.kind == ".txt" and file.is_fasttext else file.kind
 
 
 def refuse_names_file(label_names_file: Path | None) -> None:
@@ -204,12 +206,7 @@ def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:
 
 
 def _text_of(file: DataFile, number: int, line: bytes) -> str:
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        message = f"expected a JSON object, found {error.msg} at byte {error.pos}"
-        raise file.fault(number, message) from error
-    text = row.get("text") if isinstance(row, dict) else None
+    text = json_object(file, number, line).get("text")
     if not isinstance(text, str):
         raise file.fault(number, "expected an object with a string `text`, found none")
     return text

@@ -9,7 +9,15 @@ from typing import Any, Self
 
 import orjson
 
-from xylem.base import BadData, TableColumns, TextFields, faults_of, n_bytes_of, reason_of
+from xylem.base import (
+    BadData,
+    TableColumns,
+    TextFields,
+    faults_of,
+    is_table,
+    n_bytes_of,
+    reason_of,
+)
 from xylem.datasets.annif import CorpusDirectory, corpus_lines, uris_in
 from xylem.datasets.column_guess import (
     ROWS,
@@ -19,10 +27,11 @@ from xylem.datasets.column_guess import (
     understood,
 )
 from xylem.datasets.delimited import delimited_rows
-from xylem.datasets.findings import LINES_LEAST, header_again, swallowed_rows
+from xylem.datasets.findings import HEADER_AGAIN, LINES_LEAST, swallowed_rows
 from xylem.datasets.json_lines import TextRow
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
+from xylem.datasets.vectors import lines_with_vectors
 
 
 def table_rows(
@@ -53,7 +62,8 @@ def table_rows(
         label_names = _label_names(table.columns, columns) if with_labels else []
         names = [*text_names, *label_names, *([columns.join] if columns.join else [])]
         _check_columns(file, table.line, table.columns, names)
-        table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
+        if isinstance(table, ParquetTable):
+            table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
         rows = table.rows(names)
         places = slice(len(text_names), len(text_names) + len(label_names))
         are_flags = False
@@ -92,12 +102,8 @@ class DelimitedTable:
             raise file.fault(1, expected)
 
     def close(self) -> None:
-        """Do nothing: the file is closed at its end."""
-
-    def check_types(
-        self, texts: Sequence[str], labels: Sequence[str], *, are_flags: bool = False
-    ) -> None:
-        """Do nothing: all cells are text."""
+        """Close the file."""
+        self._rows.close()
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         """Yield the line of each row, and its cells in some columns.
@@ -118,7 +124,7 @@ class DelimitedTable:
             if cells == header or line - line_before > LINES_LEAST:
                 self._note(n_findings, line_before, cells_before)
                 if cells == header and len(self._file.findings) == n_findings:
-                    self._file.findings.append(header_again(line))
+                    self._file.findings.append(HEADER_AGAIN.about(self._file.place(line)))
             line_before, cells_before = line, cells
             yield line, [cells[place] for place in places]
         self._note(n_findings, line_before, cells_before)
@@ -126,7 +132,7 @@ class DelimitedTable:
     def _note(self, n_findings: int, line: int, cells: list[str]) -> None:
         """Add the finding that a row has swallowed others, if it is the first one."""
         if len(self._file.findings) == n_findings:
-            finding = swallowed_rows(line, cells, self._delimiter)
+            finding = swallowed_rows(self._file.place(line), cells, self._delimiter)
             self._file.findings += [finding] if finding else []
 
 
@@ -184,11 +190,14 @@ def _labels(cell: Any, separator: str, is_uris: bool) -> list[Any]:
 
 
 class TableLines:
-    """The rows of a table or of a directory of documents, read as a file of lines of JSON.
+    """The rows of a table, of a directory of documents, or of lines with vectors beside them.
+
+    They are read as a file of lines of JSON, each with its vector if there are vectors.
 
     It is a context manager.
 
     n_bytes  the size of the file; `tell` returns how many of its bytes are read
+    number   that of the row in the last line
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
@@ -206,15 +215,19 @@ class TableLines:
                 f"{path}: expected a file that can be read, found {reason_of(error)}"
             ) from None
         self._place = 0
-        self._rows: Iterator[TextRow]
-        if path.is_dir():
-            self._rows = CorpusDirectory(path).documents(with_labels=with_labels)
-        else:
-            file = DataFile(path, self._move)
-            self._rows = table_rows(file, columns, self._join, with_labels=with_labels)
+        self.number = 0
         self._with_labels = with_labels
         self._fields = columns.texts or columns.fields
-        self._lines = self._json_lines()
+        file = DataFile(path, self._move)
+        if path.is_dir():
+            documents = CorpusDirectory(path).documents(with_labels=with_labels)
+            lines = self._json_lines(documents)
+        elif is_table(path):
+            rows = table_rows(file, columns, self._join, with_labels=with_labels)
+            lines = self._json_lines(rows)
+        else:
+            lines = _lines_of(file)
+        self._lines = lines_with_vectors(lines, path, columns)
 
     def read1(self, n_bytes: int) -> bytes:
         """Return whole lines of at least n_bytes together; fewer at the end, then b"".
@@ -241,8 +254,9 @@ class TableLines:
     def _move(self, done: int, total: int) -> None:
         self._place = done
 
-    def _json_lines(self) -> Generator[bytes]:
-        for row in self._rows:
+    def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
+        for row in rows:
+            self.number = row.place
             labels = {"labels": row.labels} if self._with_labels else {}
             key = "text" if isinstance(row.text, str) else TextFields.key
             yield orjson.dumps({key: row.text, **labels}) + b"\n"
@@ -257,3 +271,9 @@ class TableLines:
 
     def __exit__(self, *_: object) -> None:
         self._lines.close()
+
+
+def _lines_of(file: DataFile) -> Iterator[bytes]:
+    for block in file.lines():
+        for line in block.split(b"\n")[:-1]:
+            yield line + b"\n"

@@ -3,12 +3,14 @@
 import hashlib
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from xylem.base import (
@@ -20,11 +22,12 @@ from xylem.base import (
     SparseRows,
     TableColumns,
     TextFields,
+    checked_vectors,
     offsets,
 )
-from xylem.datasets import N_IDS_MAX, dataset_in_memory
+from xylem.datasets import N_IDS_MAX, ClassNames, dataset_in_memory
 from xylem.engine import rows_of_csr
-from xylem_store import NameTable
+from xylem_store import F32, NameTable
 
 TextColumn = str | Sequence[str] | None
 """The column of a frame with the texts, or several, which are joined; None without a frame.
@@ -91,6 +94,7 @@ def dataset_from_memory(
     model: NameTable | None = None,
     n_features: int | None = None,
     fields: TextFields = TextFields(),
+    vectors: object = None,
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
@@ -103,6 +107,7 @@ def dataset_from_memory(
     model       the label names of an existing model
     n_features  the number of features of that model
     fields      the fields that texts were joined of
+    vectors     a matrix of floats with a row for each text; None: there are no vectors
 
     Raises BadData, which names the row, from 0, and BadInstance.
     """
@@ -117,15 +122,30 @@ def dataset_from_memory(
     texts = checked.rows if checked.kind == "text" else None
     named_rows = checked.rows if checked.kind == "features" else None
     dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
-    sha256 = _digest(checked, checked_labels)
-    return replace(dataset, sha256=sha256, rows=checked.matrix, fields=fields)
+    vector_rows = vectors_from_memory(vectors, checked)
+    return replace(
+        dataset,
+        sha256=_digest(checked, checked_labels, vector_rows),
+        rows=checked.matrix,
+        vectors=vector_rows,
+        fields=fields,
+    )
+
+
+def vectors_from_memory(vectors: Any, instances: InMemoryInstances) -> F32 | None:
+    """Return the vectors beside texts, None if there are none. Raises BadData."""
+    if vectors is None:
+        return None
+    if instances.kind != "text":
+        raise BadData(f"vectors: expected texts beside vectors, found {instances.kind}")
+    return checked_vectors(np.asarray(vectors), "vectors", instances.n_rows)
 
 
 _INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))
 
 
 def _indicators_of(labels: Any) -> Any:
-    """Return lists of 0 and 1 as a matrix, and any other labels unchanged."""
+    """Return lists of 0 and 1, or -1 and 1, as a matrix, and any other labels unchanged."""
     if is_matrix(labels) or isinstance(labels, str | bytes | Mapping):
         return labels
     rows = list(labels) if isinstance(labels, Iterable) else []
@@ -133,12 +153,12 @@ def _indicators_of(labels: Any) -> Any:
     if len(lengths) != 1 or max(lengths) < 2:
         return rows or labels
     try:
-        values = {value for row in rows for value in row}
+        values = {value for row in rows for value in row if not _is_missing(value)}
     except TypeError:  # a value that cannot be in a set is no number
         return rows
     if any(isinstance(value, str) for value in values) or values not in _INDICATORS:
         return rows
-    return np.array([[value == 1 for value in row] for row in rows], np.int8)
+    return np.array([[0 if _is_missing(value) else value for value in row] for row in rows], int)
 
 
 def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
@@ -149,14 +169,12 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
             f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}"
         )
     is_set = matrix.values != 0
-    if not hasattr(labels, "tocsr") and (matrix.values == -1).any():
-        is_set = matrix.values != -1
-    if not hasattr(labels, "tocsr") and (matrix.values[is_set] != 1).any():
-        value = matrix.values[is_set & (matrix.values != 1)][0]
-        raise BadData(
-            "labels: expected an array of 0 and 1, or a list of labels a row, found "
-            f"{value:g} in it"
-        )
+    if not hasattr(labels, "tocsr"):
+        is_set = matrix.values == 1
+        wrong_values = matrix.values[~np.isin(matrix.values, (-1, 0, 1))]
+        if len(wrong_values):
+            expected = "expected an array of 0 and 1, or a list of labels a row"
+            raise BadData(f"labels: {expected}, found {wrong_values[0]:g} in it")
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
@@ -237,13 +255,14 @@ def naming_row() -> Iterator[None]:
         raise BadInstance(f"row {place[1]}: {error}") if place else error from None
 
 
-def _digest(checked: InMemoryInstances, labels: object) -> str:
-    """Return a digest of instances and labels; equal rows have equal digests."""
+def _digest(checked: InMemoryInstances, labels: object, vectors: F32 | None) -> str:
+    """Return a digest of instances, labels and vectors; equal rows have equal digests."""
     digest = hashlib.sha256()
-    for part in (checked.matrix, labels):
-        if isinstance(part, SparseRows | LabelRows):
-            for array in part[:-1]:
-                digest.update(np.ascontiguousarray(array).tobytes())
+    arrays: list[NDArray[Any]] = [] if checked.matrix is None else [*checked.matrix[:3]]
+    arrays += labels[:2] if isinstance(labels, LabelRows) else ()
+    arrays += () if vectors is None else (vectors,)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
     lists: Sequence[Any] = labels if isinstance(labels, list) else ()
     for rows in (checked.rows, lists):
         for row in rows:
@@ -280,7 +299,8 @@ def columns_from_memory(
 
     instances     a frame; mappings from fields to texts; or anything else that
                   `instances_from_memory` takes
-    labels        the labels; None with label_column
+    labels        the labels; None with label_column. A frame has a column for each label, of 0
+                  and 1, or -1 and 1
     text_column   the columns of a frame, or keys of mappings, that are joined as those of a table
     label_column  the column of a frame with a list of label names in each row
     fields        those of the model that the rows are for, which need not be named
@@ -336,15 +356,22 @@ def _texts_of(rows: Iterable[Any], fields: TextFields) -> Iterator[str]:
 
 
 def _labels(labels: Any) -> Any:
-    """Return labels, a series as a list.
+    """Return labels, a series as a list, and of a frame the names of the columns with a 1.
 
-    Raises BadData for a frame: only a column of it can be meant.
+    Raises BadData for a frame with other values than 0 and 1, -1 and missing ones.
     """
-    if _is_frame(labels):
-        raise BadData(
-            f"labels: expected a list, or a column of a frame, found {type(labels).__name__}"
-        )
-    return _as_list(labels)
+    if not _is_frame(labels):
+        return _as_list(labels)
+    rows = defaultdict[int, list[str]](list)
+    for name in _column_names(labels):
+        for number, value in enumerate(_column(labels, "labels", name)):
+            is_flag = isinstance(value, int | float | np.number) and value in (-1, 0, 1)
+            if not is_flag and not _is_missing(value):
+                expected = "expected columns of 0 and 1 in a frame of labels"
+                fault = f"{expected}, found {_describe(value)} in column {name!r:.60}"
+                raise BadData(f"labels: row {number}: {fault}")
+            rows[number] += [name] if is_flag and value == 1 else []
+    return list(rows.values())
 
 
 def _is_frame(value: Any) -> bool:
@@ -365,8 +392,7 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
     kind = type(frame).__name__
     if not hasattr(frame, "__getitem__") or hasattr(frame, "collect"):
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
-    # in pyarrow, `columns` has the values, not the names
-    names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    names = _column_names(frame)
     listing = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
     suffix = f" and {len(names) - 10} more" if len(names) > 10 else ""
     if name is None:
@@ -378,7 +404,17 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
         raise BadData(
             f"{parameter}: expected one column {name[:80]!r}, found columns {listing}{suffix}"
         )
-    return list(_as_list(frame[name]))
+    # pyarrow has a schema, Hugging Face's data sets have features that make one
+    schema = getattr(
+        getattr(frame, "features", frame), "arrow_schema", getattr(frame, "schema", None)
+    )
+    classes = ClassNames(getattr(schema, "metadata", None))
+    return list(classes.names_in(name, list(_as_list(frame[name]))))
+
+
+def _column_names(frame: Any) -> list[str]:
+    """Return the names of the columns of a frame; in pyarrow, `columns` has the values."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
 def _as_list(values: Any) -> Any:

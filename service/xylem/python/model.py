@@ -73,6 +73,7 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         empty_labels: str = "zero",
         progress: bool = True,
     ) -> dict[str, Any]:
@@ -82,11 +83,12 @@ class Model(PredictingModel):
         none. `unknown_labels` is the number of labels that the model does not know, and
         `unknown_label_names` has the first of them.
 
-        Instances, labels and columns are as in `train`. `empty_labels` is the F of a label that is
-        never true and never predicted: "zero" as in scikit-learn, "one" as in the papers.
+        Instances, labels, columns and vectors are as in `train`. `empty_labels` is the F of a
+        label that is never true and never predicted: "zero" as in scikit-learn, "one" as in the
+        papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
-        labelled = self._labelled(instances, labels, text_column, label_column)
+        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -108,6 +110,7 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         progress: bool = True,
         **resampling: Unpack[Resampling],
     ) -> dict[str, Any]:
@@ -116,15 +119,18 @@ class Model(PredictingModel):
         Returns the figures of `xylem compare --json`, in percent. `metrics` has for each metric
         `a`, the figure of this model, `b`, that of the other, and `real`, whether they really
         differ: `p` of a paired randomisation test is at most 0.05. Macro-F is included if both
-        models are tuned. Instances, labels, columns and `empty_labels` are as in `evaluate`, the
-        options of `resampling` as in `Resampling`.
+        models are tuned. Instances, labels, columns, `vectors` and `empty_labels` are as in
+        `evaluate`, the options of `resampling` as in `Resampling`. A model that takes no vectors is
+        compared without them.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=n_threads(threads), **resampling)
         models = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
+        rows = instances, labels, text_column, label_column
         first, second = (
-            model._labelled(instances, labels, text_column, label_column) for _, model in models
+            model._labelled(*rows, vectors if model._featurizer.vector_numbers else None)
+            for _, model in models
         )
         with progress_bar(progress) as show:
             return compare(sides[0], sides[1], request, show, (first, second))
@@ -137,17 +143,18 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         progress: bool = True,
     ) -> Model:
         """Return this model with calibrated scores: a label of score 0.7 is true 7 times in 10.
 
-        Instances, labels and columns are as in `train`: 100 rows or more that the model was not
-        trained on. The ranking of labels does not change. Tuned thresholds are dropped, because
-        they belong to the old scores. Raises `xylem.errors.BadParameter` for a model whose
+        Instances, labels, columns and vectors are as in `train`: 100 rows or more that the model
+        was not trained on. The ranking of labels does not change. Tuned thresholds are dropped,
+        because they belong to the old scores. Raises `xylem.errors.BadParameter` for a model whose
         probabilities sum to 1 over the labels.
         """
         refuse_link(self._opened)
-        labelled = self._labelled(instances, labels, text_column, label_column)
+        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
         with progress_bar(progress) as show:
             fit = fit_to_rows(self._opened, labelled, n_threads(threads, labelled.n_rows), show)
         origin = {} if self._home is None else {"parent": parent_of(self._opened.manifest)}
@@ -163,20 +170,22 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
         """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
-        They are used with `threshold="tuned"`. Instances, labels and columns are as in `train`:
-        rows that the model was not trained on. `method` and the options are those of `xylem
-        thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version the
-        thresholds are stored at once, in the version's store; for other models `save` stores them.
+        They are used with `threshold="tuned"`. Instances, labels, columns and vectors are as in
+        `train`: rows that the model was not trained on. `method` and the options are those of
+        `xylem thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version
+        the thresholds are stored at once, in the version's store; for other models `save` stores
+        them.
         """
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options
         )
-        labelled = self._labelled(instances, labels, text_column, label_column)
+        labelled = self._labelled(instances, labels, text_column, label_column, vectors)
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
@@ -246,11 +255,12 @@ class Model(PredictingModel):
         labels: Any,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
     ) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""
         fields = self._featurizer.fields
         rows = columns_from_memory(instances, labels, text_column, label_column, fields)
         self._refuse_matrix(rows[0])
         n_features = self._opened.manifest.n_features
-        dataset = dataset_from_memory(*rows, self._opened.labels, n_features)
+        dataset = dataset_from_memory(*rows, self._opened.labels, n_features, vectors=vectors)
         return labelled_dataset(dataset, self._featurizer)

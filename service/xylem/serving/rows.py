@@ -21,7 +21,7 @@ from xylem.serving.schemas.instances import (
     SparseInstance,
     TextInstance,
 )
-from xylem_store import I64, U8
+from xylem_store import F32, I64, U8
 
 Rows = TypeVar("Rows")
 
@@ -73,7 +73,7 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
         return _transform_raw([], featurizer)
     texts = [instance.text for instance in instances if isinstance(instance, TextInstance)]
     if len(texts) == len(instances):
-        return featurizer.transform_texts(texts)
+        return featurizer.transform_with_vectors(texts, _vectors_of(instances))
     raw = [instance for instance in instances if isinstance(instance, SparseInstance)]
     if len(raw) == len(instances):
         return _transform_raw(raw, featurizer)
@@ -102,7 +102,9 @@ def with_texts(
     """
     try:
         return [
-            TextInstance.model_construct(text=featurizer.fields.text(instance.fields))
+            TextInstance.model_construct(
+                text=featurizer.fields.text(instance.fields), vector=instance.vector
+            )
             if isinstance(instance, FieldsInstance)
             else instance
             for instance in instances
@@ -125,12 +127,29 @@ def n_items_of(instance: AnyInstance, featurizer: Featurizer) -> int:
     Each character counts as the featurizer's `items_a_character`, as often as its field weighs.
     """
     if isinstance(instance, TextInstance):
-        return len(instance.text) * featurizer.items_a_character
+        n_numbers = len(instance.vector or ())
+        return len(instance.text) * featurizer.items_a_character + n_numbers
     if isinstance(instance, FieldsInstance):
         cells = instance.fields
         n = sum(weight * len(cells.get(name) or "") for name, weight in featurizer.fields)
-        return n * featurizer.items_a_character
+        return n * featurizer.items_a_character + len(instance.vector or ())
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
+
+
+def _vectors_of(instances: Sequence[AnyInstance]) -> F32 | None:
+    """Return the vectors of texts, None if none has one.
+
+    Raises BadInstance if only some have one, or if they are of several lengths: at most one of them
+    is right then, so that each instance is tried by itself.
+    """
+    vectors = [instance.vector for instance in instances if isinstance(instance, TextInstance)]
+    lengths = {None if vector is None else len(vector) for vector in vectors}
+    if lengths == {None}:
+        return None
+    if len(lengths) > 1:
+        raise BadInstance("expected vectors of one length, found several")
+    with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
+        return np.array(vectors, np.float64).astype(np.float32)
 
 
 def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
@@ -255,7 +274,8 @@ def divide_texts(
     for i, instance in enumerate(instances):
         if isinstance(instance, TextInstance) and len(instance.text) > characters_max:
             chunks += [
-                TextInstance(text=chunk) for chunk in chunks_of(instance.text, characters_max)
+                TextInstance(text=chunk, vector=instance.vector)
+                for chunk in chunks_of(instance.text, characters_max)
             ]
         else:
             chunks.append(instance)

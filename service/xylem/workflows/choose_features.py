@@ -1,6 +1,7 @@
-"""Find the features of texts, or the weight of a column, that predict best on held-out rows.
+"""Find the features of texts that predict best on held-out training rows, and the weight of the
+vectors beside them, or of a field.
 
-That is `features.kind=auto`, and `--text-column NAME=auto`.
+That is `features.kind=auto`, `vectors.weight=auto`, and `--text-column NAME=auto`.
 """
 
 import time
@@ -17,6 +18,7 @@ from xylem.engine import (
     AutoParameters,
     FeatureParameters,
     PredictOptions,
+    VectorParameters,
     fit_featurizer,
     make_predictor,
     parameters_of,
@@ -49,7 +51,7 @@ the best of them. To it, without first words, the chosen features are compared.
 LEADS = (0, 10, 20)
 """How many first words may count more; ADR 27 has what they gain."""
 
-WEIGHTS = (1, 2, 3, 5)
+FIELD_WEIGHTS = (1, 2, 3, 5)
 """The weights of a column that are tried."""
 
 LEAD_WEIGHT = 3
@@ -61,7 +63,13 @@ TRAINER = "label-tree"
 TOLERANCE = 0.2
 """The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
+WEIGHTS = (0.3, 0.6, 1.0)
+"""The weights of vectors that are tried, besides none."""
+
 ROWS_MIN = 50
+ROWS_MAX = 50_000
+"""The least rows for trials, and the most that are drawn for those of weights."""
+
 BLOCKS = 50
 """The held-out rows are at least so many blocks of neighbouring rows."""
 
@@ -128,7 +136,7 @@ def choose_features(
         raise BadParameter(
             "features.kind: expected texts with auto, found instances of another kind"
         )
-    held_out, training = _divided(dataset, auto.rows, seed, "features.kind")
+    held_out, training = _held_out("features.kind", replace(dataset, vectors=None), auto.rows, seed)
     outcomes: dict[tuple[str, int], Tried] = {}
     n_trials = len(LEADS) + len(CANDIDATES) - 1
 
@@ -165,28 +173,70 @@ def choose_features(
 def choose_weight(
     dataset: Dataset,
     parameters: FeatureParameters,
+    vectors: VectorParameters,
+    earlier: FeatureChoice | None,
+    seed: int,
+    crew: Crew,
+    on_progress: Callable[[str, int, int], None],
+) -> tuple[VectorParameters | None, FeatureChoice]:
+    """Return the parameters of vectors with the best of WEIGHTS, None if they gain nothing.
+
+    parameters  of the features of the texts
+    earlier     how these were chosen, if they were; the weights that were tried are added
+
+    At most ROWS_MAX rows are drawn. Raises BadParameter for fewer than ROWS_MIN rows.
+    """
+    held_out, training = _held_out("vectors.weight", dataset, ROWS_MAX, seed)
+    rows = [(replace(training, vectors=None), replace(held_out, vectors=None))]
+    rows += [(training, held_out)] * len(WEIGHTS)
+    candidates = [None, *(vectors.model_copy(update={"weight": weight}) for weight in WEIGHTS)]
+    tried = list[Tried]()
+    for candidate, (learnt, measured) in zip(candidates, rows, strict=True):
+        on_progress("choose weight", len(tried), len(candidates))
+        name = "no vectors" if candidate is None else f"vectors at weight {candidate.weight}"
+        tried.append(_try_features(name, parameters, learnt, measured, seed, crew, candidate))
+    on_progress("choose weight", len(tried), len(candidates))
+    best = max(range(len(tried)), key=lambda i: tried[i].precision)  # the first of equals
+    gained = tried[best].precision - tried[0].precision
+    chosen = best if gained > TOLERANCE else 0  # without vectors a search costs less
+    names = [] if earlier is None else [earlier.chosen]
+    choice = FeatureChoice(
+        chosen=", ".join([*names, tried[chosen].features]),
+        gained=round(
+            tried[chosen].precision - tried[0].precision + (earlier.gained if earlier else 0), 2
+        ),
+        rows=held_out.n_rows + training.n_rows,
+        held_out=held_out.n_rows,
+        tried=[*(earlier.tried if earlier else ()), *tried],
+    )
+    return candidates[chosen], choice
+
+
+def choose_field_weight(
+    dataset: Dataset,
+    parameters: FeatureParameters,
     seed: int,
     crew: Crew,
     on_progress: Callable[[str, int, int], None],
 ) -> tuple[Dataset, FeatureChoice]:
-    """Return the rows with the weight of a field that predicts best, and what was tried.
+    """Return the rows with the best of FIELD_WEIGHTS for their field without a weight.
 
-    parameters  of the features; words if they are chosen later
+    parameters  of the features of the texts; words are tried if they are chosen later
 
-    One field of the data set has no weight. Otherwise as `choose_features`.
+    Vectors beside the texts are left out. Otherwise as `choose_weight`.
     """
     assert dataset.fields.unweighted is not None
     name = dataset.fields.unweighted.name
-    auto = parameters if isinstance(parameters, AutoParameters) else AutoParameters()
-    if parameters is auto:
-        parameters = _parameters(PLAIN, LEADS[1], auto)
-    held_out, training = _divided(dataset, auto.rows, seed, f"text column {name!r}")
-    tried: list[Tried] = []
-    for weight in WEIGHTS:
-        on_progress("choose weight", len(tried), len(WEIGHTS))
+    if isinstance(parameters, AutoParameters):
+        parameters = _parameters(PLAIN, LEADS[1], parameters)
+    words = replace(dataset, vectors=None)
+    held_out, training = _held_out(f"text column {name!r}", words, ROWS_MAX, seed)
+    tried = list[Tried]()
+    for weight in FIELD_WEIGHTS:
+        on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
         parts = _weighted(training, weight), _weighted(held_out, weight)
         tried.append(_try_features(f"{name}={weight}", parameters, *parts, seed, crew))
-    on_progress("choose weight", len(WEIGHTS), len(WEIGHTS))
+    on_progress("choose weight of a field", len(tried), len(FIELD_WEIGHTS))
     best = max(tried, key=lambda outcome: outcome.precision)  # the first of equals
     choice = FeatureChoice(
         chosen=best.features,
@@ -195,7 +245,7 @@ def choose_weight(
         held_out=held_out.n_rows,
         tried=tried,
     )
-    return _weighted(dataset, WEIGHTS[tried.index(best)]), choice
+    return _weighted(dataset, FIELD_WEIGHTS[tried.index(best)]), choice
 
 
 def _weighted(dataset: Dataset, weight: int) -> Dataset:
@@ -208,11 +258,16 @@ def _weighted(dataset: Dataset, weight: int) -> Dataset:
     )
 
 
-def _divided(dataset: Dataset, rows_max: int, seed: int, option: str) -> tuple[Dataset, Dataset]:
-    """Return the rows that are held out, and those to learn from. Raises BadParameter."""
+def _held_out(
+    parameter: str, dataset: Dataset, rows_max: int, seed: int
+) -> tuple[Dataset, Dataset]:
+    """Return the rows that are held out, and those to learn from. Raises BadParameter.
+
+    parameter  the parameter that is chosen, for the error
+    """
     if dataset.n_rows < ROWS_MIN:
         raise BadParameter(
-            f"{option}: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
+            f"{parameter}: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
         )
     held_out, training = divide(dataset.n_rows, rows_max, seed)
     return dataset.take(held_out), dataset.take(training)
@@ -251,10 +306,11 @@ def _try_features(
     held_out: Dataset,
     seed: int,
     crew: Crew,
+    vectors: VectorParameters | None = None,
 ) -> Tried:
     """Return how good features are on the held-out rows, after training on the other rows."""
     assert held_out.texts is not None
-    featurizer, rows = fit_featurizer(training, parameters, crew)
+    featurizer, rows = fit_featurizer(training, parameters, crew, vectors)
     trained = train(
         TRAINER, parse_parameters(TRAINER, []), rows, training.labels, seed, crew.threads
     )
@@ -275,9 +331,10 @@ def _try_features(
     )
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
     seconds = []
-    for text in held_out.texts[:_TIMED_TEXTS]:
+    for i, text in enumerate(held_out.texts[:_TIMED_TEXTS]):
+        vector = None if held_out.vectors is None else held_out.vectors[i : i + 1]
         start = time.perf_counter()
-        featurizer.transform_texts([text])
+        featurizer.transform_with_vectors([text], vector)
         seconds.append(time.perf_counter() - start)
     features_us = 1e6 * median(seconds)
     total_us = round(features_us + search_us, 1)

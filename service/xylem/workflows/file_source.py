@@ -16,6 +16,7 @@ from xylem.engine import (
     ContextParameters,
     Featurizer,
     MakeRows,
+    VectorParameters,
     context_of,
     streaming_featurizer,
     tokens_of,
@@ -48,18 +49,21 @@ class FileSource:
         featurizer: Featurizer | None = None,
         label_rows: I64 | None = None,
         crew: Crew | None = None,
+        vectors: VectorParameters | None = None,
     ) -> None:
         """Take a stream whose rows are to be made.
 
         featurizer  of rows before; None: the first pass chooses one
         label_rows  rows of each label, by provisional id, that were read before
         crew        makes the rows of texts in a file; None: this thread does
+        vectors     parameters of the vectors beside the texts; None: there are none
         """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
         self.final_ids: I32 | None = None
         self.n_empty = 0
         self._features = dict(features)
+        self._vectors = vectors
         self._on_progress = on_progress
         self._census: Census | None = None
         self._featurizer = featurizer
@@ -120,11 +124,15 @@ class FileSource:
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._pair_with_rows(parts):
             counts = np.diff(rows.indptr)
-            label_rows = _add_padded(label_rows, np.bincount(part.labels.indices))
-            of_label = np.bincount(
-                part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr))
-            )
-            label_nonzeros = _add_padded(label_nonzeros, of_label.astype(np.int64))
+            indices = part.labels.indices
+            weights = np.repeat(counts, np.diff(part.labels.indptr))
+            # labels of later parts have larger ids: both sums grow
+            of_part = np.bincount(indices, minlength=self.stream.n_labels)
+            of_part[: len(label_rows)] += label_rows
+            label_rows = of_part
+            of_part = np.bincount(indices, weights, self.stream.n_labels).astype(np.int64)
+            of_part[: len(label_nonzeros)] += label_nonzeros
+            label_nonzeros = of_part
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
@@ -152,24 +160,21 @@ class FileSource:
             for part in chain([first], parts):
                 n_features = self.stream.n_features  # feature ids of later parts may be larger
                 if self._featurizer is None or n_features > self._featurizer.n_features:
-                    self._featurizer = streaming_featurizer(part, self._features, n_features)
+                    self._featurizer = self._fitted(part, n_features)
                 yield part, self._featurizer.transform_dataset(part)
             return
         if self._featurizer is None:
-            self._featurizer = streaming_featurizer(first, self._features, 0)
+            self._featurizer = self._fitted(first, 0)
         parts, parts_ahead = tee(chain([first], parts))
-        row_parts = self._crew.mapped(
-            MakeRows.from_featurizer(self._featurizer), (part.texts or [] for part in parts_ahead)
-        )
+        blocks = ((part.texts or [], part.vectors) for part in parts_ahead)
+        row_parts = self._crew.mapped(MakeRows.from_featurizer(self._featurizer), blocks)
         yield from zip(parts, row_parts, strict=True)
 
-
-def _add_padded(sums: I64, increments: I64) -> I64:
-    """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(increments)), np.int64)
-    total[: len(sums)] += sums
-    total[: len(increments)] += increments
-    return total
+    def _fitted(self, part: Dataset, n_features: int) -> Featurizer:
+        """Return a featurizer for rows as in a part; vectors are read once for it, and no texts."""
+        return streaming_featurizer(
+            part, self._features, n_features, self._vectors, self.stream.vectors()
+        )
 
 
 def _by_final_id(sums: I64, ids: I64 | I32) -> I64:

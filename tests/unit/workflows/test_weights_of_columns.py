@@ -13,7 +13,7 @@ from xylem.base.errors import BadParameter
 from xylem.base.fields import TextFields
 from xylem.engine.features.registry import load_featurizer
 from xylem.vocabulary.featurizers import featurizer_of
-from xylem.workflows.choose_features import WEIGHTS
+from xylem.workflows.choose_features import FIELD_WEIGHTS
 from xylem.workflows.extend import extend_and_publish
 from xylem.workflows.labelled import read_labelled
 from xylem.workflows.train import TrainRequest, train_and_publish
@@ -105,7 +105,7 @@ def test_the_weight_of_a_column_is_chosen(store: Store, features: dict[str, Any]
     ]
     chosen = reports[0].fields
     assert chosen is not None and reports[1].fields is not None
-    assert [tried["features"] for tried in chosen["tried"]] == [f"title={w}" for w in WEIGHTS]
+    assert [tried["features"] for tried in chosen["tried"]] == [f"title={w}" for w in FIELD_WEIGHTS]
     best = max(tried["precision"] for tried in chosen["tried"])
     precision = {tried["features"]: tried["precision"] for tried in chosen["tried"]}
     assert precision[chosen["chosen"]] == best

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import RawRoute, router_of
+from xylem.api.routes.admins import RawRoute, of_seen_models, router_of
 from xylem.api.routes.operations import content, of_version, problems, takes
 from xylem.api.routes.requests import find_served, reply_in
 from xylem.api.routes.services import Wired
@@ -70,32 +70,39 @@ async def infer(request: Request, services: Wired) -> Response:
 async def model_metadata(request: Request, services: Wired) -> Response:
     """The tensors that a model takes, and those that it returns.
 
-    It takes a tensor of texts, one for each field of a text, or the three tensors of sparse rows.
+    It takes a tensor of texts or one for each field of a text, with a tensor of their vectors if it
+    was trained with vectors, or the three tensors of sparse rows.
     """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
-    takes_texts = served.featurizer.takes_texts
-    fields = [name for name in served.featurizer.fields.names if name not in INPUTS]
+    featurizer = served.featurizer
+    names = set(INPUTS)
+    if not featurizer.vector_numbers:
+        names.remove("vectors")
+    if not featurizer.takes_texts:
+        names.remove("text")
+    fields = [name for name in featurizer.fields.names if name not in INPUTS]
+    names.update(fields)
     metadata: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
         "inputs": [
-            _tensor(name, kind, 1)
+            _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
             for name, kind in {**INPUTS, **dict.fromkeys(fields, "BYTES")}.items()
-            if takes_texts or name != "text"
+            if name in names
         ],
         "outputs": [
-            _tensor(name, kind, 1 if name in ("lengths", "exact") else 2)
+            _tensor(name, kind, [-1] if name in ("lengths", "exact") else [-1, -1])
             for name, kind in OUTPUTS.items()
         ],
     }
     return json_response(metadata)
 
 
-def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
-    return {"name": name, "datatype": datatype, "shape": [-1] * n_dimensions}
+def _tensor(name: str, datatype: str, shape: list[int]) -> TensorMetadata:
+    return {"name": name, "datatype": datatype, "shape": shape}
 
 
 @of_version(about_router, "GET", "ready", "Readiness of", {}, root="/v2", response_model=ModelReady)
@@ -109,6 +116,7 @@ async def model_ready(request: Request, services: Wired) -> Response:
 
 
 @about_router.get("/v2", summary="Name and version of the service")
+@of_seen_models
 async def server_metadata() -> ServerMetadata:
     """The name, the version and the extensions of the service."""
     return ServerMetadata(name="xylem", version=code_version(), extensions=["binary_tensor_data"])

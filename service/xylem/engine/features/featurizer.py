@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from xylem.engine.features.parameters import FeatureParameters, RawParameters, a
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from xylem.engine.features.word_forms import WordForms
 from xylem.engine.kernels.text.texts import BodyTexts, no_texts
+from xylem_store import F32
 
 
 class Featurizer:
@@ -33,6 +34,11 @@ class Featurizer:
     """The instances that it takes, for messages."""
 
     fields: TextFields = TextFields()
+    vector_numbers: int = 0
+    """How many numbers the vector has that is given beside each text; 0: none is."""
+
+    tail_features: int = 0
+    """How many of the last features are of the vector of a text."""
 
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None
@@ -78,18 +84,29 @@ class Featurizer:
         featurizer.fields = fields
         return featurizer
 
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> dict[str, Any]:
         """Return the features' configuration in a manifest: the kind, its parameters, the fields.
 
         Without fields their key is left out, so that releases that do not know them can serve the
         version.
         """
-        config = as_config(self.parameters)
+        config: dict[str, Any] = as_config(self.parameters)
         return {**config, TextFields.key: self.fields.options} if self.fields else config
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text. Raises BadInstance if the kind does not take texts."""
         raise self._refuse("text")
+
+    def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
+        """Return a row for each text and its vector.
+
+        vectors  float32[n, numbers]; None: the texts have none
+
+        Raises BadInstance unless the model takes vectors of so many numbers, or for None no vector.
+        """
+        if vectors is not None:
+            raise self._refuse(f"a vector of {vectors.shape[1]} numbers")
+        return self.transform_texts(texts)
 
     def body_texts(self, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
         """Return the buffers into which kernels read texts.
@@ -137,7 +154,7 @@ class Featurizer:
         was trained on feature ids takes them.
         """
         if dataset.texts is not None:
-            return self.transform_texts(dataset.texts)
+            return self.transform_with_vectors(dataset.texts, dataset.vectors)
         if dataset.named_rows is not None:
             return self.transform_named(dataset.named_rows)
         if not isinstance(self.parameters, RawParameters):

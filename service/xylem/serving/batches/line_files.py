@@ -80,7 +80,8 @@ def opened(
     """Open a file of instances, or standard input.
 
     Each row of a table, and each document of a directory, becomes a line of JSON. So do lines with
-    the columns of text that are named, or with fields of the version.
+    the columns of text that are named, or with fields of the version. Vectors beside the file are
+    put into its lines.
 
     start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
 
@@ -92,11 +93,13 @@ def opened(
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, convert)
         return
     path = file_path(data)
-    if is_table(path) or is_directory(path):
+    if is_table(path) or is_directory(path) or columns.vectors_of(path) is not None:
         from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:
-            yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
+            has_texts = is_table(path) or is_directory(path)
+            of_lines = None if has_texts else convert
+            yield Source(table, table, table.n_bytes, of_lines)  # type: ignore[arg-type]
         return
     if not plain_name(path).endswith(JSON_LINES):
         endings = (
@@ -186,7 +189,7 @@ def _with_text(fields: TextFields, line: bytes) -> bytes:
     cells = fields.cells(row) if isinstance(row, dict) and TextFields.key not in row else None
     if cells is None:
         return line
-    other_values = {key: row[key] for key in ("id", "labels", "sequence") if key in row}
+    other_values = {key: row[key] for key in ("id", "labels", "sequence", "vector") if key in row}
     try:
         return orjson.dumps({"text": fields.join(cells), **other_values})
     except BadInstance:  # the parser names the field

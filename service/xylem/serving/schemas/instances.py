@@ -43,8 +43,17 @@ def too_many_fields(value: dict[str, Any]) -> str:
     return f"expected at most {FIELDS_MAX} fields, found {len(value)}"
 
 
-class TextInstance(StrictModel):
-    """An instance that is a text."""
+class _WithVector(StrictModel):
+    """The field that a text may have if the model was trained with vectors."""
+
+    vector: Annotated[list[float], AtMost("features_max", "numbers")] | None = Field(
+        default=None,
+        description="numbers of the text, as a sentence encoder makes them; as many as in training",
+    )
+
+
+class TextInstance(_WithVector):
+    """An instance that is a text, with its vector if the model was trained with vectors."""
 
     text: Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
 
@@ -56,7 +65,7 @@ def _few(value: Any) -> Any:
     return value
 
 
-class FieldsInstance(StrictModel):
+class FieldsInstance(_WithVector):
     """An instance that is a text in fields, as the version was trained on."""
 
     fields: Annotated[

@@ -114,7 +114,10 @@ def test_a_tensor_a_field(ask: Ask, store: Store, in_process: InProcess) -> None
     ]
     for bad, fault in (
         ([tensor("titel", ["a"])], "expected only title, body, found another field"),
-        ([inputs[0], tensor("body", ["a"])], "expected 12 elements, as many as title has, found 1"),
+        (
+            [inputs[0], tensor("body", ["a"])],
+            "expected as many elements of body as texts, 12, found 1",
+        ),
         ([inputs[0], tensor("text", TEXTS)], "expected only title, body, found another field"),
         ([tensor("title", ["a"], datatype="FP32")], "expected one of text, indptr, .* found"),
     ):

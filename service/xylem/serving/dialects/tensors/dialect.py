@@ -41,7 +41,7 @@ class InferQuery(Query):
 
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the number of features, or the characters times `items_a_character`."""
-        texts, csr, fields = self.instances
+        texts, csr, vectors, fields = self.instances
         if csr is not None:
             return len(csr[1])
         weights = dict(featurizer.fields)
@@ -50,16 +50,17 @@ class InferQuery(Query):
             for cells in fields or ()
             for name, cell in cells.items()
         )
-        return featurizer.items_a_character * n_characters
+        n_numbers = 0 if vectors is None else vectors.size
+        return featurizer.items_a_character * n_characters + n_numbers
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances. Raises BadInstance if the model does not take them."""
-        texts, csr, fields = self.instances
+        texts, csr, vectors, fields = self.instances
         try:
             if fields is not None:
                 texts = list(map(featurizer.fields.text, fields))
             if csr is None:
-                rows = featurizer.transform_texts(texts or [])
+                rows = featurizer.transform_with_vectors(texts or [], vectors)
             else:
                 rows = featurizer.transform_csr(*csr)
         except BadInput as error:

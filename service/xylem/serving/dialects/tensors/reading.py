@@ -22,6 +22,7 @@ from xylem.serving.dialects.tensors.elements import (
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout, form_of
 from xylem.serving.dialects.tensors.schema import (
     OUTPUTS,
+    VECTORS,
     InferParameters,
     InferRequest,
     InferTensor,
@@ -30,7 +31,7 @@ from xylem.serving.dialects.tensors.schema import (
 from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
 from xylem.serving.parse import parse_json, validated
 from xylem.serving.schemas.limits import refuse_beyond, total_length
-from xylem_store import I64
+from xylem_store import F32, I64
 
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
@@ -47,7 +48,6 @@ that such a request needs.
 """
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
-_TEXT = {"text"}
 _CSR = ("indptr", "indices", "values")
 
 Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
@@ -81,11 +81,13 @@ class InferPlan(Struct, frozen=True):
 class InferRows(NamedTuple):
     """The instances of a request: texts, compressed sparse rows, or fields; the others are None.
 
-    fields  the fields of each instance, by name
+    vectors  those of the texts, float32[n, numbers]; None: there are none
+    fields   the fields of each text, by name
     """
 
     texts: list[str] | None
     csr: Arrays | None
+    vectors: F32 | None = None
     fields: list[dict[str, str]] | None = None
 
 
@@ -101,8 +103,7 @@ def read_plan(head: bytes, n_binary: int, limits: Limits) -> InferPlan:
     if plan is not None and plan.n_binary == n_binary and plan.limits is limits:
         return plan
     plan = make_plan(parse_json(head, limits, _ITEMS_MAX), n_binary, limits)
-    has_form = plan.parts.keys() in (_TEXT, set(_CSR))  # kernels do not read fields
-    if not has_form or any(part.start is None for part in plan.parts.values()):
+    if any(part.start is None for part in plan.parts.values()):
         return plan
     plan = _with_form(plan)
     remember(_plans, head, plan)
@@ -132,20 +133,23 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
     parts = divide_binary(request.inputs, n_binary)
-    are_texts = all(tensor.datatype == "BYTES" for tensor in request.inputs)
+    names = places.keys() - {VECTORS}
+    are_texts = bool(names) and all(
+        tensor.datatype == "BYTES" for tensor in request.inputs if tensor.name != VECTORS
+    )
     if not are_texts and places.keys() != set(_CSR):
-        names = ", ".join(places)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
-            "inputs"
-        )
+        expected = "expected text, text and vectors, or indptr, indices and values"
+        raise BadRequest(f"{expected}, found {', '.join(places)}").with_path("inputs")
     if are_texts:
-        n_rows = request.inputs[0].shape[0]
+        first = min(places[name] for name in names)
+        n_rows = request.inputs[first].shape[0]
         for i, tensor in enumerate(request.inputs):
             if tensor.shape[0] != n_rows:
-                raise BadRequest(
-                    f"expected {n_rows} elements, as many as {request.inputs[0].name} has, found "
-                    f"{tensor.shape[0]}"
-                ).with_path(f"inputs[{i}].shape")
+                parts_of = "vectors" if tensor.name == VECTORS else f"elements of {tensor.name}"
+                expected = f"expected as many {parts_of} as texts, {n_rows}"
+                raise BadRequest(f"{expected}, found {tensor.shape[0]}").with_path(
+                    f"inputs[{i}].shape"
+                )
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
@@ -169,6 +173,8 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
     If a size is wrong, the plan is returned without a form: `read_rows` then raises the error.
     """
+    if plan.parts.keys() not in ({"text"}, set(_CSR)):  # kernels read neither vectors nor fields
+        return plan
     starts = {name: part.start or 0 for name, part in plan.parts.items()}
     n_values = 0
     for name, part in plan.parts.items():
@@ -201,15 +207,25 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     Raises BadRequest for elements that do not fit their tensors, and LimitExceeded for an instance
     that is too long; both name the place.
     """
-    if plan.parts.keys() == _TEXT:
-        return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
     if plan.parts.keys() != set(_CSR):
-        columns = [texts_of(part, binary, plan.limits) for part in plan.parts.values()]
-        fields = [dict(zip(plan.parts, cells, strict=True)) for cells in zip(*columns, strict=True)]
+        vectors = plan.parts.get(VECTORS)
+        vector_rows = None
+        if vectors is not None:
+            vector_rows = numbers_of(vectors, binary).reshape(vectors.tensor.shape)
+        texts = {
+            name: texts_of(part, binary, plan.limits)
+            for name, part in plan.parts.items()
+            if name != VECTORS
+        }
+        if texts.keys() == {"text"}:
+            return InferRows(texts["text"], None, vector_rows)
+        fields = [
+            dict(zip(texts, cells, strict=True)) for cells in zip(*texts.values(), strict=True)
+        ]
         for i, cells in enumerate(fields):
             n_bytes = total_length(cells)
             refuse_beyond(n_bytes, "bytes of text", "text_bytes_max", plan.limits, f"rows[{i}]")
-        return InferRows(None, None, fields)
+        return InferRows(None, None, vector_rows, fields)
     indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     csr = (indptr, indices, values)
     _check_rows(csr, plan.parts, plan.limits)

@@ -9,9 +9,19 @@ from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
 
-INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
-"""The input tensors and their types. A request has `text` alone, or the other three; or tensors of
-BYTES that are named as the fields of the version.
+VECTORS = "vectors"
+"""The name of the tensor with a vector for each text."""
+
+INPUTS = {
+    "text": "BYTES",
+    VECTORS: "FP32",
+    "indptr": "INT64",
+    "indices": "INT32",
+    "values": "FP32",
+}
+"""The input tensors and their types. A request has `text`, with `vectors` if the model takes them,
+or the other three. In place of `text` there may be tensors of BYTES that are named as the fields of
+the version.
 """
 
 OUTPUTS = {
@@ -72,13 +82,15 @@ class InferTensor(RequestModel):
     """A tensor of a request; its data are in `data`, or behind the JSON."""
 
     name: str = Field(
-        description="text; or the names of fields; or indptr, indices, values", examples=["text"]
+        description="text, or the names of fields, vectors; or indptr, indices, values",
+        examples=["text"],
     )
     shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=2)] = Field(
-        description="one dimension; or two, the second of which is 1", examples=[[2]]
+        description="one dimension; or two, the second of which is 1, and for vectors their length",
+        examples=[[2]],
     )
     datatype: str = Field(
-        description="text, fields: BYTES; indptr: INT64; indices: INT32; values: FP32",
+        description="text, fields: BYTES; vectors, values: FP32; indptr: INT64; indices: INT32",
         examples=["BYTES"],
     )
     parameters: Annotated[TensorParameters, _or_null(TensorParameters)] = Field(
@@ -119,8 +131,9 @@ class InferRequest(RequestModel):
         default=InferParameters()
     )
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
-        description="text: one text for each instance; or the same for each field of the version; "
-        "or indptr, indices and values: sparse rows of feature ids and values"
+        description="text: one text for each instance, or the same for each field of the version, "
+        "and vectors: its vector; or indptr, indices and values: sparse rows of feature ids and "
+        "values"
     )
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
         default=None, description="the outputs to answer with; by default all"
