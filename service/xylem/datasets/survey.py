@@ -172,7 +172,7 @@ class Survey:
             ),
             scripts=self._script_shares(),
             options=tuple(self.file.options),
-            findings=tuple(findings),
+            findings=findings,
             without_fields={name: n for name, n in self.n_lacking.items() if n},
         )
         collected = _reports.get()

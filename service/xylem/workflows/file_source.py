@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xylem.base import Crew, DataReport, Dataset, OnProgress, SparseRows
+from xylem.base import Crew, DataReport, Dataset, Growing, OnProgress, SparseRows
 from xylem.datasets import DataStream, blocks_of_texts, open_texts, source_of
 from xylem.engine import (
     ContextFeaturizer,
@@ -23,7 +23,8 @@ from xylem.engine import (
 )
 from xylem.trainers import Census, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
-from xylem_store import I32, I64, DataInfo, NameTable, build_names
+from xylem.workflows.labelled import DIGESTS_MAX, digests_of
+from xylem_store import I32, I64, U64, DataInfo, NameTable, build_names
 
 
 class FileSource:
@@ -62,6 +63,7 @@ class FileSource:
         self.reads: Reads = "once" if stream.is_read_once else "passes"
         self.final_ids: I32 | None = None
         self.n_empty = 0
+        self._digests = Growing(np.uint64)
         self._features = dict(features)
         self._vectors = vectors
         self._on_progress = on_progress
@@ -99,6 +101,11 @@ class FileSource:
         return self.stream.report
 
     @property
+    def digests(self) -> U64:
+        """Return the digests of the first rows, after the first pass."""
+        return self._digests.finish()
+
+    @property
     def census(self) -> Census:
         """Return the counts of all rows."""
         if self._census is None:
@@ -133,6 +140,8 @@ class FileSource:
             of_part = np.bincount(indices, weights, self.stream.n_labels).astype(np.int64)
             of_part[: len(label_nonzeros)] += label_nonzeros
             label_nonzeros = of_part
+            if n_rows < DIGESTS_MAX:
+                self._digests.extend(digests_of(rows))
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
@@ -207,6 +216,7 @@ class TextSource:
     choice: FeatureChoice | None = None
     weighting: FeatureChoice | None = None
     report: DataReport | None = None
+    digests: U64 = np.zeros(0, np.uint64)
 
     def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:
         open_texts(path)

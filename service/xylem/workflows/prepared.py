@@ -32,8 +32,9 @@ from xylem.workflows.choose_features import (
     choose_weight,
 )
 from xylem.workflows.file_source import FileSource, TextSource
+from xylem.workflows.labelled import DIGESTS_MAX, digests_of
 from xylem.workflows.request import Chosen, TrainRequest
-from xylem_store import DataInfo, Model, NameTable, build_names
+from xylem_store import U64, DataInfo, Model, NameTable, build_names
 
 EMPTY_SHARE_MAX = 0.1  # a larger share of training rows without a feature causes a warning
 
@@ -71,6 +72,11 @@ class PreparedRows(MemorySource):
         self.weighting = weighting
         self.report = report
         self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
+
+    @property
+    def digests(self) -> U64:
+        """Return the digests of the first rows."""
+        return digests_of(self.data.rows.cut(0, DIGESTS_MAX))
 
 
 PreparedSource: TypeAlias = PreparedRows | FileSource | TextSource

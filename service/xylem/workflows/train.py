@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from xylem.base import BadData, Crew, Dataset, OnProgress, TextFields, no_progress
+from xylem.base import Crew, DataReport, Dataset, OnProgress, TextFields, no_progress
 from xylem.datasets import check_readable
 from xylem.engine import libraries_of
 from xylem.thresholds import ThresholdDatabase
@@ -35,7 +35,7 @@ from xylem.workflows.going_on import (
     rows_of_passes,
     rows_with_new_labels,
 )
-from xylem.workflows.labelled import read_labelled, read_labelled_with, repeated_rows_of
+from xylem.workflows.labelled import note_repeated_rows, read_labelled, read_labelled_with
 from xylem.workflows.prepared import (
     PreparedRows,
     prepare,
@@ -203,10 +203,8 @@ def read_valid(work: TrainingWork) -> TrainingWork:
     valid = read_labelled_with(
         source.names, source.featurizer, work.request.valid, work.on_progress, work.request.columns
     )
-    finding = None if work.sample is None else repeated_rows_of(work.sample.rows, valid.rows)
-    if finding is not None and work.request.columns.strict:
-        raise BadData(f"{work.request.valid}: {finding}")
-    return replace(work, valid=valid, repeated_rows=finding)
+    note_repeated_rows(source.digests, valid, strict=work.request.columns.strict)
+    return replace(work, valid=valid)
 
 
 @when(lambda work: work.database is not None)
@@ -286,6 +284,7 @@ def read_valid_late(work: TrainingWork) -> TrainingWork:
     """Read the validation file after the training, which has found the labels and features."""
     assert work.request.valid is not None
     valid = read_labelled(work.trial, work.request.valid, work.on_progress, work.request.columns)
+    note_repeated_rows(work.source.digests, valid, strict=work.request.columns.strict)
     return replace(work, valid=valid)
 
 
@@ -310,9 +309,7 @@ def describe(work: TrainingWork) -> TrainingWork:
         report["features"] = work.source.choice.as_json(times=False)
     if work.source.weighting is not None:
         report[TextFields.key] = work.source.weighting.as_json(times=False)
-    if data := work.source.report:
-        report["data"] = data.as_json()
-        report["findings"] = [finding.as_json() for finding in data.findings]
+    report.update(DataReport.result_of([work.source.report, valid and valid.report]))
     work.on_progress("report", 1, 1)
     return replace(work, report=report)
 

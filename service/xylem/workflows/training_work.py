@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias
 
-from xylem.base import Crew, Dataset, Finding, OnProgress
+from xylem.base import Crew, Dataset, OnProgress
 from xylem.evaluation import Labelled
 from xylem.thresholds import ProgressiveThresholds, ThresholdDatabase
 from xylem.trainers import (
@@ -78,7 +78,6 @@ class TrainingWork:
     dataset          rows that are passed directly, without a file
     source           the rows to learn, with their names and features
     valid            the validation rows, if there are any and they were read
-    repeated_rows    the finding that many of them are training rows, too
     beside           finds thresholds beside the training, if that was requested
     trained          what the trainer has made
     trained_weights  the type of its weights, which is that of the version it continues from
@@ -107,7 +106,6 @@ class TrainingWork:
     dataset: Dataset = MADE_LATER
     source: PreparedSource = MADE_LATER
     valid: Labelled | None = None
-    repeated_rows: Finding | None = None
     beside: ProgressiveThresholds | None = None
     trained: Trained = MADE_LATER
     trained_weights: Weights = "float32"
@@ -131,8 +129,7 @@ class TrainingWork:
     @property
     def warnings(self) -> list[str]:
         """Return warnings about the data or the model."""
-        repeated = [] if self.repeated_rows is None else [str(self.repeated_rows)]
-        return [*warnings_of(self.source), *repeated, *self.trained.warnings]
+        return [*warnings_of(self.source), *self.trained.warnings]
 
 
 Step: TypeAlias = Callable[[TrainingWork], TrainingWork]
