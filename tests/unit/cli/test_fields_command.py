@@ -76,7 +76,7 @@ def test_other_commands_use_the_fields(cli: Cli, files: Path) -> None:
     shown = cli.answers("models", "show", "fields")
     assert shown["features"]["fields"] == ["title=3", "body"]
     report = cli.answers("inspect", files / "rows.jsonl", *COLUMNS)
-    assert report["without_fields"] == {"title": 7, "body": 6}
+    assert report["data"]["without_fields"] == {"title": 7, "body": 6}
 
 
 def test_a_weight_that_a_training_chooses(cli: Cli, files: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_tensor_a_field(ask: Ask, store: Store, in_process: InProcess) -> None
             "expected as many elements of body as texts, 12, found 1",
         ),
         ([inputs[0], tensor("text", TEXTS)], "expected only title, body, found another field"),
-        ([tensor("title", ["a"], datatype="FP32")], "expected one of text, indptr, .* found"),
+        ([tensor("title", ["a"], datatype="FP32")], "expected one of text, vectors, .* found"),
     ):
         answer = ask(path, {"inputs": bad}, 422).json()
         assert re.search(fault, answer["detail"]), answer
