@@ -49,7 +49,7 @@ the best of them. To it, without first words, the chosen features are compared.
 """
 
 LEADS = (0, 10, 20)
-"""How many first words may count more; ADR 27 has what they gain."""
+"""How many first words may count more; ADR 28 has what they gain."""
 
 FIELD_WEIGHTS = (1, 2, 3, 5)
 """The weights of a column that are tried."""
