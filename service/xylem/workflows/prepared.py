@@ -178,7 +178,7 @@ def prepare_in_memory(
         on_progress("features", 1, 1)
         return PreparedRows(windows, source.names, featurizer, source.data_info)
     dataset = request.read(on_progress)
-    if chosen.encoder is not None:
+    if chosen.encoder is not None and dataset.fields.unweighted is None:
         dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, store)
     return prepare_dataset(dataset, request.seed, crew, chosen, on_progress)
 
@@ -194,14 +194,14 @@ def prepare_dataset(
 
     Raises BadInput.
     """
+    parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
+    choice = weighting = None
+    if dataset.fields.unweighted is not None:  # before texts are encoded, which have the weight
+        dataset, weighting = choose_field_weight(dataset, parameters, seed, crew, on_progress)
     if chosen.encoder is not None and dataset.vectors is None:
         dataset = with_vectors(dataset, chosen.encoder, crew, on_progress, None)
     on_progress("features", 0, 1)
-    parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
     vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)
-    choice = weighting = None
-    if dataset.fields.unweighted is not None:
-        dataset, weighting = choose_field_weight(dataset, parameters, seed, crew, on_progress)
     if isinstance(parameters, AutoParameters):
         parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
     if vectors is not None and vectors.weight == "auto":
