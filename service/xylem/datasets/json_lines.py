@@ -177,7 +177,12 @@ class RowCollector:
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
-        row = json_object(self.file, number, line)
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            row = None
+        if not isinstance(row, dict):
+            row = json_object(self.file, number, line)  # which raises
         if self.fields and "features" not in row:
             self._take_fields(number, row)
         has_text = "text" in row
