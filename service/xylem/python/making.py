@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xylem.base import BadParameter, load_extra, n_processors, progress_bar, unknown
-from xylem.python.from_memory import (
-    TextColumn,
-    columns_from_memory,
-    dataset_from_memory,
-    fields_of,
-)
+from xylem.python.frames import TextColumn, columns_from_memory, fields_of
+from xylem.python.from_memory import dataset_from_memory
 from xylem.python.model import Model
 from xylem.serving import store_of
 from xylem.vocabulary import CombineRequest, check_members, combine_dataset, read_concepts

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from xylem.base import BadParameter, n_threads, progress_bar, ready_database
 from xylem.evaluation import LEAST_THRESHOLD, Labelled, empty_convention, labelled_dataset
-from xylem.python.from_memory import TextColumn, columns_from_memory, dataset_from_memory
+from xylem.python.frames import TextColumn, columns_from_memory
+from xylem.python.from_memory import dataset_from_memory
 from xylem.python.predicting import PredictingModel
 from xylem.serving import store_of
 from xylem.thresholds import ThresholdDatabase, facts_of, keep, request_of

@@ -19,10 +19,9 @@ from xylem.base import (
     opened_database,
 )
 from xylem.engine import ContextFeaturizer, Predictions, PredictOptions, make_predictor
+from xylem.python.frames import TextColumn, columns_from_memory
 from xylem.python.from_memory import (
     InMemoryInstances,
-    TextColumn,
-    columns_from_memory,
     instances_from_memory,
     is_matrix,
     label_lists,
