@@ -19,24 +19,24 @@ def tail_margins(problem: Problem, weights: F32, i: Integer) -> Any:
     """
     tails = problem.tails
     n = tails.shape[1]
-    one = vbroadcast(0.0)
-    two = vbroadcast(0.0)
-    three = vbroadcast(0.0)
-    four = vbroadcast(0.0)
+    sum_0 = vbroadcast(0.0)
+    sum_1 = vbroadcast(0.0)
+    sum_2 = vbroadcast(0.0)
+    sum_3 = vbroadcast(0.0)
     offset = (len(weights) - 1 - n) * LANES
     j = 0
     while j + 3 < n:
-        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(weights, offset)))
-        two = vadd(two, vmul(vbroadcast(tails[i, j + 1]), vload(weights, offset + LANES)))
-        three = vadd(three, vmul(vbroadcast(tails[i, j + 2]), vload(weights, offset + 2 * LANES)))
-        four = vadd(four, vmul(vbroadcast(tails[i, j + 3]), vload(weights, offset + 3 * LANES)))
+        sum_0 = vadd(sum_0, vmul(vbroadcast(tails[i, j]), vload(weights, offset)))
+        sum_1 = vadd(sum_1, vmul(vbroadcast(tails[i, j + 1]), vload(weights, offset + LANES)))
+        sum_2 = vadd(sum_2, vmul(vbroadcast(tails[i, j + 2]), vload(weights, offset + 2 * LANES)))
+        sum_3 = vadd(sum_3, vmul(vbroadcast(tails[i, j + 3]), vload(weights, offset + 3 * LANES)))
         offset += 4 * LANES
         j += 4
     while j < n:
-        one = vadd(one, vmul(vbroadcast(tails[i, j]), vload(weights, offset)))
+        sum_0 = vadd(sum_0, vmul(vbroadcast(tails[i, j]), vload(weights, offset)))
         offset += LANES
         j += 1
-    return vadd(vadd(one, two), vadd(three, four))
+    return vadd(vadd(sum_0, sum_1), vadd(sum_2, sum_3))
 
 
 @inlined

@@ -48,39 +48,39 @@ def add_tail(
     """
     tile = 0
     while tile + 4 * LANES <= width:
-        one = vload(margins, tile)
-        two = vload(margins, tile + LANES)
-        three = vload(margins, tile + 2 * LANES)
-        four = vload(margins, tile + 3 * LANES)
+        sum_0 = vload(margins, tile)
+        sum_1 = vload(margins, tile + LANES)
+        sum_2 = vload(margins, tile + 2 * LANES)
+        sum_3 = vload(margins, tile + 3 * LANES)
         position = first + tile
         for i in range(len(values)):
             value = vbroadcast(values[np.uint64(i)])
-            one = vadd(one, vmul(value, vload(dense, position)))
-            two = vadd(two, vmul(value, vload(dense, position + LANES)))
-            three = vadd(three, vmul(value, vload(dense, position + 2 * LANES)))
-            four = vadd(four, vmul(value, vload(dense, position + 3 * LANES)))
+            sum_0 = vadd(sum_0, vmul(value, vload(dense, position)))
+            sum_1 = vadd(sum_1, vmul(value, vload(dense, position + LANES)))
+            sum_2 = vadd(sum_2, vmul(value, vload(dense, position + 2 * LANES)))
+            sum_3 = vadd(sum_3, vmul(value, vload(dense, position + 3 * LANES)))
             position += width
-        vstore(margins, tile, one)
-        vstore(margins, tile + LANES, two)
-        vstore(margins, tile + 2 * LANES, three)
-        vstore(margins, tile + 3 * LANES, four)
+        vstore(margins, tile, sum_0)
+        vstore(margins, tile + LANES, sum_1)
+        vstore(margins, tile + 2 * LANES, sum_2)
+        vstore(margins, tile + 3 * LANES, sum_3)
         tile += 4 * LANES
     while tile + 2 * LANES <= width:
-        one = vload(margins, tile)
-        two = vload(margins, tile + LANES)
+        sum_0 = vload(margins, tile)
+        sum_1 = vload(margins, tile + LANES)
         position = first + tile
         for i in range(len(values)):
             value = vbroadcast(values[np.uint64(i)])
-            one = vadd(one, vmul(value, vload(dense, position)))
-            two = vadd(two, vmul(value, vload(dense, position + LANES)))
+            sum_0 = vadd(sum_0, vmul(value, vload(dense, position)))
+            sum_1 = vadd(sum_1, vmul(value, vload(dense, position + LANES)))
             position += width
-        vstore(margins, tile, one)
-        vstore(margins, tile + LANES, two)
+        vstore(margins, tile, sum_0)
+        vstore(margins, tile + LANES, sum_1)
         tile += 2 * LANES
     if tile < width:
-        one = vload(margins, tile)
+        sum_0 = vload(margins, tile)
         position = first + tile
         for i in range(len(values)):
-            one = vadd(one, vmul(vbroadcast(values[np.uint64(i)]), vload(dense, position)))
+            sum_0 = vadd(sum_0, vmul(vbroadcast(values[np.uint64(i)]), vload(dense, position)))
             position += width
-        vstore(margins, tile, one)
+        vstore(margins, tile, sum_0)
