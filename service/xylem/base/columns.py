@@ -47,6 +47,8 @@ class TableColumns(NamedTuple):
     join           the column, or the key of lines of JSON, that is the same in the rows of one
                    text; their labels are joined. Empty: each row is one
     strict         whether a file is refused for each finding
+    weight         the column, or the key of lines of JSON, with the weights of rows. Empty: all
+                   weights are 1
     """
 
     texts: tuple[TextColumn, ...] = ()
@@ -58,10 +60,16 @@ class TableColumns(NamedTuple):
     encoding: str = ""
     join: str = ""
     strict: bool = False
+    weight: str = ""
 
     def with_texts(self, names: Iterable[str]) -> Self:
         """Return the same with these columns of text, each of weight 1."""
         return self._replace(texts=tuple(map(TextColumn, names)))
+
+    @property
+    def texts_and_weight(self) -> set[str]:
+        """Return the names of the columns of texts and of weights."""
+        return {column.name for column in self.texts} | {self.weight}
 
     @property
     def for_tables(self) -> tuple[Any, ...]:
@@ -88,6 +96,7 @@ def columns_of(
     encoding: str | None = None,
     join_rows: str | None = None,
     strict: bool = False,
+    weight_column: str | None = None,
 ) -> TableColumns:
     """Return the columns for the values of `--text-column`, `--label-column` and so on.
 
@@ -122,6 +131,12 @@ def columns_of(
         raise BadParameter(
             "label columns: expected --label-column or --label-columns, found both"
         ).with_path("label_columns")
+    if weight_column is not None and (join_rows or not weight_column):
+        expected = "a name, and rows that are not joined"
+        found = f"--join-rows {join_rows}" if weight_column else "an empty name"
+        raise BadParameter(f"weight column: expected {expected}, found {found}").with_path(
+            "weight_column"
+        )
     if quote not in (None, "none"):
         raise BadParameter(f"quote: expected none, found {quote!r}").with_path("quote")
     return TableColumns(
@@ -134,6 +149,7 @@ def columns_of(
         encoding="" if encoding is None else _encoding(encoding),
         join=join_rows or "",
         strict=strict,
+        weight=weight_column or "",
     )
 
 

@@ -48,6 +48,7 @@ class DataReport(NamedTuple):
     scripts          the share of each script in a sample of the texts, if there are several
     options          how a table was read, as options of commands; empty for other files
     findings         of the checks
+    weight           the sum of the weights of the rows; None: they have none
     """
 
     source: str
@@ -61,12 +62,14 @@ class DataReport(NamedTuple):
     scripts: dict[str, float]
     options: tuple[str, ...]
     findings: tuple[Finding, ...]
+    weight: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `data` in reports."""
         return {
             "source": self.source,
             "rows": self.rows,
+            **({} if self.weight is None else {"weight": self.weight}),
             "without_text": self.without_text,
             "without_labels": self.without_labels,
             "labels": self.labels,
@@ -97,8 +100,14 @@ class DataReport(NamedTuple):
         ]
         sizes = f"{self.labels:,} labels, {self.median:g} a row (the most: {self.largest:,})"
         scripts = ", ".join(f"{100 * share:.0f} % {name}" for name, share in self.scripts.items())
+        weight = "" if self.weight is None else f" of weight {self.weight:,.10g}"
         first = ", ".join(
-            [f"{self.source}: {self.rows:,} rows", *lacking, sizes, *([scripts] if scripts else [])]
+            [
+                f"{self.source}: {self.rows:,} rows{weight}",
+                *lacking,
+                sizes,
+                *([scripts] if scripts else []),
+            ]
         )
         examples = ", ".join(
             f"{label!r:.60} ({rows:,}, row {row:,})" for label, rows, row in self.examples

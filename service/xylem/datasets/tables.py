@@ -46,7 +46,8 @@ def table_rows(
     with closing(table):
         text_names = [column.name for column in columns.texts]
         label_names = _label_names(table.columns, columns) if with_labels else []
-        names = [*text_names, *label_names, *([columns.join] if columns.join else [])]
+        last = columns.join or columns.weight
+        names = [*text_names, *label_names, *([last] if last else [])]
         _check_columns(file, table.line, table.columns, names)
         table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
         rows = table.rows(names)
@@ -68,7 +69,8 @@ def table_rows(
                     labels += _labels(cell, columns.separator, is_uris)
             text = "\n".join([cells[place] or "" for place in text_places])
             key = ("" if cells[-1] is None else cells[-1]) if columns.join else None
-            yield TextRow(line, text, labels, key)
+            weight = number_in(cells[-1]) if columns.weight else None
+            yield TextRow(line, text, labels, key, weight)
 
 
 class DelimitedTable:
@@ -132,11 +134,10 @@ _COLUMNS_QUOTED_MAX = 10
 
 def _label_names(header: Sequence[str], columns: TableColumns) -> list[str]:
     """Return the names of the columns of labels."""
-    text_names = [column.name for column in columns.texts]
     return [
         name
         for name in header
-        if name not in text_names
+        if name not in columns.texts_and_weight
         and any(fnmatchcase(name, pattern) for pattern in columns.label_columns)
     ] or [columns.labels or columns.label_columns[0]]
 
@@ -166,6 +167,14 @@ def _flagged(file: DataFile, line: int, names: Sequence[str], cells: Sequence[An
         expected = "expected 0 or 1 in the columns of labels, as in the rows before"
         raise file.fault(line, f"{expected}, found {str(cell)[:40]!r}")
     return [name for name, flag in zip(names, flags, strict=True) if flag]
+
+
+def number_in(cell: Any) -> Any:
+    """Return the number in a cell of text; any other cell unchanged."""
+    try:
+        return float(cell) if isinstance(cell, str) else cell
+    except ValueError:
+        return cell
 
 
 def _labels(cell: Any, separator: str, is_uris: bool) -> list[Any]:

@@ -17,6 +17,7 @@ from xylem.base import (
     BadParameter,
     Dataset,
     LabelRows,
+    RowWeights,
     SparseRows,
     offsets,
 )
@@ -81,11 +82,16 @@ def instances_from_memory(instances: object, n_features: int | None = None) -> I
 
 
 def dataset_from_memory(
-    instances: object, labels: object, model: NameTable | None = None, n_features: int | None = None
+    instances: object,
+    labels: object,
+    model: NameTable | None = None,
+    n_features: int | None = None,
+    sample_weight: object = None,
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
 
-    labels      a list of names or whole numbers for each instance; or an indicator matrix, sparse
+    labels      a list of names or whole numbers for each instance, or a mapping from these to
+                their weights; or an indicator matrix, sparse
                 or an array, in which a value in a row and a column gives the row that label. The
                 label's name is the number of the column, or the model's name of that id. Columns
                 beyond the model's are labels that it does not know. Lists are such a matrix, too,
@@ -93,6 +99,7 @@ def dataset_from_memory(
                 is no label
     model       the label names of an existing model
     n_features  the number of features of that model
+    sample_weight  the weight of each instance, None: all are 1; one of weight 0 is left out
 
     Raises BadData, which names the row, from 0, and BadInstance.
     """
@@ -101,13 +108,36 @@ def dataset_from_memory(
         raise BadData("instances: expected one at least, found none")
     labels = _indicators_of(labels)
     if is_matrix(labels):
-        checked_labels: LabelRows | list[list[str]] = _indicator_labels(labels, checked.n_rows)
+        checked_labels: LabelRows | list[Any] = _indicator_labels(labels, checked.n_rows)
     else:
-        checked_labels = label_lists(labels, checked.n_rows)
+        checked_labels = label_lists(labels, checked.n_rows, with_weights=True)
     texts = checked.rows if checked.kind == "text" else None
     named_rows = checked.rows if checked.kind == "features" else None
     dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
-    return replace(dataset, sha256=_digest(checked, checked_labels), rows=checked.matrix)
+    dataset = replace(dataset, sha256=_digest(checked, checked_labels), rows=checked.matrix)
+    return dataset if sample_weight is None else _weighed(dataset, _as_list(sample_weight))
+
+
+def _weighed(dataset: Dataset, sample_weight: Any) -> Dataset:
+    """Return rows with these weights, without those of weight 0. Raises BadData."""
+    values = list(sample_weight) if isinstance(sample_weight, Iterable) else [sample_weight]
+    if len(values) != dataset.n_rows:
+        raise BadData(
+            f"sample_weight: expected {dataset.n_rows} weights, as many as instances, found "
+            f"{len(values)}"
+        )
+    weights = np.empty(len(values), np.float32)
+    for row, value in enumerate(values):
+        try:
+            weights[row] = RowWeights.number(value)
+        except ValueError as error:
+            raise BadData(f"sample_weight: row {row}: {error}") from None
+    if not weights.any():
+        raise BadData("sample_weight: expected a weight above 0, found 0 in all rows")
+    of_labels = dataset.labels.weights and dataset.labels.weights.labels
+    labels = dataset.labels.weighed(weights, of_labels)
+    sha256 = hashlib.sha256(dataset.sha256.encode() + weights.tobytes()).hexdigest()
+    return replace(dataset, labels=labels, sha256=sha256).with_weight()
 
 
 _INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))
@@ -149,20 +179,24 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
-def label_lists(labels: object, n_rows: int) -> list[list[str]]:
+def label_lists(labels: object, n_rows: int, *, with_weights: bool = False) -> list[Any]:
     """Return the label names of each of `n_rows` rows; whole numbers become names.
+
+    with_weights  whether a row may be a mapping from labels to weights; it stays a mapping
 
     Raises BadData.
     """
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         expected = "a list of labels for each instance, or an indicator matrix"
         raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
-    rows: list[list[str]] = []
+    rows: list[Any] = []
     for i, row in enumerate(labels):
         if _is_missing(row):
             rows.append([])
             continue
-        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
+        is_weighed = with_weights and isinstance(row, Mapping)
+        is_list = isinstance(row, Iterable) and not isinstance(row, str | bytes | Mapping)
+        if not is_list and not is_weighed:
             hint = ": write [[3], [1]] for one label a row" if isinstance(row, int | float) else ""
             expected = f"labels: row {i}: expected a list of strings"
             raise BadData(f"{expected}, found {_describe(row)}{hint}")
@@ -172,7 +206,7 @@ def label_lists(labels: object, n_rows: int) -> list[list[str]]:
                 raise BadData(
                     f"labels: row {i}: expected a list of strings, found {_describe(name)} in it"
                 )
-        rows.append([str(name) for name in names])
+        rows.append({str(name): row[name] for name in names} if is_weighed else [*map(str, names)])
     if len(rows) != n_rows:
         raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {len(rows)}")
     return rows
@@ -231,7 +265,7 @@ def _digest(checked: InMemoryInstances, labels: object) -> str:
     digest = hashlib.sha256()
     for part in (checked.matrix, labels):
         if isinstance(part, SparseRows | LabelRows):
-            for array in part[:-1]:
+            for array in part[: 3 if isinstance(part, SparseRows) else 2]:
                 digest.update(np.ascontiguousarray(array).tobytes())
     lists: Sequence[Any] = labels if isinstance(labels, list) else ()
     for rows in (checked.rows, lists):

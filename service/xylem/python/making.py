@@ -32,6 +32,7 @@ def train(
     threads: int | None = None,
     text_column: TextColumn = None,
     label_column: str | None = None,
+    sample_weight: Any = None,
     progress: bool = True,
     **parameters: Any,
 ) -> Model:
@@ -40,13 +41,16 @@ def train(
     instances     a list of texts; a list of mappings from feature names to numbers; a matrix,
                   sparse or an array, with a row for each instance; or a frame of pandas, polars or
                   pyarrow, or a Hugging Face data set, with text_column
-    labels        a list of names or whole numbers for each instance, or an indicator matrix, sparse
-                  or an array, with a column for each label
+    labels        a list of names or whole numbers for each instance, a dictionary from these to
+                  their weights, or an indicator matrix, sparse or an array, with a column for each
+                  label
     trainer       a trainer of `xylem train`; docs/trainers/ describes them
     weights       the type of stored weights: float32, bfloat16 or int8
     threads       the number of cores if left out
     text_column   the column of a frame with the texts, or a list of columns, which are joined
     label_column  the column of a frame with a list of label names in each row, in place of labels
+    sample_weight  the weight of each instance: one of weight 2 counts as two, one of weight 0 as
+                  none (docs/rows.md)
     progress      whether a progress bar is shown, on a terminal and in a notebook
     parameters    those of the trainer by their names, those of the features as `features_NAME` (for
                   `features.NAME`)
@@ -63,7 +67,8 @@ def train(
         threads=_cores(threads),
     )
     dataset = dataset_from_memory(
-        *columns_from_memory(instances, labels, text_column, label_column)
+        *columns_from_memory(instances, labels, text_column, label_column),
+        sample_weight=sample_weight,
     )
     with progress_bar(progress) as show:
         return Model(model_of(train_dataset(dataset, request, show)))

@@ -73,6 +73,7 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        sample_weight: Any = None,
         empty_labels: str = "zero",
         progress: bool = True,
     ) -> dict[str, Any]:
@@ -82,12 +83,12 @@ class Model(PredictingModel):
         none. `unknown_labels` is the number of labels that the model does not know, and
         `unknown_label_names` has the first of them.
 
-        Instances, labels and columns are as in `train`. `empty_labels` is the F of a label that is
-        never true and never predicted: "zero" as in scikit-learn, "one" as in the papers.
+        Instances, labels, columns and weights are as in `train`. `empty_labels` is the F of a label
+        that is never true and never predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled = self._labelled(*rows)
+        labelled = self._labelled(*rows, sample_weight)
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -166,21 +167,22 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        sample_weight: Any = None,
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
         """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
-        They are used with `threshold="tuned"`. Instances, labels and columns are as in `train`:
-        rows that the model was not trained on. `method` and the options are those of `xylem
-        thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version the
+        They are used with `threshold="tuned"`. Instances, labels, columns and weights are as in
+        `train`: rows that the model was not trained on. `method` and the options are those of
+        `xylem thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version the
         thresholds are stored at once, in the version's store; for other models `save` stores them.
         """
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options
         )
         labelled = self._labelled(
-            *columns_from_memory(instances, labels, text_column, label_column)
+            *columns_from_memory(instances, labels, text_column, label_column), sample_weight
         )
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
@@ -245,9 +247,11 @@ class Model(PredictingModel):
             file.seek(0)
             return home.import_(file, name)
 
-    def _labelled(self, instances: Any, labels: Any) -> Labelled:
+    def _labelled(self, instances: Any, labels: Any, sample_weight: Any = None) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""
         self._refuse_matrix(instances)
         n_features = self._opened.manifest.n_features
-        dataset = dataset_from_memory(instances, labels, self._opened.labels, n_features)
+        dataset = dataset_from_memory(
+            instances, labels, self._opened.labels, n_features, sample_weight
+        )
         return labelled_dataset(dataset, self._featurizer)

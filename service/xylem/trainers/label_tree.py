@@ -105,7 +105,7 @@ class ClassifierParameters(Parameters):
         "in blocks",
     )
 
-    def solving(self, n_rows: int, n_nonzeros: int) -> SolverOptions:
+    def solving(self, n_rows: float, n_nonzeros: float) -> SolverOptions:
         """Return the options of the training on n_rows rows with n_nonzeros values in total."""
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
@@ -177,10 +177,10 @@ def _shapes_of_rows(
     data: TrainingSet, p: ClassifierParameters, tools: Tools
 ) -> Iterator[tuple[Tools, Shape, Members]]:
     """Yield (tools of the tree, shape, members) of each tree of rows in memory."""
-    ptr, rows = rows_by_label(data.labels)
+    ptr, rows, weights = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
     for tree_tools, shape in _shapes(labels, lambda: label_representations(*data, tools), p, tools):
-        yield tree_tools, shape, members_of(ptr, rows, shape.labels)
+        yield tree_tools, shape, members_of(ptr, rows, weights, shape.labels)
 
 
 def _cluster_labels(
@@ -211,10 +211,10 @@ def fit_label_tree(source: RowSource, parameters: ClassifierParameters, tools: T
     is trained on all rows with labels. Rows of a stream are stored in blocks. Raises BadData.
     """
     census = source.census
-    solving = parameters.solving(census.n_rows, census.n_nonzeros)
+    solving = parameters.solving(census.weighed.rows, census.weighed.nonzeros)
     if source.reads == "rows":
         data = all_rows(source)
-        weighed = weigh(data.rows, parameters.idf)
+        weighed = weigh(data.rows, parameters.idf, data.labels.weights)
         data = data._replace(rows=weighed.rows)
         trees = [
             grow(weighed, shape, members, solving, tree_tools)
@@ -247,7 +247,7 @@ def estimate_label_tree(
     data: TrainingSet, parameters: ClassifierParameters, tools: Tools
 ) -> SizeEstimate:
     """Return a bound on the size of the model that `fit_label_tree` would train on these rows."""
-    data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
+    data = data._replace(rows=weigh(data.rows, parameters.idf, data.labels.weights).rows)
     shapes = [(shape, members) for _, shape, members in _shapes_of_rows(data, parameters, tools)]
     return estimate_size(data, shapes, tools)
 
@@ -294,6 +294,7 @@ LABEL_TREE: TrainerSpec[Any] = TrainerSpec(
     reads="passes",
     growth=regrow_label_tree,
     alone=lambda p: None,
+    weighs=lambda p: True,
     worker_bytes=lambda data, p: solver_bytes(data.rows),
 )
 

@@ -20,7 +20,7 @@ from xylem.engine import (
     streaming_featurizer,
     tokens_of,
 )
-from xylem.trainers import Census, Reads, TrainingSet
+from xylem.trainers import Census, MemorySource, Reads, TrainingSet
 from xylem.workflows.choose_features import FeatureChoice
 from xylem_store import I32, I64, DataInfo, NameTable, build_names
 
@@ -113,33 +113,18 @@ class FileSource:
 
     def _first_pass(self) -> Iterator[TrainingSet]:
         """Yield the rows and count them; find labels, choose the featurizer, check every line."""
-        n_rows = n_nonzeros = n_labelled = 0
-        label_rows = self._label_rows
-        label_nonzeros = np.zeros(0, np.int64)
+        census = Census(0, 0, 0, 0, self._label_rows, np.zeros(0, np.int64))
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._pair_with_rows(parts):
-            counts = np.diff(rows.indptr)
-            label_rows = _add_padded(label_rows, np.bincount(part.labels.indices))
-            of_label = np.bincount(
-                part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr))
-            )
-            label_nonzeros = _add_padded(label_nonzeros, of_label.astype(np.int64))
-            n_rows += part.n_rows
-            self.n_empty += int((counts == 0).sum())
-            n_nonzeros += int(counts.sum())
-            n_labelled += int(np.count_nonzero(np.diff(part.labels.indptr)))
-            yield TrainingSet(rows, part.labels)
+            data = TrainingSet(rows, part.labels)
+            census += MemorySource(data).census
+            self.n_empty += int((np.diff(rows.indptr) == 0).sum())
+            yield data
         final = self.stream.settle()
         self.final_ids = final if self.reads == "once" else None
         ids = np.arange(self.stream.n_labels) if final is None else final
-        self._census = Census(
-            n_rows=n_rows,
-            n_features=self.featurizer.n_features,  # a file has a row at least
-            n_nonzeros=n_nonzeros,
-            n_labelled=n_labelled,
-            label_rows=_by_final_id(label_rows, ids),
-            label_nonzeros=_by_final_id(label_nonzeros, ids),
-        )
+        # a file has a row at least, and so a featurizer
+        self._census = census.with_ids(ids)._replace(n_features=self.featurizer.n_features)
 
     def _pair_with_rows(self, parts: Iterator[Dataset]) -> Iterator[tuple[Dataset, SparseRows]]:
         """Yield each part with its rows.
@@ -161,21 +146,6 @@ class FileSource:
             MakeRows.from_featurizer(self._featurizer), (part.texts or [] for part in parts_ahead)
         )
         yield from zip(parts, row_parts, strict=True)
-
-
-def _add_padded(sums: I64, increments: I64) -> I64:
-    """Return the sum of two arrays, the shorter one continued with zeros."""
-    total = np.zeros(max(len(sums), len(increments)), np.int64)
-    total[: len(sums)] += sums
-    total[: len(increments)] += increments
-    return total
-
-
-def _by_final_id(sums: I64, ids: I64 | I32) -> I64:
-    """Return the sums by final id; ids[i] is the final id of the provisional id i."""
-    placed = np.zeros(len(ids), np.int64)
-    placed[ids[: len(sums)]] = sums
-    return placed
 
 
 class _FirstPass(NamedTuple):

@@ -254,6 +254,7 @@ def make_draft(work: TrainingWork) -> TrainingWork:
     request = work.request
     source = work.source
     trained = work.trained
+    n_rows, label_rows = source.census.weighed.rounded()
     draft = Draft(
         kind=trained.kind,
         link=trained.link,
@@ -261,14 +262,14 @@ def make_draft(work: TrainingWork) -> TrainingWork:
         n_features=source.featurizer.n_features,
         trainer=TrainerInfo(request.trainer, trained.parameters),
         seed=request.seed,
-        data=source.data_info,
+        data=source.data_info._replace(rows=n_rows),
         metrics={},
         features=source.featurizer.config(),
         ensemble=trained.ensemble,
         labels=source.names,
         extra={
             **source.featurizer.arrays(),
-            "labels/counts": source.census.label_rows,
+            "labels/counts": label_rows,
             **(kept_rows(work.sample) if request.keep_rows and work.sample else {}),
             **trained.extra,
             **(trained.state.stored(request.trainer) if trained.state is not None else {}),

@@ -32,7 +32,7 @@ from xylem.engine.features.parameters import (
 from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
 from xylem.engine.features.tfidf import fit_tfidf, load_tfidf
 from xylem.engine.features.word_forms import fit_forms, load_forms
-from xylem_store import U8, Corrupt
+from xylem_store import F32, U8, Corrupt
 
 
 def default_kind(dataset: Dataset) -> str:
@@ -54,7 +54,7 @@ def fit_featurizer(
     BadData if its instances have no feature. Deterministic.
     """
     if dataset.texts is not None and type(parameters) is TfidfParameters:
-        return fit_tfidf(dataset.texts, parameters, crew)
+        return fit_tfidf(dataset.texts, parameters, crew, _weights_of(dataset))
     featurizer = _fitted(dataset, parameters, crew)
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
@@ -64,9 +64,15 @@ def fit_featurizer(
     return featurizer, SparseRows.join(list(row_blocks))
 
 
+def _weights_of(dataset: Dataset) -> F32 | None:
+    """Return the weights of the rows; None: all are 1."""
+    weights = dataset.labels.weights
+    return None if weights is None else weights.rows
+
+
 def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) -> Featurizer:
     if dataset.texts is not None and isinstance(parameters, CharsParameters | WordsCharsParameters):
-        return fit_chars(dataset.texts, parameters, crew)
+        return fit_chars(dataset.texts, parameters, crew, _weights_of(dataset))
     if dataset.rows is None and isinstance(parameters, HashingParameters):
         return HashingFeaturizer(parameters, fit_forms(parameters))
     if dataset.named_rows is not None and isinstance(parameters, NamedParameters):
