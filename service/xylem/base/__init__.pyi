@@ -19,7 +19,7 @@ from .columns import is_table as is_table
 from .columns import refuse_without_table as refuse_without_table
 from .data_report import DataReport as DataReport
 from .data_report import Finding as Finding
-from .data_report import FrequentLabel as FrequentLabel
+from .data_report import RowPlace as RowPlace
 from .db.clock import AgeClock as AgeClock
 from .db.clock import now as now
 from .db.engine import Compiled as Compiled

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
+
+
+class RowPlace(NamedTuple):
+    """A row, as a user finds it.
+
+    row   the line of a text file, the row of another file from 1, of rows in memory from 0
+    file  the name of the file, if several were read; else ""
+    """
+
+    row: int
+    file: str = ""
+
+    def __str__(self) -> str:
+        return f"row {self.row:,}" + (f" of {self.file}" if self.file else "")
 
 
 class Finding(NamedTuple):
@@ -12,27 +26,33 @@ class Finding(NamedTuple):
     code      a name that stays the same; docs/findings.md explains it
     severity  "refused" if nothing else can be meant, else "warning"
     message   a sentence that says where, what was expected and what was found
-    row       the line of a text file, the row of another file from 1, of rows in memory from 0;
-              None: the finding is about no row
+    place     the row; None: the finding is about no row
     mend      what to do about it, with the option
     """
 
     code: str
     severity: Literal["refused", "warning"]
     message: str
-    row: int | None
+    place: RowPlace | None
     mend: str
+
+    def about(self, place: RowPlace | None = None, **values: object) -> Self:
+        """Return a finding whose message has the place, and values, where this one has braces."""
+        message = self.message.format(place=place, **values)
+        return self._replace(message=message, place=place)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return an item of `findings` in reports."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "row": self.place and self.place.row,
+            "file": (self.place and self.place.file) or None,
+            "mend": self.mend,
+        }
 
     def __str__(self) -> str:
         return f"{self.message}. {self.mend} ({self.code})"
-
-
-class FrequentLabel(NamedTuple):
-    """A label, the number of its rows, and the first of them, numbered as `Finding.row`."""
-
-    label: str
-    rows: int
-    row: int
 
 
 class DataReport(NamedTuple):
@@ -44,7 +64,7 @@ class DataReport(NamedTuple):
     without_labels   rows that have no label
     labels           distinct labels that occur
     median, largest  labels a row
-    examples         the most frequent labels
+    examples         the most frequent labels: each with the number of its rows, and the first row
     scripts          the share of each script in a sample of the texts, if there are several
     options          how a table was read, as options of commands; empty for other files
     findings         of the checks
@@ -58,7 +78,7 @@ class DataReport(NamedTuple):
     labels: int
     median: float
     largest: int
-    examples: tuple[FrequentLabel, ...]
+    examples: tuple[tuple[str, int, RowPlace], ...]
     scripts: dict[str, float]
     options: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -74,22 +94,13 @@ class DataReport(NamedTuple):
             "without_labels": self.without_labels,
             "labels": self.labels,
             "labels_a_row": {"median": self.median, "most": self.largest},
-            "examples": [example._asdict() for example in self.examples],
+            "examples": [
+                {"label": label, "rows": rows, "row": place.row, "file": place.file or None}
+                for label, rows, place in self.examples
+            ],
             "scripts": self.scripts,
             "options": list(self.options),
         }
-
-    def findings_as_json(self) -> list[dict[str, Any]]:
-        """Return `findings` in reports."""
-        return [
-            {
-                "code": finding.code,
-                "message": finding.message,
-                "row": finding.row,
-                "mend": finding.mend,
-            }
-            for finding in self.findings
-        ]
 
     def lines(self) -> tuple[str, str]:
         """Return the report as two lines for people."""
@@ -110,7 +121,7 @@ class DataReport(NamedTuple):
             ]
         )
         examples = ", ".join(
-            f"{label!r:.60} ({rows:,}, row {row:,})" for label, rows, row in self.examples
+            f"{label!r:.60} ({rows:,}, {place})" for label, rows, place in self.examples
         )
         options = f"; read with {shlex.join(self.options)}" if self.options else ""
         return first, f"  most frequent: {examples or 'none'}{options}"

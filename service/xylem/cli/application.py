@@ -5,10 +5,14 @@ A command imports what it needs when it runs, so that `xylem --help` answers at 
 
 import os
 import sys
+from collections.abc import Collection
+from copy import copy
 from typing import Annotated
 
 import typer
 from typer import Option
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
 from xylem.base import BadInput, XylemError, located
 from xylem.cli.console import complain, print_line
@@ -70,6 +74,37 @@ def application() -> typer.Typer:
     return app
 
 
+def with_options_of(words: Collection[str], app: typer.Typer) -> typer.Typer:
+    """Return the command line in which only the commands that are among the words have options.
+
+    The others are listed with their name and help. typer takes 100 ms to make the options of all
+    commands, a third of `xylem --help`, and those of trainings import pydantic.
+    """
+    called = copy(app)
+    called.registered_commands = [
+        command if _name_of(command) in words else _without_options(command)
+        for command in app.registered_commands
+    ]
+    called.registered_groups = []
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            called.add_typer(with_options_of(words, group.typer_instance), name=group.name)
+    return called
+
+
+def _name_of(command: CommandInfo) -> str:
+    """Return the word that calls a command."""
+    return command.name or get_command_name(getattr(command.callback, "__name__", ""))
+
+
+def _without_options(command: CommandInfo) -> CommandInfo:
+    listed = copy(command)
+    listed.name = _name_of(command)
+    listed.help = command.help or command.callback.__doc__
+    listed.callback = lambda: None
+    return listed
+
+
 def _root(
     version: Annotated[
         bool,
@@ -105,7 +140,8 @@ def run() -> int:
             complain(f"expected arguments in UTF-8, found {argument!a}")
             return BAD_INPUT
     try:
-        status: int = application()(standalone_mode=False) or DONE
+        called = with_options_of(sys.argv[1:], application())
+        status: int = called(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # how typer returns Ctrl-C
             complain("interrupted")
         return status

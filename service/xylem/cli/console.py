@@ -32,7 +32,7 @@ def print_json(value: object) -> None:
     import orjson
 
     if _reports and isinstance(value, dict):
-        findings = [item for report in _reports for item in report.findings_as_json()]
+        findings = [finding.as_json() for report in _reports for finding in report.findings]
         value = {**value, "data": _reports[0].as_json(), "findings": findings}
         _reports.clear()
     sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from xylem.base import BadData, TableColumns
 from xylem.datasets.annif import is_corpus
 from xylem.datasets.delimited import DELIMITERS, delimited_rows
-from xylem.datasets.findings import ambiguous_labels, mark_between, no_header
+from xylem.datasets.findings import AMBIGUOUS_LABELS, NO_HEADER, mark_between, quoted
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
 
@@ -116,7 +116,8 @@ def understood(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
     cells = sample.cells.get(columns.labels, [])
     columns = columns._replace(separator=columns.separator or _separator(columns.labels, cells))
     if not is_named and _is_row(columns, cells):
-        file.findings.append(no_header(sample.line, list(sample.cells)))
+        header = ", ".join(sample.cells)
+        file.findings.append(NO_HEADER.about(file.place(sample.line), header=header))
     return columns
 
 
@@ -258,7 +259,7 @@ def _labels_by_cells(file: DataFile, sample: _Sample, columns: TableColumns) -> 
         if name != chosen and values.is_divided == candidates[chosen].is_divided
     ]
     if rivals:
-        file.findings.append(ambiguous_labels(chosen, rivals))
+        file.findings.append(AMBIGUOUS_LABELS.about(chosen=chosen, rivals=quoted(rivals)))
     return chosen
 
 

@@ -5,7 +5,7 @@ The parser is that of the standard library.
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from typing import Literal
 
@@ -33,7 +33,7 @@ _FAULTS = {
 
 def delimited_rows(
     file: DataFile, delimiter: str, *, has_quotes: bool = True
-) -> Iterator[tuple[int, list[str]]]:
+) -> Generator[tuple[int, list[str]]]:
     """Yield the rows of a file, the header first: the number of the first line, from 1, and cells.
 
     Cells may be quoted with `"`; a quoted cell may contain delimiters, line ends, and quotes, which

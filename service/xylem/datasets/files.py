@@ -12,6 +12,7 @@ from xylem.base import (
     TABLES,
     BadData,
     RemotePath,
+    RowPlace,
     XylemError,
     faults_of,
     is_directory,
@@ -21,7 +22,7 @@ from xylem.base import (
     refuse_special,
 )
 from xylem.datasets.annif import DIRECTORY, DOCUMENT, CorpusDirectory
-from xylem.datasets.findings import files_passed_over
+from xylem.datasets.findings import FILES_PASSED_OVER, quoted
 from xylem.datasets.stream import DataFile, Progress
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -31,6 +32,9 @@ SUFFIXES = (DOCUMENT, ".svm", *JSON_LINES, ".npz", *TABLES)
 
 FILES_MAX = 100_000
 """The most files of a data set."""
+
+PLACES = 1 << 40
+"""The numbers that the rows of a file may have, in a data set of several files."""
 
 _MANY = (".svm", *JSON_LINES, *TABLES)
 """Formats of which several files may be one data set; the others have their sizes in a header."""
@@ -72,8 +76,17 @@ class DataFiles(DataFile):
             self.line = 1
             yield file
             self._digest = file._digest
+            self.first_place += PLACES
             n_bytes_done += n_bytes
         self.path = data_path
+
+    def place(self, number: int) -> RowPlace:
+        """Return the place of a row by its number, with the name of its file.
+
+        Rows of numbers are counted through all files.
+        """
+        index, line = divmod(number, PLACES)
+        return RowPlace(line, "" if self.kind == ".svm" else self._files[index].path.name)
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes of all files."""
@@ -104,7 +117,8 @@ def open_data(path: Path, on_progress: Progress | None = None, encoding: str = "
         kinds = (file.kind,) if file.kind != DIRECTORY else (DOCUMENT, ".tsv")
         kinds = JSON_LINES if file.kind in JSON_LINES else kinds
         names = sorted(other.name for other in path.iterdir() if _may_have_rows(other, kinds))
-        file.findings += [files_passed_over(names)] if names else []
+        if names:
+            file.findings.append(FILES_PASSED_OVER.about(n=len(names), names=quoted(names)))
     return file
 
 

@@ -2,8 +2,7 @@
 
 A check of labels looks at the survey of all rows and at the names of the labels, and yields its
 findings. It first looks at all names at once, joined, for most files have nothing to find. The
-functions at the end make findings about single rows for the readers. docs/findings.md lists all
-codes.
+forms at the end are findings of readers and of workflows. docs/findings.md lists all codes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from xylem.base import Finding
+from xylem.base import Finding, RowPlace
 
 if TYPE_CHECKING:
     from xylem.datasets.survey import Survey
@@ -64,7 +63,7 @@ def labels_as_text(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
             "refused",
             f"expected labels, found the text of a list in {n_open:,} of {survey.n_rows:,} rows, "
             f"{_example(survey, names, ids)}",
-            _row(survey, ids),
+            _place(survey, ids),
             "Write labels with a separator between, as a;b, or lists in .jsonl or .parquet",
         )
 
@@ -80,7 +79,7 @@ def labels_joined(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
             "warning",
             f"expected labels, found {len(ids):,} of {len(names):,} names that are others with "
             f"{mark!r} between, {_example(survey, names, ids)}",
-            _row(survey, ids),
+            _place(survey, ids),
             f"Divide them: --label-separator {mark!r} for a table, or a list in .jsonl",
         )
 
@@ -119,7 +118,7 @@ def fasttext_prefix(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
             "refused",
             f"expected names of labels, found __label__ or a comma in {len(ids or commas):,} of "
             f"{len(names):,} names, {_example(survey, names, ids or commas)}",
-            _row(survey, ids or commas),
+            _place(survey, ids or commas),
             "In a .txt file of fastText write __label__a __label__b with blanks between; in other "
             "files the names alone",
         )
@@ -141,7 +140,7 @@ def labels_zero_one(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
         "refused" if is_list else "warning",
         f"expected names of labels, found only {names[0]} and {names[1]}, {place}: they say "
         "whether a row has a label, not which one",
-        _row(survey, [0, 1]),
+        _place(survey, [0, 1]),
         "Name the columns of a table: --label-columns 'PATTERN'; in lists write the labels "
         "themselves",
     )
@@ -158,8 +157,8 @@ def null_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
             "null-labels",
             "warning",
             f"expected labels, found {names[ids[0]]!r} in "
-            f"{int(survey.label_rows[ids].sum()):,} rows, first in row {_row(survey, ids):,}",
-            _row(survey, ids),
+            f"{int(survey.label_rows[ids].sum()):,} rows, first in {_place(survey, ids)}",
+            _place(survey, ids),
             "Leave the cell or the list empty where a row has no label",
         )
 
@@ -184,7 +183,7 @@ def similar_labels(survey: Survey, names: Sequence[str]) -> Iterator[Finding]:
             "warning",
             f"expected distinct labels, found {len(pairs):,} that are written in several ways, as "
             f"{' and '.join(repr(names[i])[:QUOTED_CHARACTERS] for i in ids[:EXAMPLES_QUOTED])}",
-            _row(survey, ids[1:]),
+            _place(survey, ids[1:]),
             "Write each label in one way",
         )
 
@@ -251,15 +250,15 @@ CHECKS: tuple[Check, ...] = (
 """The checks of the labels of a file, in the order of their findings."""
 
 
-def _row(survey: Survey, ids: Sequence[int]) -> int:
-    """Return the number of the first row that has one of some labels."""
-    return int(survey.first_places[ids].min())
+def _place(survey: Survey, ids: Sequence[int]) -> RowPlace:
+    """Return the first row that has one of some labels."""
+    return survey.file.place(int(survey.first_places[ids].min()))
 
 
 def _example(survey: Survey, names: Sequence[str], ids: Sequence[int]) -> str:
     """Return the first one of some labels with its row, for a message."""
     first = min(ids, key=lambda i: int(survey.first_places[i]))
-    return f"as {names[first]!r:.{QUOTED_CHARACTERS}} in row {survey.first_places[first]:,}"
+    return f"as {names[first]!r:.{QUOTED_CHARACTERS}} in {_place(survey, [first])}"
 
 
 LINES_LEAST = 3
@@ -269,7 +268,7 @@ LINES_SURE = 10
 """From so many lines on that are all like rows, a cell is taken for rows behind a stray quote."""
 
 
-def swallowed_rows(row: int, cells: Sequence[str], delimiter: str) -> Finding | None:
+def swallowed_rows(place: RowPlace, cells: Sequence[str], delimiter: str) -> Finding | None:
     """Return the finding about a cell that has swallowed rows behind a stray quote, if it has."""
     lines = max(cells, key=lambda cell: cell.count("\n")).split("\n")[1:-1]
     n_like_rows = sum(line.count(delimiter) == len(cells) - 1 for line in lines)
@@ -278,98 +277,73 @@ def swallowed_rows(row: int, cells: Sequence[str], delimiter: str) -> Finding | 
     return Finding(
         "swallowed-rows",
         "refused" if n_like_rows >= max(LINES_SURE, 0.9 * len(lines)) else "warning",
-        f"expected a cell, found {len(lines) + 2:,} lines in one cell of row {row:,}, and "
+        f"expected a cell, found {len(lines) + 2:,} lines in one cell of {place}, and "
         f"{n_like_rows:,} of them have as many delimiters as a row, as "
         f"{lines[0]!r:.{QUOTED_CHARACTERS}}",
-        row,
+        place,
         "If quotes are part of the text: --quote none; else write a quote in a cell twice",
     )
 
 
-def header_again(row: int) -> Finding:
-    """Return the finding about a row that is the header once more."""
-    return Finding(
-        "header-again",
-        "refused",
-        f"expected a row, found the header again in row {row:,}: files were joined with theirs",
-        row,
-        "Remove that line, or give the files in a directory",
-    )
+def quoted(names: Sequence[str]) -> str:
+    """Return the first names of a list, for a message."""
+    return ", ".join(repr(name) for name in names[:EXAMPLES_QUOTED])
 
 
-def no_header(row: int, header: Sequence[str]) -> Finding:
-    """Return the finding about a first line that is a row and no header."""
-    return Finding(
-        "no-header",
-        "refused",
-        f"expected a header with the names of columns, found a row like those below it: "
-        f"{', '.join(header)!r:.{2 * QUOTED_CHARACTERS}}",
-        row,
-        "Write a first line with the names of the columns, as text,labels",
-    )
+HEADER_AGAIN = Finding(
+    "header-again",
+    "refused",
+    "expected a row, found the header again in {place}: files were joined with theirs",
+    None,
+    "Remove that line, or give the files in a directory",
+)
 
+NO_HEADER = Finding(
+    "no-header",
+    "refused",
+    "expected a header with the names of columns, found a row like those below it: {header!r:.120}",
+    None,
+    "Write a first line with the names of the columns, as text,labels",
+)
 
-def ambiguous_labels(chosen: str, rivals: Sequence[str]) -> Finding:
-    """Return the finding about several columns that may have the labels."""
-    listing = ", ".join(repr(name) for name in rivals[:EXAMPLES_QUOTED])
-    return Finding(
-        "ambiguous-labels",
-        "warning",
-        f"expected one column that can have the labels, found {chosen!r}, which was read, and "
-        f"{listing}",
-        None,
-        "Name it: --label-column NAME",
-    )
+AMBIGUOUS_LABELS = Finding(
+    "ambiguous-labels",
+    "warning",
+    "expected one column that can have the labels, found {chosen!r}, which was read, and {rivals}",
+    None,
+    "Name it: --label-column NAME",
+)
 
+FILES_PASSED_OVER = Finding(
+    "files-passed-over",
+    "warning",
+    "expected files of one form in the directory, found {n:,} that were not read, as {names}",
+    None,
+    "Give a pattern for the files, as 'DIR/*.jsonl', or move the others away",
+)
 
-def files_passed_over(names: Sequence[str]) -> Finding:
-    """Return the finding about files of a directory that were not read."""
-    listing = ", ".join(repr(name) for name in names[:EXAMPLES_QUOTED])
-    return Finding(
-        "files-passed-over",
-        "warning",
-        f"expected files of one form in the directory, found {len(names):,} that were not read, "
-        f"as {listing}",
-        None,
-        "Give a pattern for the files, as 'DIR/*.jsonl', or move the others away",
-    )
+UNKNOWN_LABELS = Finding(
+    "unknown-labels",
+    "warning",
+    "expected labels of the model, found {n:,} of {n_labels:,} that it does not know{pair}",
+    None,
+    "Write labels as in the training rows; those that are new count as missed",
+)
 
+IDS_FROM_ONE = Finding(
+    "ids-from-one",
+    "warning",
+    "expected label ids from 0, found no row with label 0: ids seem to begin at 1. Label 0 counts "
+    "in macro-F as a label that is never predicted",
+    None,
+    "Subtract 1 from all label ids, in all files of a model",
+)
 
-def unknown_labels(n_unknown: int, n_labels: int, pair: tuple[str, str] | None) -> Finding:
-    """Return the finding about labels that the model does not know.
-
-    pair  a label and one of the model that is written in another way, if there is such a pair
-    """
-    as_pair = f", as {pair[0]!r} where the model has {pair[1]!r}" if pair else ""
-    return Finding(
-        "unknown-labels",
-        "warning",
-        f"expected labels of the model, found {n_unknown:,} of {n_labels:,} that it does not "
-        f"know{as_pair}",
-        None,
-        "Write labels as in the training rows; those that are new count as missed",
-    )
-
-
-def ids_from_one() -> Finding:
-    """Return the finding about label ids that begin at 1."""
-    return Finding(
-        "ids-from-one",
-        "warning",
-        "expected label ids from 0, found no row with label 0: ids seem to begin at 1. Label 0 "
-        "counts in macro-F as a label that is never predicted",
-        None,
-        "Subtract 1 from all label ids, in all files of a model",
-    )
-
-
-def repeated_rows(n_repeated: int, n_rows: int) -> Finding:
-    """Return the finding about validation rows that are training rows, too."""
-    return Finding(
-        "repeated-rows",
-        "warning",
-        f"expected validation rows that are no training rows, found {n_repeated:,} of {n_rows:,} "
-        "whose text is one of a training row: the figures are too good",
-        None,
-        "Measure on rows that are not in the training file",
-    )
+REPEATED_ROWS = Finding(
+    "repeated-rows",
+    "warning",
+    "expected validation rows that are no training rows, found {n:,} of {n_rows:,} that are one, "
+    "too: the figures are too good",
+    None,
+    "Measure on rows that are not in the training file",
+)

@@ -153,7 +153,7 @@ class RowCollector:
         self.ids = {} if ids is None else ids
         self._id_of = _SpellingIds(self.ids).__getitem__
         self.labels, self.counts = array("i"), array("i")
-        self.places = array("i")
+        self.places = array("q")
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
@@ -283,7 +283,7 @@ class RowCollector:
         if len(self.counts) == N_ROWS_MAX:
             raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
         self.counts.append(len(self.labels) - n_before)
-        self.places.append(number)
+        self.places.append(self.file.first_place + number)
 
     def take_rows(self) -> Dataset:
         """Return the rows that were added so far, with provisional label ids, and remove them."""
@@ -292,7 +292,7 @@ class RowCollector:
         self.texts = []
         self.named_features = []
         self.labels, self.counts = array("i"), array("i")
-        self.places = array("i")
+        self.places = array("q")
         self._row_weights, self._label_weights = array("f"), array("f")
         return dataset
 
@@ -335,9 +335,8 @@ class RowCollector:
 
         Rows of one key are joined before: the first text stays, with the labels of all of them.
         """
-        counts, labels, places = (
-            np.frombuffer(values, np.int32) for values in (self.counts, self.labels, self.places)
-        )
+        counts, labels = (np.frombuffer(values, np.int32) for values in (self.counts, self.labels))
+        places = np.frombuffer(self.places, np.int64)
         is_label = labels != NO_LABEL
         label_weights = None
         if self._label_weights:

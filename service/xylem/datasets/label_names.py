@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from xylem.base import Finding
-from xylem.datasets.findings import INVISIBLE, folded_names, unknown_labels
+from xylem.datasets.findings import INVISIBLE, UNKNOWN_LABELS, folded_names
 from xylem_store import I32, NameTable, all_names, find_all
 
 _ENDS = "".join(INVISIBLE)
@@ -67,4 +67,5 @@ def unknown_findings(unknown: Sequence[str], model: NameTable, n_labels: int) ->
         None,
     )
     if pair or len(unknown) > UNKNOWN_SHARE * n_labels:
-        yield unknown_labels(len(unknown), n_labels, pair)
+        as_pair = f", as {pair[0]!r} where the model has {pair[1]!r}" if pair else ""
+        yield UNKNOWN_LABELS.about(n=len(unknown), n_labels=n_labels, pair=as_pair)

@@ -70,7 +70,7 @@ def _dataset_of_ids(
 ) -> Dataset:
     if texts is not None:
         survey.n_blank = sum(not text or text.isspace() for text in texts)
-    survey.add(labels, texts, np.arange(labels.n_rows, dtype=np.int32))
+    survey.add(labels, texts, np.arange(labels.n_rows, dtype=np.int64))
     names = [str(i) for i in range(labels.n_labels)] if model is None else None
     unknown = np.zeros(labels.n_rows, np.int32)
     unknown_names = list[str]()

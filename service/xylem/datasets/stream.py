@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ from xylem.base import (
     BadData,
     BadParameter,
     Finding,
+    RowPlace,
     XylemError,
     faults_of,
     plain_name,
@@ -151,6 +153,7 @@ class DataFile:
     kind      the suffix of its format, without that of a compression
     line      the number, from 1, of the first line of the last block that `lines` yielded
     encoding  of the text, "" for UTF-8; it is set before the file is read
+    first_place  is added to the numbers of rows, so that those of several files differ
     findings  what its reader has noticed about single rows
     options   how its reader understood a table, as options of commands
     sha256    the digest of the decompressed bytes that were read so far
@@ -166,6 +169,8 @@ class DataFile:
         self.path = path
         self.kind = Path(plain_name(path)).suffix
         self.line = 1
+        self.first_place = 0
+        self._is_part = previous is not None
         self.encoding: str = previous.encoding if previous else ""
         self.findings: list[Finding] = previous.findings if previous else []
         self.options: list[str] = []
@@ -182,8 +187,27 @@ class DataFile:
 
         message  states what was expected and what was found
         """
-        place = str(self.path) if line is None else f"{self.path}:{line}"
-        return BadData(f"{place}: {message}")
+        return BadData(f"{self.origin(line)}: {message}")
+
+    def place(self, number: int) -> RowPlace:
+        """Return the place of a row by its number."""
+        path, _, line = self.origin(number).rpartition(":")
+        is_other = self._is_part or path != str(self.path)
+        return RowPlace(int(line), Path(path).name if is_other else "")
+
+    @property
+    def origins(self) -> Path:
+        """Return the list of what the lines were copied from, which a job writes beside its files.
+
+        Its first line names the data of a user, each other one the origin of a line, `file:line`.
+        """
+        return Path(str(self.path.parent), f".{self.path.name}.origins")
+
+    def origin(self, line: int | None) -> str:
+        """Return the file and the line as a user knows them; without a line the file."""
+        with suppress(OSError), self.origins.open() as origins:
+            return next(islice(origins, line or 0, None), "").rstrip("\n")
+        return str(self.path) if line is None else f"{self.path}:{line}"
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes in blocks of BLOCK_BYTES. Raises BadData as `Unpacked`."""

@@ -13,8 +13,8 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from xylem.base import DataReport, FrequentLabel, LabelRows
-from xylem.datasets.findings import CHECKS, ONE_A_ROW, ids_from_one
+from xylem.base import DataReport, LabelRows
+from xylem.datasets.findings import CHECKS, IDS_FROM_ONE, ONE_A_ROW
 from xylem.datasets.stream import DataFile
 from xylem_store import I32, I64
 
@@ -55,7 +55,7 @@ class Survey:
     weight        the sum of the weights of rows; None: they have none
     sizes         int64[n], how many rows have i labels
     label_rows    int64[n], how many rows have label i
-    first_places  int64[n], the number of the first row of label i, as `Finding.row`; -1: none
+    first_places  int64[n], the number of the first row of label i, for `file.place`; -1: none
     lengths       how many labels rows list: one number if all list as many, else some
     """
 
@@ -76,12 +76,12 @@ class Survey:
         self,
         labels: LabelRows,
         texts: Sequence[str] | None = None,
-        places: I32 | None = None,
+        places: I64 | None = None,
         lengths: I32 | None = None,
     ) -> None:
         """Count the rows of a part.
 
-        places   int32[n], the numbers of the rows; None: they count from 1
+        places   int64[n], the numbers of the rows, ascending; None: they count from 1
         lengths  int32[n], how many labels each row lists, also repeated ones
         """
         n_rows = labels.n_rows
@@ -89,7 +89,7 @@ class Survey:
             self.weight = (self.weight or 0.0) + float(labels.weights.rows.sum(dtype=np.float64))
         counts = np.diff(labels.indptr)
         if places is None:
-            places = np.arange(self.n_rows + 1, self.n_rows + n_rows + 1, dtype=np.int32)
+            places = np.arange(self.n_rows + 1, self.n_rows + n_rows + 1, dtype=np.int64)
         self.sizes = _sum(self.sizes, np.bincount(counts))
         n_before = len(self.label_rows)
         self.label_rows = _sum(self.label_rows, np.bincount(labels.indices))
@@ -154,7 +154,7 @@ class Survey:
                 if not any(finding.severity == "refused" for finding in findings):
                     findings += check(self, names)
         elif self.file.kind == ".svm" and list(self.label_rows[:2] > 0) == [False, True]:
-            findings.append(ids_from_one())
+            findings.append(IDS_FROM_ONE)
         report = DataReport(
             source=source,
             rows=self.n_rows,
@@ -164,10 +164,10 @@ class Survey:
             median=float(counts[half].mean()),
             largest=int(np.flatnonzero(self.sizes).max(initial=0)),
             examples=tuple(
-                FrequentLabel(
+                (
                     names[i] if names else str(i),
                     int(self.label_rows[i]),
-                    int(self.first_places[i]),
+                    self.file.place(int(self.first_places[i])),
                 )
                 for i in frequent
                 if self.label_rows[i]
@@ -201,9 +201,9 @@ def refuse(file: DataFile, report: DataReport | None, *, strict: bool) -> None:
             raise file.fault(None, str(finding))
 
 
-def _sum(first: I64, second: I64) -> I64:
-    """Return the sum of counts; the shorter ones are continued by zeros."""
-    longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
-    total = longer.astype(np.int64)
-    total[: len(shorter)] += shorter
+def _sum(sums: I64, increments: I64) -> I64:
+    """Return the sum of two arrays, the shorter one continued with zeros."""
+    total = np.zeros(max(len(sums), len(increments)), np.int64)
+    total[: len(sums)] += sums
+    total[: len(increments)] += increments
     return total

@@ -19,7 +19,7 @@ from xylem.datasets.column_guess import (
     understood,
 )
 from xylem.datasets.delimited import delimited_rows
-from xylem.datasets.findings import LINES_LEAST, header_again, swallowed_rows
+from xylem.datasets.findings import HEADER_AGAIN, LINES_LEAST, swallowed_rows
 from xylem.datasets.json_lines import TextRow
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
@@ -49,7 +49,8 @@ def table_rows(
         last = columns.join or columns.weight
         names = [*text_names, *label_names, *([last] if last else [])]
         _check_columns(file, table.line, table.columns, names)
-        table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
+        if isinstance(table, ParquetTable):
+            table.check_types(text_names, label_names, are_flags=bool(columns.label_columns))
         rows = table.rows(names)
         # the text of a column of weight w is repeated w times
         text_places = [i for i, column in enumerate(columns.texts) for _ in range(column.weight)]
@@ -91,12 +92,8 @@ class DelimitedTable:
             raise file.fault(1, expected)
 
     def close(self) -> None:
-        """Do nothing: the file is closed at its end."""
-
-    def check_types(
-        self, texts: Sequence[str], labels: Sequence[str], *, are_flags: bool = False
-    ) -> None:
-        """Do nothing: all cells are text."""
+        """Close the file."""
+        self._rows.close()
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         """Yield the line of each row, and its cells in some columns.
@@ -117,7 +114,7 @@ class DelimitedTable:
             if cells == header or line - line_before > LINES_LEAST:
                 self._note(n_findings, line_before, cells_before)
                 if cells == header and len(self._file.findings) == n_findings:
-                    self._file.findings.append(header_again(line))
+                    self._file.findings.append(HEADER_AGAIN.about(self._file.place(line)))
             line_before, cells_before = line, cells
             yield line, [cells[place] for place in places]
         self._note(n_findings, line_before, cells_before)
@@ -125,7 +122,7 @@ class DelimitedTable:
     def _note(self, n_findings: int, line: int, cells: list[str]) -> None:
         """Add the finding that a row has swallowed others, if it is the first one."""
         if len(self._file.findings) == n_findings:
-            finding = swallowed_rows(line, cells, self._delimiter)
+            finding = swallowed_rows(self._file.place(line), cells, self._delimiter)
             self._file.findings += [finding] if finding else []
 
 
@@ -195,6 +192,7 @@ class TableLines:
     It is a context manager.
 
     n_bytes  the size of the file; `tell` returns how many of its bytes are read
+    number   that of the row in the last line
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
@@ -209,6 +207,7 @@ class TableLines:
                 f"{path}: expected a file that can be read, found {reason_of(error)}"
             ) from None
         self._place = 0
+        self.number = 0
         self._rows: Iterator[TextRow]
         if path.is_dir():
             self._rows = CorpusDirectory(path).documents(with_labels=with_labels)
@@ -244,6 +243,7 @@ class TableLines:
 
     def _json_lines(self) -> Generator[bytes]:
         for row in self._rows:
+            self.number = row.place
             labels = {"labels": row.labels} if self._with_labels else {}
             yield orjson.dumps({"text": row.text, **labels}) + b"\n"
 

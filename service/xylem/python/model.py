@@ -175,8 +175,8 @@ class Model(PredictingModel):
 
         They are used with `threshold="tuned"`. Instances, labels, columns and weights are as in
         `train`: rows that the model was not trained on. `method` and the options are those of
-        `xylem thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version the
-        thresholds are stored at once, in the version's store; for other models `save` stores them.
+        `xylem thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version
+        the thresholds are stored at once, in its store; for other models `save` stores them.
         """
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options

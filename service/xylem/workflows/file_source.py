@@ -113,7 +113,14 @@ class FileSource:
 
     def _first_pass(self) -> Iterator[TrainingSet]:
         """Yield the rows and count them; find labels, choose the featurizer, check every line."""
-        census = Census(0, 0, 0, 0, self._label_rows, np.zeros(0, np.int64))
+        census = Census(
+            n_rows=0,
+            n_features=0,
+            n_nonzeros=0,
+            n_labelled=0,
+            label_rows=self._label_rows,
+            label_nonzeros=np.zeros(0, np.int64),
+        )
         parts = self.stream.parts(partial(self._on_progress, "read"))
         for part, rows in self._pair_with_rows(parts):
             data = TrainingSet(rows, part.labels)

@@ -16,7 +16,7 @@ from xylem.base import (
     SparseRows,
     TableColumns,
 )
-from xylem.datasets import read_dataset, read_texts, repeated_rows
+from xylem.datasets import REPEATED_ROWS, read_dataset, read_texts
 from xylem.engine import ContextFeaturizer, Featurizer
 from xylem.evaluation import Labelled, labelled_dataset
 from xylem.vocabulary import featurizer_of
@@ -75,7 +75,7 @@ def repeated_rows_of(train: SparseRows, valid: SparseRows) -> Finding | None:
     n_repeated = sum(digest in train_digests for digest in _digests(valid))
     if n_repeated <= REPEATED_SHARE * valid.n_rows:
         return None
-    return repeated_rows(n_repeated, valid.n_rows)
+    return REPEATED_ROWS.about(n=n_repeated, n_rows=valid.n_rows)
 
 
 def _digests(rows: SparseRows) -> Iterator[int]:

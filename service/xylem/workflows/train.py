@@ -307,7 +307,7 @@ def describe(work: TrainingWork) -> TrainingWork:
         report["features"] = work.source.choice.as_json(times=False)
     if data := work.source.report:
         report["data"] = data.as_json()
-        report["findings"] = data.findings_as_json()
+        report["findings"] = [finding.as_json() for finding in data.findings]
     work.on_progress("report", 1, 1)
     return replace(work, report=report)
 

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.helpers.datasets_helpers import write_lines
+from tests.helpers.labelled_rows import table
 
 from xylem.base.errors import BadData, BadInput, BadParameter
 from xylem.base.files import RemotePath, file_path, names_in, whole_file
@@ -198,3 +200,35 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, bucket: str, remo
     assert names_in(out) == {"a"}
     with (out / "a").open("rb") as written:
         assert written.read() == b"whole"
+
+
+def test_rows_of_findings_are_those_of_one_of_the_files(tmp_path: Path) -> None:
+    for name, label in (("a", "fruit"), ("b", " Fruit"), ("c", "None")):
+        lines = [{"text": f"{name} {i}", "labels": [label]} for i in range(9)]
+        write_lines(tmp_path / f"{name}.jsonl", lines)
+        cells = [(line["text"], label) for line in lines]
+        (tmp_path / f"{name}.csv").write_text(table(("text", "labels"), cells))
+    for pattern, first in (("*.jsonl", 1), ("*.csv", 2)):
+        suffix = pattern[1:]
+        dataset = read_dataset(tmp_path / pattern)
+        stream = DataStream(tmp_path / pattern)
+        assert [part.n_rows for part in stream.parts()][-1] and stream.report == dataset.report
+        assert dataset.report is not None
+        places = {finding.code: finding.place for finding in dataset.report.findings}
+        assert places == {
+            "similar-labels": (first, f"b{suffix}"),
+            "null-labels": (first, f"c{suffix}"),
+        }
+        assert f"first in row {first} of c{suffix}" in str(dataset.report.findings)
+        assert f"'Fruit' (9, row {first} of b{suffix})" in dataset.report.lines()[1]
+        assert dataset.report.findings[0].as_json()["file"] in (f"b{suffix}", f"c{suffix}")
+    (tmp_path / "d.csv").write_text(table(("text", "labels"), [("x", "y"), ("text", "labels")]))
+    with pytest.raises(BadData, match=r"found the header again in row 3 of d\.csv"):
+        read_dataset(tmp_path / "*.csv")
+    for name in "ab":
+        (tmp_path / f"{name}.svm").write_text("1 3:1\n" * 9 + "2 3:1\n" * 5)
+    numbers = read_dataset(tmp_path / "*.svm").report
+    assert numbers is not None and [place for _, _, place in numbers.examples] == [
+        (1, ""),
+        (10, ""),
+    ]

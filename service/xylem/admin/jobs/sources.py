@@ -3,7 +3,10 @@
 import math
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TextIO
 
 from xylem.admin.jobs.context import JobContext, WatchedFiles, patiently
 from xylem.admin.jobs.requests import CombineJob, FittingJob, HeldOutFeedback
@@ -11,7 +14,36 @@ from xylem.base import DEFAULT_COLUMNS, BadData, OnProgress, TableColumns, is_ta
 from xylem.thresholds import FeedbackRows
 from xylem_store import learnt_feedback, parse_named
 
+if TYPE_CHECKING:  # kernels come with it
+    from xylem.datasets import DataFile
+
 _TELL_EVERY = 10_000
+
+
+class _WorkFile(NamedTuple):
+    """A file of lines that a job writes, and the list of their origins, which errors name."""
+
+    lines: BinaryIO
+    origins: TextIO
+
+    def write(self, line: bytes, origin: str) -> None:
+        """Write a line, and the file and the line that it comes from."""
+        self.lines.write(line)
+        self.origins.write(f"{origin}\n")
+
+
+@contextmanager
+def _work_file(path: Path, data: str) -> Iterator[_WorkFile]:
+    """Open a file to be written.
+
+    data  what errors that are about no line call it
+    """
+    from xylem.datasets import DataFile  # imported only now: kernels come with it
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as lines, DataFile(path).origins.open("w") as origins:
+        origins.write(f"{data}\n")
+        yield _WorkFile(lines, origins)
 
 
 def split_lines(
@@ -33,33 +65,32 @@ def split_lines(
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     counts = [0, 0]
     header = b""
     has_header = name.endswith(".txt") and not is_fasttext(DataFile(data))
-    with paths[0].open("wb") as train, paths[1].open("wb") as valid:
+    user_data = DataFile(data).origin(None)
+    with _work_file(paths[0], user_data) as train, _work_file(paths[1], user_data) as valid:
         lines = _lines(data, columns, has_header=has_header)
         if has_header:  # after a header, an empty line is a row
-            header = next(lines, b"")
+            header, origin = next(lines, (b"", ""))
             for file in (train, valid):
-                file.write(_header_with(header, 0, data))
-        for number, line in enumerate(lines):
+                file.write(_header_with(header, 0, data), origin)
+        for number, (line, origin) in enumerate(lines):
             part = int(rng.random() < share)
-            (train, valid)[part].write(line)
+            (train, valid)[part].write(line, origin)
             counts[part] += 1
             if number % _TELL_EVERY == 0:
                 on_progress("split", number, 0)
-        for file, count in zip((train, valid), counts, strict=True):
+        for file, n_lines in zip((train, valid), counts, strict=True):
             if header:
-                file.seek(0)
-                file.write(_header_with(header, count, data))
+                file.lines.seek(0)
+                file.lines.write(_header_with(header, n_lines, data))
     if not all(counts):
         fault = (
             f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
         )
-        raise BadData(f"{data}: {fault}: choose another share for split")
+        raise BadData(f"{user_data}: {fault}: choose another share for split")
     return paths[0], paths[1]
 
 
@@ -87,15 +118,17 @@ def join_sources(
         for entry in request.sources
     ]
     directory = context.work / "joined"
-    directory.mkdir(parents=True, exist_ok=True)
     data = directory / f"{'+'.join(names)[:200]}.jsonl"
     held_out = directory / "held-out.jsonl"
-    with data.open("wb") as fitted, held_out.open("wb") as measured:
+    name = ", ".join(
+        str(entry) if isinstance(entry, str) else "feedback" for entry in request.sources
+    )
+    with _work_file(data, name) as fitted, _work_file(held_out, name) as measured:
         for i, source in enumerate(request.sources):
             context.on_progress("join", i, len(request.sources))
             if isinstance(source, str):
-                lines = _lines(files.find(source), request.columns(), has_header=False)
-                fitted.writelines(lines)
+                for row in _lines(files.find(source), request.columns(), has_header=False):
+                    fitted.write(*row)
                 continue
             span = rows.span(source.feedback.model, source.feedback.days, context.job.created)
             learnt_until = max([times.get(span.model, 0.0) for times in learnt], default=0.0)
@@ -110,28 +143,40 @@ def join_sources(
                     f"{n or 'none'}"
                 )
             for number, line in enumerate(rows.lines(span)):
-                (fitted if number < n_fitted else measured).write(line + b"\n")
+                origin = f"feedback to {span.model}:{number + 1}"
+                (fitted if number < n_fitted else measured).write(line + b"\n", origin)
     return data, held_out if share else None
 
 
-def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[bytes]:
-    """Yield the lines of a file as UTF-8, each with its end; those of a table are lines of JSON.
+def _lines(data: Path, columns: TableColumns, *, has_header: bool) -> Iterator[tuple[bytes, str]]:
+    """Yield the lines of a file as UTF-8, each with its end, and the origin of each.
 
-    There are no empty ones, unless there is a header, after which an empty line is a row.
+    Those of a table are lines of JSON. There are no empty ones, unless there is a header, after
+    which an empty line is a row.
     """
     from xylem.datasets import DataFile, TableLines  # imported only now: kernels come with them
 
     if is_table(data):
         with TableLines(data, columns, with_labels=True) as table:
             while line := table.readline():
-                yield line
+                yield line, f"{data}:{table.number}"
         return
     file = DataFile(data)
     file.encoding = columns.encoding
+    origins = _origins(file)
     for block in file.lines():
         for line in block.removesuffix(b"\n").split(b"\n"):
+            origin = next(origins)
             if has_header or line.strip():
-                yield line + b"\n"
+                yield line + b"\n", origin
+
+
+def _origins(file: "DataFile") -> Iterator[str]:
+    """Yield the origin of each line of a file, which the job may have written itself."""
+    if file.origins.exists():
+        with file.origins.open() as lines:
+            yield from map(str.rstrip, islice(lines, 1, None))
+    yield from (f"{file.path}:{number}" for number in count(1))
 
 
 def _header_with(header: bytes, count: int, data: Path) -> bytes:

@@ -77,3 +77,31 @@ def test_lines_are_split_into_two_files_that_can_be_read(
     path.write_text(content.splitlines()[0] + "\n")
     with pytest.raises(BadData):
         split()
+
+
+def test_errors_name_the_file_of_the_user_and_its_line(tmp_path: Path, place: Place) -> None:
+    """The work files of a job, joined and divided, are nothing that a user knows."""
+    rows = [f'{{"text": "t{i}", "labels": ["l{i % 3}"]}}' for i in range(40)]
+    for name in ("a.jsonl", "b.jsonl"):
+        (place.data / name).write_text("\ufeff" + "\n\n".join(rows) + "\n")
+    (place.data / "c.csv").write_text("text,labels\n" + "".join(f"t{i},l\n" for i in range(9)))
+    held_out = {"valid": None, "split": 0.3}
+    assert place.train(data=["a.jsonl", "b.jsonl", "c.csv"]).result["rows"] == 89
+    assert place.train(data=["a.jsonl", "b.jsonl", "c.csv"], **held_out).result["labels"] == 4
+    for wrong, expected in (
+        (b'{"text": 3, "labels": []}', "expected a string as `text`"),
+        ('{"text": "é", "labels": []}'.encode("latin-1"), "expected UTF-8, found byte 0xe9"),
+        (b'{"text": "x", "labels": [1.5]}', "expected strings or whole numbers"),
+    ):
+        (place.data / "d.jsonl").write_bytes("\n".join(rows).encode() + b"\n\n" + wrong + b"\n")
+        for data in ("d.jsonl", ["a.jsonl", "d.jsonl"]):
+            for options in (held_out, {}):
+                with pytest.raises(BadData, match=rf"{place.data}/d\.jsonl:42: {expected}"):
+                    place.train(data=data, **options)
+    (place.data / "e.csv").write_text(
+        "text,labels\n" + "".join(f"t{i},\"['l']\"\n" for i in range(9))
+    )
+    with pytest.raises(BadData, match=r"/e\.csv: expected labels, .* in row \d+ of e\.csv"):
+        place.train(data="e.csv", **held_out)
+    with pytest.raises(BadData, match=r"^e\.csv, e\.csv: expected labels, .* in row 2 of e\.csv"):
+        place.train(data=["e.csv", "e.csv"])
