@@ -196,7 +196,7 @@ class TableLines:
     """
 
     def __init__(self, path: Path, columns: TableColumns, *, with_labels: bool = False) -> None:
-        """Prepare to read; with_labels: lines have `labels` beside `text`.
+        """Prepare to read; with_labels: lines have `labels`, and the weight, beside `text`.
 
         Raises BadData for a file that does not exist.
         """
@@ -214,6 +214,7 @@ class TableLines:
         else:
             self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
         self._with_labels = with_labels
+        self._weight = columns.weight
         self._lines = self._json_lines()
 
     def read1(self, n_bytes: int) -> bytes:
@@ -244,7 +245,11 @@ class TableLines:
     def _json_lines(self) -> Generator[bytes]:
         for row in self._rows:
             self.number = row.place
-            labels = {"labels": row.labels} if self._with_labels else {}
+            labels: dict[str, Any] = {}
+            if self._with_labels:
+                labels = {"labels": row.labels}
+                if self._weight:
+                    labels[self._weight] = row.weight
             yield orjson.dumps({"text": row.text, **labels}) + b"\n"
 
     def __enter__(self) -> Self:

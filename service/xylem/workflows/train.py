@@ -163,6 +163,9 @@ def train_dataset(
 def read_rows(work: TrainingWork) -> TrainingWork:
     """Read the data and make rows of it: in memory, as a stream, or as they arrive."""
     source = prepare(work.request, work.chosen, work.crew, work.on_progress)
+    for name in ("keep_rows", "rerank"):
+        if getattr(work.request, name) and isinstance(source, PreparedRows):
+            source.data.labels.refuse_weights(name)
     return replace(work, source=source)
 
 
