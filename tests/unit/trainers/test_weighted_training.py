@@ -2,10 +2,12 @@
 true, and nowhere else.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.helpers.steps import Parts
 from tests.helpers.trainings import Data, dense_weights, trained_by
 from tests.oracles.problems import (
     dense_labels,
@@ -106,17 +108,6 @@ def test_whole_weights_are_whole_rows_to_the_bit(name: str) -> None:
         np.testing.assert_array_equal(array, other.extra[group])
 
 
-class Passes(MemorySource):
-    """Rows of a memory source that are read part by part."""
-
-    reads = "passes"
-
-    def parts(self) -> Any:
-        """Yield the rows in three parts."""
-        for first in range(0, self.data.n_rows, 1 + self.data.n_rows // 3):
-            yield self.data.cut(first, min(self.data.n_rows, first + 1 + self.data.n_rows // 3))
-
-
 @pytest.mark.parametrize("clustering", ["balanced", "kmeans"])
 def test_blocks_weigh_as_rows_in_memory(clustering: str) -> None:
     (rows, labels), _ = data_of_copies(n_rows=400)
@@ -125,7 +116,7 @@ def test_blocks_weigh_as_rows_in_memory(clustering: str) -> None:
     data = TrainingSet(rows, labels)
     in_memory, in_blocks = (
         fit("label-tree", parameters, source(data), Tools(crew=Crew(2))).ensemble
-        for source in (MemorySource, Passes)
+        for source in (MemorySource, partial(Parts, cuts=3))
     )
     for array, array_of_blocks in zip(in_memory, in_blocks, strict=True):
         np.testing.assert_allclose(array, array_of_blocks, atol=1e-6)
@@ -136,7 +127,7 @@ def test_the_large_nodes_of_blocks_weigh_rows(monkeypatch: pytest.MonkeyPatch) -
     parameters = parse_parameters("ovr", TIGHT)
     found = []
     for data in data_of_copies():
-        trained = fit("ovr", parameters, Passes(TrainingSet(*data)), Tools())
+        trained = fit("ovr", parameters, Parts(TrainingSet(*data), 3), Tools())
         found.append(weights_of(trained, 40))
     rows, labels = data_of_copies()[0]
     plain = trained_by("ovr", (rows, labels._replace(weights=None)), *TIGHT)
