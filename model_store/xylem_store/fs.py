@@ -122,6 +122,10 @@ class FileSystem:
         """Give a file a second name, which must be on the same file system."""
         os.link(source, target, follow_symlinks=False)
 
+    def n_names(self, path: Path) -> int:
+        """Return how many names a file has."""
+        return path.stat(follow_symlinks=False).st_nlink
+
     def unlink(self, path: Path) -> None:
         """Remove a file's name; processes that have it mapped keep its bytes."""
         path.unlink()

@@ -195,7 +195,9 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
     document = parse(data, MANIFEST)
     is_combined = document.get("kind") == COMBINED
-    arrays_of = object_of(_ARRAY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME)
+    arrays_of = object_of(
+        ARRAY_ENTRY, COMBINED_ARRAYS_MAX if is_combined else ITEMS_MAX, ARRAY_NAME
+    )
     further = {"members": list_of(record(dict, **_MEMBER), 1, MEMBERS_MAX)} if is_combined else {}
     facts = record(dict, **_FACTS, arrays=arrays_of, **further)(document, MANIFEST)
     arrays = facts["arrays"]
@@ -284,10 +286,11 @@ _FACTS: dict[str, Check] = {
 """All fields but the arrays and members, in the order of Manifest."""
 
 _MEMBER = {**_FACTS, "kind": choice("label-tree", "decision-tree")}
-_ARRAY = record(
+ARRAY_ENTRY = record(
     ArrayInfo,
     dtype=choice(*DESCRIPTORS),
     shape=_shape,
     bytes=integer(0, 8 * ARRAY_BYTES_MAX + HEADER_BYTES_MAX),
     sha256=DIGEST,
 )
+"""The check of an entry of arrays, which gives an ArrayInfo."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from xylem_store.encoders import remove_unused
 from xylem_store.errors import StoreUnwritable
 from xylem_store.files import StoreFiles
 from xylem_store.fs import FileSystem, make_dirs, remove_tree
@@ -45,7 +46,10 @@ def stage(fs: FileSystem, root: Path) -> Iterator[Path]:
 
 
 def collect(fs: FileSystem, root: Path) -> list[Path]:
-    """Remove the directories of dead writers, and return them; a living writer holds its lock."""
+    """Remove the directories of dead writers, and return them; a living writer holds its lock.
+
+    Encoders that nobody needs are removed, too.
+    """
     removed = []
     with contextlib.suppress(FileNotFoundError):
         for entry in fs.entries(root / STAGING):
@@ -55,6 +59,7 @@ def collect(fs: FileSystem, root: Path) -> list[Path]:
                 removed.append(path)
             elif _remove_abandoned(fs, path):
                 removed.append(path)
+    remove_unused(fs, root)
     return removed
 
 
@@ -165,6 +170,12 @@ class Staging:
         for part in (VERSIONS, ALIASES):
             make_dirs(self._fs, home, part)
         with locked(self._fs, home):
+            yield
+
+    @contextlib.contextmanager
+    def locked_part(self, part: str) -> Iterator[None]:
+        """Hold the lock of a part of the store that is no model, which is made if it is missing."""
+        with locked(self._fs, make_dirs(self._fs, self._files.root, part)):
             yield
 
     def require_space(self, needed_bytes: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from xylem_store.alias_writing import AliasWriter
+from xylem_store.encoders import Encoders
 from xylem_store.files import StoreFiles
 from xylem_store.fs import FileSystem
 from xylem_store.identifiers import LATEST as LATEST
@@ -74,13 +75,23 @@ class StoreWriter:
         self.staging = Staging(files)
         self.label_info = LabelInfoWriter(files, reader, self.staging)
         self.aliases = AliasWriter(files, reader, self.staging, cause)
-        self.versions = VersionWriter(files, reader, self.staging, self.aliases, self.label_info)
+        self.encoders = Encoders(files, self.staging)
+        self.versions = VersionWriter(
+            files,
+            reader,
+            self.staging,
+            aliases=self.aliases,
+            label_info=self.label_info,
+            encoders=self.encoders,
+        )
 
 
 class Store:
     """A directory of models; any number of processes may read and write it at once.
 
     It has a reader, which takes no lock, and a writer; their methods are those of the store.
+
+    encoders  its sentence encoders
     """
 
     def __init__(
@@ -101,6 +112,7 @@ class Store:
         self.root = files.root
         self.reader = StoreReader(files, check)
         self.writer = StoreWriter(files, self.reader, cause)
+        self.encoders = self.writer.encoders
 
     models = _forward(_reader_of, StoreReader.models)
     info = _forward(_reader_of, StoreReader.info)

@@ -51,7 +51,7 @@ from xylem_store.manifest import (
 from xylem_store.names import NameTable
 from xylem_store.origin import MADE_FOR
 
-_NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+NO_LINK = (errno.ENOENT, errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
 """The errors of a file system that cannot give a file another name.
 
 They mean: it is gone, on another file system, not permitted, has too many names, or links are not
@@ -234,7 +234,7 @@ def _is_linked(fs: FileSystem, source: Path, target: Path) -> bool:
     try:
         fs.link(source, target)
     except OSError as error:
-        if error.errno in _NO_LINK:
+        if error.errno in NO_LINK:
             return False
         raise
     return True

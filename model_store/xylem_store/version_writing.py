@@ -7,6 +7,7 @@ from xylem_store.alias import Alias, promoted
 from xylem_store.alias_writing import AliasWriter
 from xylem_store.archive import Readable, read_archive
 from xylem_store.documents import render_sealed
+from xylem_store.encoders import Encoders
 from xylem_store.errors import Conflict, Corrupt, StoreUnwritable, VersionInUse
 from xylem_store.files import StoreFiles
 from xylem_store.fs import write_file
@@ -44,8 +45,10 @@ class VersionWriter:
         files: StoreFiles,
         reader: StoreReader,
         staging: Staging,
+        *,
         aliases: AliasWriter,
         label_info: LabelInfoWriter,
+        encoders: Encoders,
     ) -> None:
         self._files = files
         self._fs = files.fs
@@ -53,6 +56,7 @@ class VersionWriter:
         self._staging = staging
         self._aliases = aliases
         self._label_info = label_info
+        self._encoders = encoders
 
     def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
@@ -140,6 +144,7 @@ class VersionWriter:
                             f"{name}@{version}: expected the version of {digest}, found another"
                         )
                     return manifest
+                self._encoders.share(manifest, stage)
                 write_manifest(self._fs, stage / "version", manifest)
                 is_first = not self._reader.versions(name)
                 self._write_version(
@@ -219,6 +224,7 @@ class VersionWriter:
                 expected = f"expected at most {VERSION_MAX} versions, found all numbers used"
                 raise StoreUnwritable(f"{name}: {expected}")
             manifest = dataclasses.replace(manifest, model=name, version=version)
+            self._encoders.share(manifest, stage)
             write_manifest(self._fs, stage / "version", manifest)
             moves = latest or not self._reader.versions(name)
             self._write_version(

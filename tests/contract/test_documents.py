@@ -59,7 +59,7 @@ def test_every_command_is_in_its_page_and_answers_in_json(command: str) -> None:
 
 
 def test_the_page_of_commands_names_none_that_is_not_there() -> None:
-    groups = ("models", "jobs", "keys", "feedback", "schedules")
+    groups = ("models", "encoders", "jobs", "keys", "feedback", "schedules")
     command = rf"`xylem ((?:(?:{'|'.join(groups)}) )?[a-z]+(?:-[a-z]+)*)"
     named = set(re.findall(command, COMMANDS_PAGE)) - set(groups)
     assert named <= COMMANDS.keys()

@@ -138,11 +138,13 @@ def test_each_optional_part_is_reported_as_missing(environment: dict[str, str], 
     store = ["--store", "optional"]
     parts = {
         "train": ["train", "ovr", *rows, "--model", "colours", *store],
+        "encoder": ["encoders", "add", "minilm", "folder", *store],
         "ray": ["train", "ovr", *rows, "--model", "colours", "--ray", "auto", *store],
         "rdf": ["models", "label-info", "colours", "subjects.ttl", *store],
         "report": ["evaluate", "colours", *rows, "--report", "page", *store],
         "report of a version": ["models", "report", "colours", "--out", "pictures", *store],
         "search": ["tune", *rows, "--model", "colours", *store],
+        "grpc": ["serve", "--port", "0", "--grpc-port", "0", *store],
         "importers": ["models", "import", "--from", "pecos", "rows.jsonl", *store],
         "importers of a vectorizer": ["import-vectorizer", "colours", "--file", "v.json", *store],
     }

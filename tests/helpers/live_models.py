@@ -33,9 +33,12 @@ class Opened(list[str]):
 
 
 def live_over(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:
-    return LiveModels(
-        store, prepare, **{"models_max": 100, "versions_max": 2, "seconds_max": 30.0, **changes}
-    )
+    return LiveModels(store, prepare, **{"openings_max": 9, "seconds_max": 30.0, **changes})
+
+
+def bounded(*preload: str, models_loaded: int = 2) -> dict[str, Any]:
+    """Return the options of models of which a few are open, some of them preloaded."""
+    return {"models_loaded": models_loaded, "preload": preload}
 
 
 def looked(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:

@@ -85,7 +85,7 @@ def unpacked(content: bytes | dict[str, Any], n_json: int | None) -> dict[str, A
         else:
             part, binary = binary[:size], binary[size:]
             assert len(part) == size
-            data = _elements(part, output["datatype"])
+            data = elements_of(part, output["datatype"])
         n_rows, *columns = output["shape"]
         assert len(data) == n_rows * (columns[0] if columns else 1)
         rows = (
@@ -98,7 +98,8 @@ def unpacked(content: bytes | dict[str, Any], n_json: int | None) -> dict[str, A
     return outputs
 
 
-def _elements(part: bytes, datatype: str) -> list[Any]:
+def elements_of(part: bytes, datatype: str) -> list[Any]:
+    """Return the elements of a tensor from its binary data."""
     if datatype != "BYTES":
         return list(np.frombuffer(part, DTYPES[datatype]).tolist())
     texts = []

@@ -47,6 +47,7 @@ from xylem.base import (
     AuditLog,
     KeyRing,
     Settings,
+    load_extra,
     log,
     open_tracer,
     read_settings,
@@ -169,8 +170,9 @@ def create_app(
 
     root_path = settings.root_path
     app = FastAPI(lifespan=lifespan, **_OPTIONS)
-    document = functools.partial(openapi_document, app, settings.limits, root_path)
-    app.openapi = functools.lru_cache(1)(document)  # type: ignore[method-assign]
+    app.openapi = functools.lru_cache(1)(  # type: ignore[method-assign]
+        functools.partial(openapi_document, app, settings.limits, root_path)
+    )
     app.state.draining = draining
     app.state.metrics = parts.metrics
     app.state.services = parts
@@ -179,6 +181,8 @@ def create_app(
     install_handlers(app)
     if (cors := cors_options(settings)) is not None:
         app.add_middleware(Cors, **cors)
+    if settings.grpc_port is not None:
+        app.add_middleware(load_extra("grpc").receives_calls)
     app.add_middleware(
         RequestScope, admission=admission, requests=requests, cors=cors, root_path=root_path
     )
@@ -215,8 +219,9 @@ def _services(settings: Settings, requests: RequestLog, admission: Admission) ->
         functools.partial(
             serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages
         ),
-        models_max=limits.models_max,
-        versions_max=limits.versions_max,
+        models_loaded=settings.models_loaded,
+        preload=settings.preload,
+        openings_max=limits.queue_max,
         seconds_max=limits.request_seconds_max,
         refresh=infos.refresh,
         deny=functools.partial(with_denied, limits=limits, stages=metrics.stages),

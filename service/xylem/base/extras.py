@@ -15,25 +15,44 @@ from xylem.base.errors import BadParameter
 class Extra(NamedTuple):
     """An optional part.
 
-    module   the module that its users get
-    purpose  what it is for, as the subject of a message
-    library  the package that it needs; None if it needs no other
-    option   the optional dependency of xylem-serve that installs the library
+    module     the module that its users get
+    purpose    what it is for, as the subject of a message
+    libraries  the packages that it needs
+    option     the optional dependency of xylem-serve that installs them; None if it needs none
     """
 
     module: str
     purpose: str
-    library: str | None = None
+    libraries: tuple[str, ...] = ()
     option: str | None = None
 
 
+PROJECTS = {
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "grpc_reflection": "grpcio-reflection",
+}
+"""The projects that install packages, where the two have different names."""
+
 EXTRAS = {
+    "encoder": Extra(
+        "xylem.extras.encoder.encoder",
+        "running sentence encoders",
+        ("onnxruntime", "tokenizers"),
+        "encoder",
+    ),
+    "grpc": Extra(
+        "xylem.extras.grpc.server",
+        "xylem serve --grpc-port",
+        ("grpc", "grpc_health", "grpc_reflection"),
+        "grpc",
+    ),
     "importers": Extra("xylem.extras.importers.registry", "importing models of other libraries"),
-    "ray": Extra("xylem.extras.ray.crew", "running steps on a cluster", "ray", "ray"),
-    "rdf": Extra("xylem.extras.rdf.skos", "reading RDF", "rdflib", "rdf"),
-    "report": Extra("xylem.extras.report.charts", "drawing", "matplotlib", "report"),
+    "ray": Extra("xylem.extras.ray.crew", "running steps on a cluster", ("ray",), "ray"),
+    "rdf": Extra("xylem.extras.rdf.skos", "reading RDF", ("rdflib",), "rdf"),
+    "report": Extra("xylem.extras.report.charts", "drawing", ("matplotlib",), "report"),
     "search": Extra(
-        "xylem.extras.search.parameter_search", "searching parameters", "optuna", "tune"
+        "xylem.extras.search.parameter_search", "searching parameters", ("optuna",), "tune"
     ),
 }
 
@@ -49,12 +68,12 @@ def load_extra(name: str) -> Any:
         raise BadParameter(
             f"{extra.purpose} needs {package}, which this installation of xylem-serve does not have"
         )
-    if extra.library is not None:
+    for library in extra.libraries:
         try:
-            import_module(extra.library)
+            import_module(library)
         except ImportError as error:
             raise BadParameter(
-                f"{extra.purpose} needs {extra.library}: pip install "
+                f"{extra.purpose} needs {PROJECTS.get(library, library)}: pip install "
                 f"'xylem-serve[{extra.option}]' ({error})"
             ) from error
     return import_module(extra.module)

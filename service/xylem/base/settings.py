@@ -9,10 +9,21 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    PlainValidator,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from xylem.base.access.patterns import check_patterns
 from xylem.base.errors import BadParameter
 from xylem.base.faults import did_you_mean
 from xylem.base.processors import n_processors
@@ -50,6 +61,13 @@ Port = Annotated[
     Field(ge=0, le=65535),
     # Kubernetes sets XYLEM_PORT to a URL if a service is called `xylem`
     BeforeValidator(lambda port: _PORT if _SERVICE_URL.fullmatch(str(port)) else port),
+]
+
+GrpcPort = Annotated[
+    int | None,
+    Field(ge=0, le=65535),
+    # Kubernetes sets XYLEM_GRPC_PORT to a URL if a service is called `xylem-grpc`
+    BeforeValidator(lambda port: None if _SERVICE_URL.fullmatch(str(port)) else port),
 ]
 
 _SECRET = "secret"  # the type of errors whose message must not show the value
@@ -98,6 +116,7 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
 OPENABLE = ("predict", "feedback", "metrics")
 """The scopes that can be open without a key; `admin` never is."""
 
+_BYTES = TypeAdapter(ByteSize)
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
@@ -111,6 +130,14 @@ def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
     if not set(scopes) <= set(OPENABLE):
         raise ValueError(f"expected none, or some of {', '.join(OPENABLE)}, a comma between two")
     return tuple(name for name in OPENABLE if name in scopes)
+
+
+def _check_models(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        check_patterns(patterns)
+    except BadParameter as error:
+        raise ValueError(str(error).removeprefix("models: ")) from None
+    return patterns
 
 
 def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,12 +164,36 @@ def _check_root_path(path: str) -> str:
     return path
 
 
+def _check_models_loaded(value: object) -> object:
+    text = str(value)
+    if text == "all":
+        return text
+    with contextlib.suppress(ValueError):
+        amount = int(text) if text.isdecimal() else ByteSize(_BYTES.validate_python(text))
+        if 0 < amount < 1 << 63:
+            return amount
+    raise ValueError("expected all, a number of models from 1, or a size as 500MiB or 2GiB")
+
+
+def _check_bound(patterns: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    if patterns and info.data.get("models_loaded") == "all":
+        raise ValueError(
+            "cannot be used without XYLEM_MODELS_LOADED as a number or a size: all models are "
+            "opened at the start"
+        )
+    return patterns
+
+
 Text = Annotated[str, BeforeValidator(_check_text)]
 Directory = Annotated[Path, BeforeValidator(_check_text)]
+ModelsLoaded = Annotated[
+    int | str, PlainValidator(_check_models_loaded), BeforeValidator(_check_text)
+]
 RootPath = Annotated[str, AfterValidator(_check_root_path)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts)]
 Origins = Annotated[Names, AfterValidator(_check_origins)]
 OpenScopes = Annotated[Names, AfterValidator(_check_scopes)]
+ModelPatterns = Annotated[Names, AfterValidator(_check_models)]
 SigningKeys = Annotated[
     SecretStr, BeforeValidator(_check_text), AfterValidator(_check_signing_keys)
 ]
@@ -193,8 +244,6 @@ class Limits(BaseSettings):
     shadow_queue_max: Count = 256
     # share of its time in which the thread of shadow versions works
     shadow_time_share: Share = 0.25
-    models_max: Count = 1000  # model versions that aliases keep open
-    versions_max: Count = 16  # further model versions kept open because requests named them
     jobs_queued_max: Count = 100  # jobs that wait; one more is answered 503
     jobs_kept_max: Count = 1000  # jobs that have ended and are remembered; the oldest go first
     job_attempts_max: Count = 3  # workers that may die while they run a job, before it fails
@@ -274,6 +323,11 @@ class Settings(BaseSettings):
         "127.0.0.1", "the address that `xylem serve` listens on; `::` or `*`: all, of IPv6 and IPv4"
     )
     port: Port = _field(_PORT, "the port that `xylem serve` listens on; 0: a free one")
+    grpc_port: GrpcPort = _field(
+        None,
+        "the port that `xylem serve` answers gRPC on (the extra `grpc`); 0: a free one; not set: "
+        "no gRPC",
+    )
     workers: int = _field(
         1, "processes of `xylem serve`; they share the mapped models", ge=1, le=256
     )
@@ -282,6 +336,16 @@ class Settings(BaseSettings):
     )
     store_poll_seconds: Seconds = _field(
         0.5, "seconds between two looks at the store for new versions"
+    )
+    models_loaded: ModelsLoaded = _field(
+        "all",
+        "how many models a process has open: `all`, a number of versions, or their size as "
+        "`2GiB`; others are opened at their first request, and the least recently used closed",
+    )
+    preload: Annotated[ModelPatterns, AfterValidator(_check_bound)] | None = _field(
+        None,
+        "with a bound of open models, patterns of those that are opened at the start and stay "
+        "open, as `shop-*,tags`; not set: none",
     )
     store_remote: Text | None = _field(
         None,
@@ -340,6 +404,10 @@ class Settings(BaseSettings):
         None,
         "scopes that need no key, of predict, feedback and metrics, or none; not set: all three "
         "when `XYLEM_HOST` is a loopback address, else none",
+    )
+    open_models: ModelPatterns | None = _field(
+        None,
+        "patterns of the models for which these scopes need no key, as `demo-*,tags`; not set: all",
     )
     cors_origins: Origins | None = _field(
         None, "origins whose pages may call the service, or * for any; not set: no CORS"

@@ -38,6 +38,7 @@ def application() -> typer.Typer:
         aliases,
         combine,
         denied,
+        encoders,
         feedback,
         jobs,
         keys,
@@ -69,7 +70,7 @@ def application() -> typer.Typer:
     for part in (models, aliases, denied, remote, labels, combine):
         store.add_typer(part.app)
     app.add_typer(store, name="models")
-    for group in (keys, jobs, schedules, feedback):
+    for group in (encoders, keys, jobs, schedules, feedback):
         app.add_typer(group.app, name=group.__name__.rpartition(".")[2])
     return app
 

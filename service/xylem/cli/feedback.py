@@ -49,6 +49,7 @@ app = typer.Typer(
 )
 
 EVENTS_A_BLOCK = 64
+VERSIONS_MAX = 16  # versions that are open at a time because events name their predictions
 FAULTS_MAX = 10
 """The most uncounted events that are listed with the reason."""
 
@@ -256,7 +257,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
         served = open_version(opened_model, learning)
         home = store_at(store)
 
-        @lru_cache(limits.versions_max)
+        @lru_cache(VERSIONS_MAX)
         def opened_version(name: str, ref: str) -> ServedVersion:
             return open_version(home.open(name, ref), learning)
 

@@ -63,22 +63,44 @@ def create(
             help="Store no rows of feedback to this model; * for all; may repeat.",
         ),
     ] = None,
+    model: Annotated[
+        list[str] | None,
+        Option(
+            "--model",
+            metavar="PATTERN",
+            help="Models that it sees, as 'shop-*'; for it there are no others; may repeat.",
+        ),
+    ] = None,
+    data_prefix: Annotated[
+        str | None,
+        Option(
+            metavar="PREFIX",
+            help="With --scope admin and --model: how the data files begin that it may use.",
+        ),
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Make a key and print it, only this once: the database has only its hash.
 
-    A key with the scope admin opens everything. Servers that share the database know it within two
-    seconds.
+    A key with the scope admin opens everything, with --model everything of these models. Servers
+    that share the database know it within two seconds.
     """
     from xylem.base import parse_scopes
 
     lifetime = seconds_of("--expires", expires)
     scopes = parse_scopes(scope or [])
     with _opened_keys(store) as (keys, database):
-        new_key = keys.create(name, scopes, lifetime, no_rows or ())
+        new_key = keys.create(
+            name,
+            scopes,
+            lifetime,
+            no_rows=tuple(no_rows or ()),
+            models=None if model is None else tuple(model),
+            data_prefix=data_prefix,
+        )
         _note(database, "keys.create", new_key.key.id)
-    _print_made(new_key.facts(), json)
+    _print_made(new_key.facts(_models_of(store)), json)
 
 
 @app.command("list")
@@ -90,7 +112,7 @@ def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     with _opened_keys(store) as (keys, database):
         key_facts = [key.facts() for key in keys.list()]
         database_name = database.public_url
-    columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
+    columns = ("id", "name", "scopes", "models", "state", "created", "expires", "last_used")
     table = database_name, columns, [[key[name] for name in columns] for key in key_facts]
     print_list(
         json,
@@ -128,7 +150,7 @@ def rotate(
     with _opened_keys(store) as (keys, database):
         new_key = keys.rotate(key_id, overlaps or 0.0, lifetime)
         _note(database, "keys.rotate", f"{key_id} {new_key.key.id}")
-    _print_made(new_key.facts(), json)
+    _print_made(new_key.facts(_models_of(store)), json)
 
 
 def seconds_of(option: str, text: str | None) -> float | None:
@@ -142,6 +164,12 @@ def seconds_of(option: str, text: str | None) -> float | None:
     if match is None:
         raise BadParameter(f"{option}: expected a time as 90d, 12h, 30m or 45s, found {text!r}")
     return float(int(match[1]) * _UNITS[match[2]])
+
+
+def _models_of(store: Path) -> list[str]:
+    from xylem_store import Store
+
+    return [info.name for info in Store(store).models()]
 
 
 def _note(database: Database, action: str, target: str) -> None:
@@ -158,3 +186,5 @@ def _print_made(facts: dict[str, Any], json: bool) -> None:
     typer.echo(facts["key"])  # one line, however narrow the terminal
     print_line(f"key {facts['id']} ({facts['name']}): {cell(facts['scopes'])}; expires {expiry}")
     print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")
+    for warning in facts["warnings"]:
+        print_line(f"Warning: {warning}")

@@ -263,22 +263,22 @@ class ResultFiles:
         """
         from xylem.datasets import CorpusDirectory
 
-        names = CorpusDirectory(directory).names
-        files = [(directory / name).with_suffix(RESULTS) for name in names]
+        documents = [directory / name for name in CorpusDirectory(directory).names]
+        files = [document.with_suffix(RESULTS) for document in documents]
         if not force and (existing := [file for file in files if file.exists()]):
             raise BadParameter(
                 f"expected no results yet, found {existing[0]}: --force replaces them"
             )
-        self._unwritten = iter(files)
+        self._unwritten = iter(zip(documents, files, strict=True))
         self.n_written = 0
 
     def write(self, lines: bytes) -> None:
         """Write the next answers, each to its file; a document with an error gets none."""
         for line in lines.splitlines():
-            file = next(self._unwritten)
+            document, file = next(self._unwritten)
             answer = loads(line)
             if "error" in answer:
-                complain(f"{file.with_suffix('.txt')}: {answer['error']['detail']}")
+                complain(f"{document}: {answer['error']['detail']}")
                 continue
             with unfinished(file) as out:
                 for label in answer["labels"]:

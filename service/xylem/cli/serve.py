@@ -24,6 +24,16 @@ def serve(
         int | None,
         Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080."),
     ] = None,
+    grpc_port: Annotated[
+        int | None,
+        Option(
+            "--grpc-port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Answer gRPC on this port; 0 is a free one; $XYLEM_GRPC_PORT, or no gRPC.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         Option(
@@ -36,9 +46,17 @@ def serve(
             min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."
         ),
     ] = None,
+    preload: Annotated[
+        list[str] | None,
+        Option(
+            metavar="PATTERN",
+            help="Models to open at the start, as 'shop-*', where XYLEM_MODELS_LOADED bounds the "
+            "open ones; may be repeated; $XYLEM_PRELOAD, or none.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Serve the models of a store over HTTP until SIGTERM or Ctrl-C.
+    """Serve the models of a store over HTTP, and gRPC with --grpc-port, until SIGTERM or Ctrl-C.
 
     XYLEM_ variables set everything else. The log is JSON lines on standard error; with --json a
     line on standard output says at the end that the server has stopped.
@@ -46,7 +64,15 @@ def serve(
     from xylem.base import read_settings
     from xylem.server import run
 
-    overrides = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
+    overrides = {
+        "store": store,
+        "host": host,
+        "port": port,
+        "grpc_port": grpc_port,
+        "workers": workers,
+        "jobs": jobs,
+        "preload": preload or None,
+    }
     run(read_settings(**{name: value for name, value in overrides.items() if value is not None}))
     if json:
         print_json({"stopped": True})

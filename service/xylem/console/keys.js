@@ -24,10 +24,14 @@ function createForm(again) {
   const named = el("input", { required: true, maxlength: 100, placeholder: "who has it" });
   const days = el("input", { type: "number", min: 1, max: 36_500, placeholder: "for ever" });
   const scopes = SCOPES.map((scope) => el("input", { type: "checkbox", value: scope, checked: scope === "predict" }));
+  const patterns = el("input", { maxlength: 1000, placeholder: "all; or shop-* tags" });
+  const prefix = el("input", { maxlength: 256, placeholder: "with admin of some models: shop/" });
   const said = el("div", { role: "status" });
   const submit = async (event) => {
     event.preventDefault();
     const body = { name: named.value.trim(), scopes: scopes.filter((box) => box.checked).map((box) => box.value) };
+    if (patterns.value.trim()) body.models = patterns.value.trim().split(/\s+/);
+    if (prefix.value.trim()) body.data_prefix = prefix.value.trim();
     if (days.value) body.lifetime_seconds = days.valueAsNumber * DAY_SECONDS;
     try {
       const made = await sendJson("POST", "v1/admin/keys", body);
@@ -38,18 +42,19 @@ function createForm(again) {
     }
   };
   return el("form", { class: "card", onsubmit: submit }, el("h2", {}, "Make a key"),
-    el("div", { class: "fields" }, field("Name", named), field("Days", days)),
+    el("div", { class: "fields" }, field("Name", named), field("Days", days), field("Models", patterns), field("Data files", prefix)),
     el("fieldset", {}, el("legend", {}, "It opens"), el("div", { class: "row" }, scopes.map((box) => field(box.value, box).toReversed()))),
     el("button", { class: "primary" }, "Make"), said);
 }
 
-const showNew = (made) => showText("The new key", made.key, el("p", {}, "It is shown this once. Keep it now: nothing shows it again."));
+const showNew = (made) => showText("The new key", made.key, el("p", {}, "It is shown this once. Keep it now: nothing shows it again."),
+  ...made.warnings.map((warning) => el("p", { class: "dim" }, warning)));
 
 function keyTable(keys, again) {
-  const rows = keys.map((key) => [key.name, el("code", {}, key.id), key.scopes.join(", "),
+  const rows = keys.map((key) => [key.name, el("code", {}, key.id), key.scopes.join(", "), key.models?.join(", ") ?? "all",
     el("span", { class: `badge ${key.state === "active" ? "good-badge" : ""}` }, key.state), moment(key.created), key.expires ? moment(key.expires) : "never", moment(key.last_used),
     key.state === "active" ? el("button", { type: "button", class: "danger", "aria-label": `Revoke… ${key.name} ${key.id}`, onclick: () => openRevoke(key, again) }, "Revoke…") : ""]);
-  return keys.length ? table("All keys", ["Name", "Id", "Opens", "State", "Made", "Ends", "Last used", ""], rows)
+  return keys.length ? table("All keys", ["Name", "Id", "Opens", "Models", "State", "Made", "Ends", "Last used", ""], rows)
     : el("p", { class: "dim" }, "No keys in the database.");
 }
 

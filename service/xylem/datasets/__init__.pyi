@@ -1,7 +1,7 @@
 """The names that other packages may import from this one, and the module of each."""
 
 from .annif import CorpusDirectory as CorpusDirectory
-from .annif import is_fasttext as is_fasttext
+from .class_names import ClassNames as ClassNames
 from .data_stream import DataStream as DataStream
 from .dataset import N_IDS_MAX as N_IDS_MAX
 from .dataset import renumbered as renumbered

@@ -9,26 +9,29 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from xylem.base import BadData
+from xylem.base import BadData, what_is
 from xylem.datasets.delimited import text_lines
-from xylem.datasets.json_lines import TextRow
-from xylem.datasets.stream import LINE_BYTES_MAX, DataFile, Progress
+from xylem.datasets.json_lines import TextRow, json_object, subject_labels
+from xylem.datasets.stream import FASTTEXT_LABEL, LINE_BYTES_MAX, DataFile, Progress
 
 DOCUMENT = ".txt"
+JSON_DOCUMENT = ".json"
+DOCUMENTS = (DOCUMENT, JSON_DOCUMENT)
+"""The suffixes of documents in a directory."""
 
 DIRECTORY = "directory"
 """The `kind` of a directory of documents; that of a file is its suffix."""
 
-_URIS = re.compile(r"\s*(<[^<>\s]+>\s*)*")
+_URIS = re.compile(r"\s*(<[^<>\s]+>\s*|[a-z]+://[^<>\s]+(\s+|$))*")
 _URI_LINE = re.compile(r"<[^<>\s]+>")
 
 
 class CorpusDirectory(DataFile):
     """A directory of documents that is read as one data file.
 
-    A document is `NAME.txt`; its subjects are in `NAME.tsv` or `NAME.key`. Documents come in the
-    order of their names. Subdirectories and other files are ignored. `n_without` counts the
-    documents read so far that have no file of subjects.
+    A document is `NAME.txt`, with subjects in `NAME.tsv` or `NAME.key`; or `NAME.json`, an object
+    with `text` and `subjects`. Documents come in the order of their names. Subdirectories and other
+    files are ignored. `n_without` counts the documents read so far that have no subjects.
     """
 
     def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
@@ -41,7 +44,7 @@ class CorpusDirectory(DataFile):
         self.n_without = 0
         try:
             file_names = [
-                file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()
+                file.name for file in path.iterdir() if file.suffix in DOCUMENTS and file.is_file()
             ]
         except OSError as error:
             raise super().fault(
@@ -50,7 +53,8 @@ class CorpusDirectory(DataFile):
         self.names = sorted(name for name in file_names if not name.startswith("."))
         if not self.names:
             raise super().fault(
-                None, f"expected documents named *{DOCUMENT} in the directory, found none"
+                None,
+                f"expected documents named *{', *'.join(DOCUMENTS)} in the directory, found none",
             )
 
     def fault(self, line: int | None, message: str) -> BadData:
@@ -61,8 +65,8 @@ class CorpusDirectory(DataFile):
 
     @property
     def warning(self) -> str | None:
-        """Return how many of the documents read have no file of subjects; None if all have one."""
-        without = f"{self.n_without} of {len(self.names)} documents have no file of subjects"
+        """Return how many of the documents read have no subjects; None if all have some."""
+        without = f"{self.n_without} of {len(self.names)} documents have no subjects"
         return f"{without}: rows without labels" if self.n_without else None
 
     def documents(self, *, with_labels: bool = True) -> Iterator[TextRow]:
@@ -71,10 +75,24 @@ class CorpusDirectory(DataFile):
         Raises BadData, which names the file and the line. Memory: one document and its subjects.
         """
         for number, name in enumerate(self.names):
-            text = "\n".join(line for _, line in self._lines(self.path / name)).strip()
-            yield TextRow(number, text, self._subjects(self.path / name) if with_labels else [])
+            path = self.path / name
+            text = "\n".join(line for _, line in self._lines(path)).strip()
+            if path.suffix == JSON_DOCUMENT:
+                yield self._json_row(number, text, with_labels=with_labels)
+            else:
+                yield TextRow(number, text, self._subjects(path) if with_labels else [])
             if self._on_progress:
                 self._on_progress(number + 1, len(self.names))
+
+    def _json_row(self, number: int, content: str, *, with_labels: bool) -> TextRow:
+        """Return the row in a document of JSON; a document without `subjects` has no labels."""
+        document = json_object(self, number, content.encode())
+        text = document.get("text")
+        if not isinstance(text, str):
+            raise self.fault(number, f"expected a string as `text`, found {what_is(text)}")
+        self.n_without += "subjects" not in document
+        subjects = document.get("subjects", []) if with_labels else []
+        return TextRow(number, text, subject_labels(self, number, subjects))
 
     def _subjects(self, document: Path) -> list[str]:
         """Return the labels in the file of subjects of a document; empty if it has no such file."""
@@ -109,8 +127,8 @@ class CorpusDirectory(DataFile):
 def is_corpus(file: DataFile) -> bool:
     """Return whether a .tsv file is a corpus of Annif, by its first line.
 
-    That line has a text, a tab and URIs in angle brackets, perhaps none. In a table it is a header
-    with the names of columns. Raises BadData.
+    That line has a text, a tab and URIs, in angle brackets or bare, perhaps none. In a table it is
+    a header with the names of columns. Raises BadData.
     """
     _, line = next(text_lines(file.again()), (1, ""))
     text, tab, uris = line.partition("\t")
@@ -126,7 +144,7 @@ def corpus_lines(file: DataFile) -> Iterator[TextRow]:
         if line.strip():
             text, tab, uris = line.partition("\t")
             if not tab or _URIS.fullmatch(uris) is None:
-                expected = "expected a text, a tab, and URIs in angle brackets with blanks between"
+                expected = "expected a text, a tab, and URIs with blanks between"
                 raise file.fault(number, f"{expected}, found {(uris if tab else line)[:60]!r}")
             yield TextRow(number, text, uris_in(uris))
 
@@ -148,30 +166,23 @@ def _label_of(file: Path, number: int, line: str) -> str:
     return uris[0] if uris else next(cell for cell in cells if cell)
 
 
-LABEL = "__label__"
-
-
-def is_fasttext(file: DataFile) -> bool:
-    """Return whether the first line of a .txt file has a label of fastText. Raises BadData."""
-    line, _, _ = next(file.again().lines(), b"").partition(b"\n")
-    return any(word.startswith(LABEL.encode()) for word in line.split())
-
-
 def fasttext_lines(file: DataFile) -> Iterator[TextRow]:
     """Yield the rows of a file of fastText. Raises BadData, which names the line.
 
-    A word that begins with LABEL names a label, wherever it stands in the line. The other words,
-    joined by single blanks, are the text. Blanks are those of ASCII, as in fastText: a no-break
-    space is part of a word. Empty lines are ignored. A line without labels is a row without labels;
-    fastText itself ignores such a line.
+    A word that begins with FASTTEXT_LABEL names a label, wherever it stands in the line. The other
+    words, joined by single blanks, are the text. Blanks are those of ASCII, as in fastText: a
+    no-break space is part of a word. Empty lines are ignored. A line without labels is a row
+    without labels; fastText itself ignores such a line.
     """
-    mark = LABEL.encode()
+    mark = FASTTEXT_LABEL.encode()
     for number, line in text_lines(file):
         words = line.encode().split()  # `str.split` also divides at other blanks
         if not words:
             continue
         if mark in words:
-            raise file.fault(number, f"expected the name of a label after {LABEL}, found none")
+            raise file.fault(
+                number, f"expected the name of a label after {FASTTEXT_LABEL}, found none"
+            )
         labels = [word.removeprefix(mark).decode() for word in words if word.startswith(mark)]
         text = b" ".join(word for word in words if not word.startswith(mark)).decode()
         yield TextRow(number, text, labels)

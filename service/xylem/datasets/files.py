@@ -21,7 +21,7 @@ from xylem.base import (
     reason_of,
     refuse_special,
 )
-from xylem.datasets.annif import DIRECTORY, DOCUMENT, CorpusDirectory
+from xylem.datasets.annif import DIRECTORY, DOCUMENT, DOCUMENTS, JSON_DOCUMENT, CorpusDirectory
 from xylem.datasets.findings import FILES_PASSED_OVER, quoted
 from xylem.datasets.stream import DataFile, Progress
 
@@ -114,18 +114,21 @@ def open_data(path: Path, on_progress: Progress | None = None, encoding: str = "
     file = _opened(path, on_progress)
     file.encoding = encoding
     if not isinstance(path, RemotePath) and path.is_dir():
-        kinds = (file.kind,) if file.kind != DIRECTORY else (DOCUMENT, ".tsv")
-        kinds = JSON_LINES if file.kind in JSON_LINES else kinds
-        names = sorted(other.name for other in path.iterdir() if _may_have_rows(other, kinds))
+        kinds = {DIRECTORY: (*DOCUMENTS, ".tsv"), **dict.fromkeys(JSON_LINES, JSON_LINES)}
+        names = sorted(
+            other.name
+            for other in path.iterdir()
+            if _may_have_rows(other, kinds.get(file.kind, (file.kind,)))
+        )
         if names:
             file.findings.append(FILES_PASSED_OVER.about(n=len(names), names=quoted(names)))
     return file
 
 
-def _may_have_rows(path: Path, kinds: Sequence[str]) -> bool:
+def _may_have_rows(path: Path, kinds: Sequence[str] = ()) -> bool:
     """Return whether a file looks like one with rows, but is of none of the kinds that are read."""
     suffix = Path(plain_name(path)).suffix
-    is_row_file = suffix == ".json" or suffix in SUFFIXES
+    is_row_file = suffix == JSON_DOCUMENT or suffix in SUFFIXES
     return is_row_file and suffix not in kinds and not path.name.startswith((".", "_"))
 
 
@@ -172,7 +175,7 @@ def find_files(path: Path) -> list[InputFile]:
         raise BadData(f"{path}: expected files to read, found: {reason_of(error)}") from None
     if not files:
         where = (
-            f"data files, or documents named *{DOCUMENT} in the directory"
+            f"data files, or documents named *{', *'.join(DOCUMENTS)} in the directory"
             if is_dir
             else "such files"
         )
@@ -227,16 +230,17 @@ def _is_data(path: Path) -> bool:
 def _has_documents(path: Path) -> bool:
     """Return whether a directory has documents, as a corpus of Annif.
 
-    Raises BadData if it has documents and other data files; .tsv files are the documents' subjects.
+    Files of JSON are documents beside other ones, or alone. Raises BadData if it has documents and
+    other data files; .tsv files are the documents' subjects.
     """
     try:
-        files = [file for file in path.iterdir() if _is_data(file) and file.is_file()]
+        files = [file for file in path.iterdir() if _may_have_rows(file) and file.is_file()]
     except OSError as error:
         raise BadData(f"{path}: expected a directory to read, found: {error.strerror}") from None
     kinds = {Path(plain_name(file)).suffix for file in files}
-    if DOCUMENT not in kinds or not any(file.suffix == DOCUMENT for file in files):
+    if not any(file.suffix == DOCUMENT for file in files) and kinds != {JSON_DOCUMENT}:
         return False
-    if other_kinds := sorted(kinds - {DOCUMENT, ".tsv"}):
+    if other_kinds := sorted(kinds - {*DOCUMENTS, ".tsv"}):
         fault = (
             f"expected documents (*{DOCUMENT}) or files of data, found "
             f"*{', *'.join(other_kinds)} among them"

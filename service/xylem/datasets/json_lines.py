@@ -64,6 +64,33 @@ def json_blocks(collector: RowCollector) -> Iterator[None]:
         yield
 
 
+def json_object(file: DataFile, number: int, line: bytes) -> dict[str, Any]:
+    """Return the object in a line of JSON. Raises BadData, which names the line."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        file.line = number
+        fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
+        raise file.text_fault(line) or file.fault(number, fault) from error
+    if not isinstance(row, dict):
+        raise file.fault(number, f"expected a JSON object, found {what_is(row)}")
+    return row
+
+
+def subject_labels(file: DataFile, number: int, subjects: object) -> list[object]:
+    """Return the URI of each subject, as Annif writes them; of one without a URI the label.
+
+    Raises BadData, which names the line.
+    """
+    if not isinstance(subjects, list):
+        raise file.fault(number, f"expected an array as `subjects`, found {what_is(subjects)}")
+    for subject in subjects:
+        if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
+            expected = "expected objects with `uri` or `label` in `subjects`"
+            raise file.fault(number, f"{expected}, found {what_is(subject)}")
+    return [subject.get("uri") or subject["label"] for subject in subjects]
+
+
 def text_blocks(collector: RowCollector, rows: Iterable[TextRow]) -> Iterator[None]:
     """Collect texts; yield after about BLOCK_BYTES characters, and at the end."""
     size = 0
@@ -157,17 +184,10 @@ class RowCollector:
 
     def add(self, number: int, line: bytes) -> None:
         """Add the row in a line of JSON."""
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            self.file.line = number
-            fault = f"expected a JSON object, found {error.msg} at byte {error.pos}"
-            raise self.file.text_fault(line) or self.file.fault(number, fault) from error
-        if not isinstance(row, dict):
-            raise self.file.fault(number, f"expected a JSON object, found {what_is(row)}")
+        row = json_object(self.file, number, line)
         has_text = "text" in row
         if "labels" not in row and "subjects" in row:
-            row["labels"] = self._subjects(number, row["subjects"])
+            row["labels"] = subject_labels(self.file, number, row["subjects"])
         if has_text == ("features" in row) or "labels" not in row:
             keys = ", ".join(repr(key[:40]) for key in list(row)[:10]) or "none"
             expected = "expected keys `labels` and one of `text` and `features`"
@@ -186,21 +206,6 @@ class RowCollector:
             self.add_text(number, text, row["labels"], key, row.get(self._weight))
         else:
             self.add_named(number, row["features"], row["labels"], row.get(self._weight))
-
-    def _subjects(self, number: int, subjects: object) -> list[object]:
-        """Return the URI of each subject, as Annif writes them; of one without a URI the label."""
-        if not isinstance(subjects, list):
-            raise self.file.fault(
-                number, f"expected an array as `subjects`, found {what_is(subjects)}"
-            )
-        for subject in subjects:
-            if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
-                fault = (
-                    "expected objects with `uri` or `label` in `subjects`, found "
-                    f"{what_is(subject)}"
-                )
-                raise self.file.fault(number, fault)
-        return [subject.get("uri") or subject["label"] for subject in subjects]
 
     def add_text(
         self, number: int, text: str, labels: object, key: Any = None, weight: Any = None

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from xylem.base import PACKED, BadData, BadParameter, faults_of
+from xylem.datasets.class_names import ClassNames
 from xylem.datasets.stream import LINE_BYTES_MAX, DataFile
 
 BATCH_ROWS = 64
@@ -65,6 +66,7 @@ class ParquetTable:
         except self._faults as error:
             raise self._damage(error) from None
         self.columns: list[str] = list(self._schema.names)
+        self._classes = ClassNames(self._schema.metadata)
 
     def close(self) -> None:
         """Close the file."""
@@ -107,13 +109,19 @@ class ParquetTable:
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
         """Yield the number of each row, from 1, and its cells in the columns; a null is None.
 
+        Ids of classes that the schema names are lists of names.
+
         Raises BadData for damage, and for a row whose cells are longer than LINE_BYTES_MAX.
         """
         number = 0
         try:
             for batch in self._batches(list(dict.fromkeys(columns))):
                 for cells in zip(
-                    *(batch.column(name).to_pylist() for name in columns), strict=True
+                    *(
+                        self._classes.names_in(name, batch.column(name).to_pylist())
+                        for name in columns
+                    ),
+                    strict=True,
                 ):
                     number += 1
                     # the length of a list counts too: a list of empty strings may be long

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import orjson
 
 from xylem.base import (
     DEFAULT_COLUMNS,
@@ -18,11 +17,11 @@ from xylem.base import (
     Dataset,
     TableColumns,
 )
-from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines, is_fasttext
+from xylem.datasets.annif import DIRECTORY, CorpusDirectory, fasttext_lines
 from xylem.datasets.column_guess import options_of, understood
 from xylem.datasets.dataset import N_ROWS_MAX, first_features, first_labels, renumber_labels
 from xylem.datasets.files import JSON_LINES, open_data, source_of
-from xylem.datasets.json_lines import RowCollector, json_blocks, text_blocks
+from xylem.datasets.json_lines import RowCollector, json_blocks, json_object, text_blocks
 from xylem.datasets.npz_pair import partner, read_npz
 from xylem.datasets.parquet import check_installed
 from xylem.datasets.sparse_text import read_label_names, read_rows
@@ -139,7 +138,7 @@ def format_of(file: DataFile) -> str:
 
     Raises BadData.
     """
-    return FASTTEXT if file.kind == ".txt" and is_fasttext(file) else file.kind
+    return FASTTEXT if file.kind == ".txt" and file.is_fasttext else file.kind
 
 
 def refuse_names_file(label_names_file: Path | None) -> None:
@@ -211,12 +210,7 @@ def blocks_of_texts(file: DataFile) -> Iterator[list[str]]:
 
 
 def _text_of(file: DataFile, number: int, line: bytes) -> str:
-    try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        message = f"expected a JSON object, found {error.msg} at byte {error.pos}"
-        raise file.fault(number, message) from error
-    text = row.get("text") if isinstance(row, dict) else None
+    text = json_object(file, number, line).get("text")
     if not isinstance(text, str):
         raise file.fault(number, "expected an object with a string `text`, found none")
     return text

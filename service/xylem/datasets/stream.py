@@ -39,6 +39,9 @@ _MAGICS = {".gz": (b"\x1f\x8b",), ".zst": (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x
 decoders skip.
 """
 
+FASTTEXT_LABEL = "__label__"
+"""The front of words that are labels, in files of fastText."""
+
 Progress = Callable[[int, int], None]
 """A function that is called with (bytes of the file read so far, size of the file in bytes)."""
 
@@ -238,6 +241,12 @@ class DataFile:
         file = DataFile(self.path)
         file.encoding = self.encoding
         return file
+
+    @property
+    def is_fasttext(self) -> bool:
+        """Return whether the first line of a .txt file has a label of fastText. Raises BadData."""
+        line, _, _ = next(self.again().lines(), b"").partition(b"\n")
+        return any(word.startswith(FASTTEXT_LABEL.encode()) for word in line.split())
 
     def text_fault(self, block: bytes) -> BadData | None:
         """Return the error for a block of lines that has a NUL or is not UTF-8; None: it is text.

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +22,7 @@ from xylem.base import (
     SparseRows,
     offsets,
 )
-from xylem.datasets import N_IDS_MAX, dataset_in_memory
+from xylem.datasets import N_IDS_MAX, ClassNames, dataset_in_memory
 from xylem.engine import rows_of_csr
 from xylem_store import NameTable
 
@@ -144,7 +145,7 @@ _INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))
 
 
 def _indicators_of(labels: Any) -> Any:
-    """Return lists of 0 and 1 as a matrix, and any other labels unchanged."""
+    """Return lists of 0 and 1, or -1 and 1, as a matrix, and any other labels unchanged."""
     if is_matrix(labels) or isinstance(labels, str | bytes | Mapping):
         return labels
     rows = list(labels) if isinstance(labels, Iterable) else []
@@ -152,12 +153,12 @@ def _indicators_of(labels: Any) -> Any:
     if len(lengths) != 1 or max(lengths) < 2:
         return rows or labels
     try:
-        values = {value for row in rows for value in row}
+        values = {value for row in rows for value in row if not _is_missing(value)}
     except TypeError:  # a value that cannot be in a set is no number
         return rows
     if any(isinstance(value, str) for value in values) or values not in _INDICATORS:
         return rows
-    return np.array([[value == 1 for value in row] for row in rows], np.int8)
+    return np.array([[0 if _is_missing(value) else value for value in row] for row in rows], int)
 
 
 def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
@@ -168,14 +169,12 @@ def _indicator_labels(labels: object, n_rows: int) -> LabelRows:
             f"labels: expected {n_rows} rows, as many as instances, found {matrix.n_rows}"
         )
     is_set = matrix.values != 0
-    if not hasattr(labels, "tocsr") and (matrix.values == -1).any():
-        is_set = matrix.values != -1
-    if not hasattr(labels, "tocsr") and (matrix.values[is_set] != 1).any():
-        value = matrix.values[is_set & (matrix.values != 1)][0]
-        raise BadData(
-            "labels: expected an array of 0 and 1, or a list of labels a row, found "
-            f"{value:g} in it"
-        )
+    if not hasattr(labels, "tocsr"):
+        is_set = matrix.values == 1
+        wrong_values = matrix.values[~np.isin(matrix.values, (-1, 0, 1))]
+        if len(wrong_values):
+            expected = "expected an array of 0 and 1, or a list of labels a row"
+            raise BadData(f"labels: {expected}, found {wrong_values[0]:g} in it")
     return LabelRows(offsets(is_set)[matrix.indptr], matrix.indices[is_set], matrix.n_features)
 
 
@@ -292,7 +291,8 @@ def columns_from_memory(
     """Return instances and labels for `dataset_from_memory`: columns and series become lists.
 
     instances     a frame, with text_column, or anything else that `instances_from_memory` takes
-    labels        the labels; None with label_column
+    labels        the labels; None with label_column. A frame has a column for each label, of 0
+                  and 1, or -1 and 1
     text_column   the column of a frame with the texts, or several, which are joined by line ends,
                   as those of a table
     label_column  the column of a frame with a list of label names in each row
@@ -326,15 +326,22 @@ def columns_from_memory(
 
 
 def _labels(labels: Any) -> Any:
-    """Return labels, a series as a list.
+    """Return labels, a series as a list, and of a frame the names of the columns with a 1.
 
-    Raises BadData for a frame: only a column of it can be meant.
+    Raises BadData for a frame with other values than 0 and 1, -1 and missing ones.
     """
-    if _is_frame(labels):
-        raise BadData(
-            f"labels: expected a list, or a column of a frame, found {type(labels).__name__}"
-        )
-    return _as_list(labels)
+    if not _is_frame(labels):
+        return _as_list(labels)
+    rows = defaultdict[int, list[str]](list)
+    for name in _column_names(labels):
+        for number, value in enumerate(_column(labels, "labels", name)):
+            is_flag = isinstance(value, int | float | np.number) and value in (-1, 0, 1)
+            if not is_flag and not _is_missing(value):
+                expected = "expected columns of 0 and 1 in a frame of labels"
+                fault = f"{expected}, found {_describe(value)} in column {name!r:.60}"
+                raise BadData(f"labels: row {number}: {fault}")
+            rows[number] += [name] if is_flag and value == 1 else []
+    return list(rows.values())
 
 
 def _is_frame(value: Any) -> bool:
@@ -355,8 +362,7 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
     kind = type(frame).__name__
     if not hasattr(frame, "__getitem__") or hasattr(frame, "collect"):
         raise BadData(f"instances: expected a frame whose rows are there, found {kind}: collect it")
-    # in pyarrow, `columns` has the values, not the names
-    names = list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+    names = _column_names(frame)
     listing = ", ".join(repr(column)[:42] for column in names[:10]) or "none"
     suffix = f" and {len(names) - 10} more" if len(names) > 10 else ""
     if name is None:
@@ -368,7 +374,17 @@ def _column(frame: Any, parameter: str, name: str | None) -> list[Any]:
         raise BadData(
             f"{parameter}: expected one column {name[:80]!r}, found columns {listing}{suffix}"
         )
-    return list(_as_list(frame[name]))
+    # pyarrow has a schema, Hugging Face's data sets have features that make one
+    schema = getattr(
+        getattr(frame, "features", frame), "arrow_schema", getattr(frame, "schema", None)
+    )
+    classes = ClassNames(getattr(schema, "metadata", None))
+    return list(classes.names_in(name, list(_as_list(frame[name]))))
+
+
+def _column_names(frame: Any) -> list[str]:
+    """Return the names of the columns of a frame; in pyarrow, `columns` has the values."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
 
 
 def _as_list(values: Any) -> Any:

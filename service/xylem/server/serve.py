@@ -21,6 +21,7 @@ import time
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -34,6 +35,7 @@ from xylem.base import (
     configure,
     describe_access,
     listen,
+    load_extra,
     log,
     redacted_url,
     url_of,
@@ -74,8 +76,10 @@ def run(settings: Settings) -> None:
     """Serve with these settings until told to stop.
 
     Raises Unavailable for a port in use, BadParameter for environment variables of OpenTelemetry
-    that are not valid.
+    that are not valid, and for gRPC without its library.
     """
+    if settings.grpc_port is not None:
+        load_extra("grpc")  # raises here once, not in each worker
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop handles it
     configure(settings.log_level)
     write_in_background()
@@ -84,6 +88,11 @@ def run(settings: Settings) -> None:
     listener = listen(settings.host, settings.port)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
     url = url_of(*listener.getsockname()[:2])
+    if settings.grpc_port is not None:
+        reserved = reserve(settings.host, settings.grpc_port)  # for as long as this function runs
+        grpc_port = reserved.getsockname()[1]
+        settings = settings.model_copy(update={"grpc_port": grpc_port})
+        log(logging.INFO, "listening_grpc", host=settings.host, port=grpc_port)
     log(logging.INFO, "access", **describe_access(settings))
     log(
         logging.INFO,
@@ -106,6 +115,20 @@ def run(settings: Settings) -> None:
         jobs.stop()
         jobs.join()
     log(logging.INFO, "stopped", pid=os.getpid())
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """Return a socket that keeps a port for the processes that bind it with SO_REUSEPORT.
+
+    gRPC opens its own sockets. It would share a port with another server that is there already.
+    Raises Unavailable for a port in use.
+    """
+    with listen(host, port) as listener:
+        address = listener.getsockname()
+        reserved = socket.socket(listener.family)
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    reserved.bind(address)
+    return reserved
 
 
 def follow_remote(settings: Settings) -> RemoteFollower | None:
@@ -154,6 +177,9 @@ class _Server(uvicorn.Server):
     ) -> None:
         self._app = create_app(settings, opens_first=opened is not None, opened=opened, place=place)
         self._opening = opening
+        self._inference: Any = None
+        if settings.grpc_port is not None:
+            self._inference = load_extra("grpc").InferenceServer(self._app, settings)
         self._drain_seconds = settings.drain_seconds
         self._parent = parent
         self._jobs = jobs
@@ -198,6 +224,12 @@ class _Server(uvicorn.Server):
             self._app.state.draining.set()
             self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, and answer requests."""
+        await super().startup(sockets)
+        if self._inference is not None:
+            await self._inference.start()
+
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop accepting connections now. Called ten times a second."""
         if self._parent not in (None, os.getppid()) and not self._app.state.draining.is_set():
@@ -206,6 +238,8 @@ class _Server(uvicorn.Server):
         if self._opening is not None and self._app.state.services.ready:
             self._opening.close()
             self._opening = None
+        if self._inference is not None:
+            await self._inference.report_health()
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
             was_out_of_descriptors = self._is_out_of_descriptors
@@ -231,6 +265,11 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop, and end the application. A second SIGINT does not wait for requests in flight."""
+        if self._inference is not None:
+            # uvicorn waits for it as for requests in flight, and no longer
+            ending = asyncio.create_task(self._inference.stop())
+            self.server_state.tasks.add(ending)
+            ending.add_done_callback(self.server_state.tasks.discard)
         await super().shutdown(sockets)
         # otherwise uvicorn would not end the app, and would log that its task is cancelled
         if self.force_exit:

@@ -106,20 +106,20 @@ class LiveLabelInfo:
 
 
 class LabelInfos:
-    """The label info of all models of a store, each mapped once for all versions. Thread-safe."""
+    """The label info of the open versions, each mapped once for all versions of a model.
+
+    It is unmapped with the last open version of its model. Thread-safe.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._infos: dict[str, LabelInfo | None] = {}
         self._live: weakref.WeakSet[LiveLabelInfo] = weakref.WeakSet()
 
     def follow(self, live: LiveLabelInfo) -> LiveLabelInfo:
         """Keep the label info of a version up to date, and return it. Blocking. Never raises."""
         with self._lock:
-            if live.model not in self._infos:
-                self._read(live.model)
-            live.follow(self._infos.get(live.model))
+            live.follow(self._read(live.model, self._served_info(live.model))[0])
             self._live.add(live)
         return live
 
@@ -133,31 +133,37 @@ class LabelInfos:
         with self._lock:
             served = list(self._live)
             for model in sorted({live.model for live in served}):
-                previous_info = self._infos.get(model)
-                fault = self._read(model)
+                previous_info = self._served_info(model)
+                info, fault = self._read(model, previous_info)
                 if fault is not None:
                     faults[model] = fault
-                info = self._infos.get(model)
                 if info is not previous_info:
                     log(logging.INFO, "label_info_replaced", model=model)
                     for live in served:
                         if live.model == model:
                             live.follow(info)
-            for model in self._infos.keys() - {live.model for live in served}:
-                del self._infos[model]
         return faults
 
-    def _read(self, model: str) -> str | None:
-        """Read the label info of a model if it changed; return the reason if it cannot be used."""
-        previous_info = self._infos.get(model)
+    def _served_info(self, model: str) -> LabelInfo | None:
+        """Return the label info that open versions of a model have; None if they have none."""
+        facts = (live.current for live in list(self._live) if live.model == model)
+        return next((current.info for current in facts if current is not None), None)
+
+    def _read(
+        self, model: str, previous_info: LabelInfo | None
+    ) -> tuple[LabelInfo | None, str | None]:
+        """Return the label info of a model, read if it changed, and why it cannot be used, or None.
+
+        If it cannot be used, the previous one is returned.
+        """
         try:
             head = self._store.label_info_head(model)
-            if previous_info is None or head != previous_info.head:
-                self._infos[model] = None if head is None else self._store.label_info(model)
+            if head is None or (previous_info is not None and head == previous_info.head):
+                return previous_info if head is not None else None, None
+            return self._store.label_info(model), None
         except (StoreError, OSError) as error:
             log(logging.ERROR, "label_info_failed", model=model, detail=str(error), error=error)
-            return public_message_of(error)
-        return None
+            return previous_info, public_message_of(error)
 
 
 class LabelInfoOptions(NamedTuple):

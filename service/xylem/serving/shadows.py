@@ -162,6 +162,7 @@ class Shadows:
             self._late_at = float("inf")
             with self._lock:
                 self._n_bytes -= copy.n_bytes
+            del copy  # a version that is closed must not wait for the next copy
             self._closing.wait(pause_ratio * (time.monotonic() - began))
 
     def _answer(self, copy: ShadowCopy) -> ShadowOutcome:

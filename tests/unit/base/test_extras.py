@@ -6,25 +6,26 @@ from collections.abc import Callable
 import pytest
 
 from xylem.base.errors import BadParameter
-from xylem.base.extras import EXTRAS, load_extra
+from xylem.base.extras import EXTRAS, PROJECTS, load_extra
 
-WITH_LIBRARY = sorted(name for name, extra in EXTRAS.items() if extra.library)
+LIBRARIES = sorted((name, library) for name, extra in EXTRAS.items() for library in extra.libraries)
 
 
 @pytest.mark.parametrize("name", EXTRAS)
 def test_an_optional_part_is_the_module_that_the_table_names(name: str) -> None:
-    if library := EXTRAS[name].library:
+    for library in EXTRAS[name].libraries:
         pytest.importorskip(library)
     assert load_extra(name) is sys.modules[EXTRAS[name].module]
 
 
-@pytest.mark.parametrize("name", WITH_LIBRARY)
+@pytest.mark.parametrize(("name", "library"), LIBRARIES)
 def test_a_missing_library_is_reported_with_how_to_get_it(
-    name: str, hide_module: Callable[[str], None]
+    name: str, library: str, hide_module: Callable[[str], None]
 ) -> None:
     extra = EXTRAS[name]
-    hide_module(str(extra.library))
-    fault = f"{extra.purpose} needs {extra.library}: pip install 'xylem-serve[{extra.option}]'"
+    hide_module(library)
+    project = PROJECTS.get(library, library)
+    fault = f"{extra.purpose} needs {project}: pip install 'xylem-serve[{extra.option}]'"
     with pytest.raises(BadParameter) as refused:
         load_extra(name)
     assert str(refused.value).startswith(fault)

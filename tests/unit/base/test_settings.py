@@ -3,7 +3,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
+from pydantic import ByteSize, ValidationError
 
 from xylem.base.errors import BadParameter
 from xylem.base.settings import Limits, Settings, read_settings, variables
@@ -83,6 +83,11 @@ def test_variables_and_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ("XYLEM_BODY_BYTES_MAX", "1e30", ".*found '1e30'$"),
         ("XYLEM_DRAIN_SECONDS", "-1", ".*found '-1'$"),
+        *(
+            ("XYLEM_MODELS_LOADED", value, f"expected all, a number .*found '{value}'$")
+            for value in ("0", "-1", "0MB", "many", "ALL", "1e3", "9" * 30)
+        ),
+        ("XYLEM_PRELOAD", "shop-*", "cannot be used without XYLEM_MODELS_LOADED as a number"),
         ("XYLEM_LOG_LEVEL", "loud", ".*found 'loud'$"),
         ("XYLEM_ACCESS_LOG", "perhaps", ".*found 'perhaps'$"),
         ("XYLEM_OPEN_SCOPES", "foo", "expected none, or some of .*, found 'foo'$"),
@@ -107,6 +112,7 @@ TEXTS = {
     "XYLEM_TOKEN_KEY": "hidden,hidden",
     "XYLEM_ADMIN_KEY": "hidden",
     "XYLEM_ROOT_PATH": "/xylem",
+    "XYLEM_MODELS_LOADED": "2GiB",
     "XYLEM_LOG_LEVEL": "info",
 }
 """The settings that are texts, with values that are taken."""
@@ -116,7 +122,12 @@ STRAYS = ("{}\n", "{}\r\n", " {}", "{} ", "\t{}", "{}\u00a0", "{}\x00", "{}\u202
 
 def test_every_setting_is_a_text_a_list_or_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new setting of text stands above."""
-    lists = {"XYLEM_CORS_ORIGINS", "XYLEM_OPEN_SCOPES"}  # whose items are taken without blanks
+    lists = {
+        "XYLEM_CORS_ORIGINS",
+        "XYLEM_OPEN_SCOPES",
+        "XYLEM_OPEN_MODELS",
+        "XYLEM_PRELOAD",
+    }  # whose items are taken without blanks
     for name in set(variables()) - TEXTS.keys() - lists:
         monkeypatch.setenv(name, "a text")
         with pytest.raises(BadParameter, match=f"^{name}: Input should be a valid"):
@@ -164,6 +175,7 @@ KUBERNETES = {
     "XYLEM_PORT_8080_TCP_PORT": "8080",
     "XYLEM_PORT_8080_TCP_ADDR": "10.96.3.7",
     "XYLEM_BATCHES_SERVICE_HOST": "10.96.3.8",
+    "XYLEM_GRPC_PORT": "tcp://10.96.3.9:8081",
     "XYLEM_BATCHES_PORT": "udp://10.96.3.8:8081",
 }
 
@@ -192,3 +204,25 @@ def test_every_limit_is_finite_and_no_two_settings_share_a_name() -> None:
     told = [name for name, field in Limits.model_fields.items() if field.description]
     assert 0 < len(told) < len(Limits.model_fields)
     assert len(variables()) == len(Settings.model_fields) - 1 + len(told)
+
+
+@pytest.mark.parametrize(
+    ("value", "loaded"),
+    [("all", "all"), ("200", 200), ("2GiB", ByteSize(2 << 30)), ("1.5 MB", ByteSize(1_500_000))],
+)
+def test_open_models_are_bounded_by_number_or_size(
+    monkeypatch: pytest.MonkeyPatch, value: str, loaded: object
+) -> None:
+    monkeypatch.setenv("XYLEM_MODELS_LOADED", value)
+    models_loaded = read_settings().models_loaded
+    assert (models_loaded, type(models_loaded)) == (loaded, type(loaded))
+
+
+def test_patterns_of_models_to_preload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XYLEM_MODELS_LOADED", "3")
+    monkeypatch.setenv("XYLEM_PRELOAD", "shop-*, t[ab]g?")
+    assert read_settings().preload == ("shop-*", "t[ab]g?")
+    assert read_settings(preload=["a", "b"]).preload == ("a", "b")
+    for value in ("Shop", "a/b", "a,,b", "é"):
+        with pytest.raises(BadParameter, match="XYLEM_PRELOAD: expected patterns of at most 128"):
+            read_settings(preload=value)

@@ -30,8 +30,8 @@ def test_keys_from_the_command_open_a_ring(cli: Cli) -> None:
         database, Settings(host="0.0.0.0"), pytest.fail
     )  # an admin key is there: none is made
     ring.refresh()
-    assert ring.check(f"Bearer {made['key']}".encode(), AccessScope.PREDICT).name == "web app"
-    assert ring.check(f"Bearer {shown}".encode(), AccessScope.ADMIN).name == "ops"
+    assert ring.check(f"Bearer {made['key']}".encode(), AccessScope.PREDICT, "m").name == "web app"
+    assert ring.check(f"Bearer {shown}".encode(), AccessScope.ADMIN, "m").name == "ops"
     listed = cli.answers("keys", "list")["keys"]
     assert [key["name"] for key in listed] == ["ops", "web app"]
     for text in (made["key"], shown):
@@ -42,6 +42,15 @@ def test_keys_from_the_command_open_a_ring(cli: Cli) -> None:
     actions = ["keys.revoke", "keys.rotate", "keys.create", "keys.create"]
     assert audit == [(getpass.getuser(), action) for action in actions]
     database.close()
+
+
+def test_a_pattern_without_a_model_is_a_warning(cli: Cli) -> None:
+    create = ("keys", "create", "shop", "--scope", "predict", "--model", "m*", "--model", "tags")
+    made = cli.answers(*create)
+    assert made["models"] == ["m*", "tags"]
+    assert made["warnings"] == ["models: tags matches no model of the store now"]
+    assert "Warning: models: tags matches no model" in cli.says(*create)
+    assert cli.answers("keys", "rotate", made["id"])["models"] == ["m*", "tags"]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +67,18 @@ def test_keys_from_the_command_open_a_ring(cli: Cli) -> None:
             "lifetime: expected seconds above 0",
         ),
         (["create", "", "--scope", "predict"], "name: expected 1 to 64"),
+        (
+            ["create", "x", "--scope", "predict", "--model", "Shop"],
+            "models: expected patterns of at most 128 of a-z",
+        ),
+        (
+            ["create", "x", "--scope", "predict", "--scope", "metrics", "--model", "a"],
+            "models: expected scopes of single models, found metrics",
+        ),
+        (
+            ["create", "x", "--scope", "admin", "--data-prefix", "a/"],
+            "data_prefix: expected a key with the scope admin and with models",
+        ),
         (["revoke", "nobody"], "expected the id of a key, found 'nobody'"),
         (["rotate", "nobody"], "expected the id of a key, found 'nobody'"),
         (["rotate", "nobody", "--overlap", "-1h"], "--overlap: expected a time"),

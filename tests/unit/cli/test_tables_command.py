@@ -117,6 +117,4 @@ def test_a_directory_of_documents_is_a_labelled_file(
     assert answers_of(cli, how, "a", rows) == answers_of(cli, how, "b", folder)
     (folder / "007.key").unlink()
     trained = json.loads(cli.says("train", *how, "--model", "c", "--data", folder, "--json"))
-    assert trained["warnings"] == [
-        "1 of 150 documents have no file of subjects: rows without labels"
-    ]
+    assert trained["warnings"] == ["1 of 150 documents have no subjects: rows without labels"]

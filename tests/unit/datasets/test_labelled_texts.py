@@ -254,7 +254,7 @@ def test_a_directory(tmp_path: Path) -> None:
     check_dataset(dataset)
     assert (dataset.texts, names_of(dataset)) == (TEXTS, SUBJECTS)
     assert dataset.source == "corpus" and done[-1] == (4, 4)
-    assert dataset.warning == "1 of 4 documents have no file of subjects: rows without labels"
+    assert dataset.warning == "1 of 4 documents have no subjects: rows without labels"
     order = ("a.txt", "a.tsv", "b.txt", "b.tsv", "c.txt", "d.txt", "d.tsv")
     content = b"".join((path / name).read_bytes() for name in order)
     assert dataset.sha256 == hashlib.sha256(content).hexdigest()
@@ -282,6 +282,41 @@ def test_a_directory_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b
         list(streamed.parts())
 
 
+def test_documents_of_json(tmp_path: Path) -> None:
+    subjects = [{"uri": "http://x/1", "label": "tea"}, {"label": "no URI"}]
+    document = {"document_id": "7", "text": "green tea", "metadata": {}, "subjects": subjects}
+    (tmp_path / "b.json").write_text(json.dumps(document, indent=2))
+    (tmp_path / "c.json").write_text('{"text": "black tea"}')
+    for n_before in (0, 1):
+        dataset = read_dataset(tmp_path)
+        assert dataset.texts == ["a cup"] * n_before + ["green tea", "black tea"]
+        assert names_of(dataset) == [[]] * n_before + [["http://x/1", "no URI"], []]
+        n_without = n_before + 1
+        assert dataset.warning is not None and dataset.warning.startswith(f"{n_without} of")
+        assert dataset.report is not None and dataset.report.findings == ()
+        (tmp_path / "a.txt").write_text("a cup")
+    for wrong, fault in (
+        ('{"text": 3}', "d.json: expected a string as `text`, found 3"),
+        ("[]", "d.json: expected a JSON object, found"),
+        ('{"text": "x", "subjects": [1]}', "d.json: expected objects with `uri` or `label`"),
+        ("{", "d.json: expected a JSON object, found"),
+    ):
+        (tmp_path / "d.json").write_text(wrong)
+        with pytest.raises(BadData, match=fault):
+            read_dataset(tmp_path)
+
+
+def test_short_texts_with_bare_uris(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('green tea\thttp://x/1 http://x/2\ncup\t<http://x/1> https://y/3\n"no\t\n')
+    dataset = read_dataset(path)
+    assert dataset.texts == ["green tea", "cup", '"no']
+    assert names_of(dataset) == [["http://x/1", "http://x/2"], ["http://x/1", "https://y/3"], []]
+    path.write_text("green tea\thttp://x/1\ncup\ttea\n")
+    with pytest.raises(BadData, match=r"a\.tsv:2: expected a text, a tab, and URIs"):
+        read_dataset(path)
+
+
 def test_keys_are_labels(tmp_path: Path) -> None:
     for name in "xyz":
         (tmp_path / f"{name}.txt").write_text("text")
@@ -295,7 +330,10 @@ def test_keys_are_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "fault"),
     [
-        ({}, "expected data files, or documents named [*].txt in the directory, found none"),
+        (
+            {},
+            "expected data files, or documents named [*].txt, [*].json in the directory",
+        ),
         ({"a.txt": b"\xff"}, "a.txt:1: expected UTF-8, found byte 0xff, byte 1 of the line"),
         (
             {"a.txt": b"ok\nna\xefve\n"},

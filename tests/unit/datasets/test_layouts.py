@@ -214,8 +214,9 @@ def test_files_of_a_directory_that_are_passed_over(tmp_path: Path) -> None:
         (corpus / f"{i}.txt").write_text(text)
         (corpus / f"{i}.key").write_text("\n".join(labels))
     assert findings_of(read_dataset(corpus)) == []
-    (corpus / "x.json").write_text("{}")
-    assert findings_of(read_dataset(corpus)) == ["files-passed-over"]
+    (corpus / "x.npz").write_text("{}")
+    with pytest.raises(BadData, match=r"found \*\.npz among them"):
+        read_dataset(corpus)
 
 
 def test_files_with_byte_order_marks_are_divided(tmp_path: Path) -> None:

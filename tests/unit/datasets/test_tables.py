@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.helpers.datasets_helpers import check_dataset, labels_of, read, refusal, refused
+from tests.helpers.labelled_rows import names_of
 
 from xylem.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
 from xylem.base.errors import BadData, BadParameter
@@ -19,6 +20,7 @@ from xylem.base.rows import Dataset
 from xylem.datasets import check_readable, delimited, parquet, read_dataset, stream
 from xylem.datasets.data_stream import DataStream
 from xylem.datasets.tables import TableLines
+from xylem.python.from_memory import columns_from_memory, dataset_from_memory
 from xylem_store.names import build_names
 
 GOOD = b'text,labels\r\nfirst,a;b\r\n"two ""lines"",\nof one cell", b ;;c;\r\n\r\nthree,\r\n'
@@ -295,3 +297,25 @@ def test_damaged_parquet(tmp_path: Path) -> None:
         except BadData as error:
             assert str(error).startswith(f"{path}:")
     assert "found .parquet.gz" in refusal(tmp_path / "b.parquet.gz", whole)
+
+
+@pytest.mark.parametrize("form", ["Sequence", "list"])
+def test_classes_that_a_schema_names(form: str, tmp_path: Path) -> None:
+    entry = {"names": ["tea", "a;b", "cup"], "_type": "ClassLabel"}
+    feature = [entry] if form == "list" else {"feature": entry, "_type": form}
+    features = {"text": {"dtype": "string"}, "label": entry, "labels": feature}
+    columns = {"text": ["a", "b", "c"], "label": [1, -1, 2], "labels": [[0, 2], [], [1, None, 7]]}
+    described = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(pa.table(columns).replace_schema_metadata(described), tmp_path / "a.parquet")
+    for name, wanted in (
+        ("labels", [["cup", "tea"], [], ["7", "a;b"]]),
+        ("label", [["a;b"], [], ["cup"]]),
+    ):
+        dataset = read_dataset(tmp_path / "a.parquet", columns=TableColumns(labels=name))
+        assert names_of(dataset) == wanted
+        in_memory = columns_from_memory(pq.read_table(tmp_path / "a.parquet"), None, "text", name)
+        assert names_of(dataset_from_memory(*in_memory)) == wanted
+    for other in (b"{", b"[]", b'{"info": {"features": {"labels": 3}}}', b'{"info": null}'):
+        table = pa.table(columns).replace_schema_metadata({"huggingface": other})
+        pq.write_table(table, tmp_path / "b.parquet")
+        assert names_of(read_dataset(tmp_path / "b.parquet")) == [["0", "2"], [], ["1", "7"]]

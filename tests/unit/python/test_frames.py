@@ -72,7 +72,7 @@ def test_columns_that_are_missing_or_in_the_way(make: Make) -> None:
             "label_column: .* found both",
         ),
         ((frame,), {"text_column": "title"}, "labels: expected a list of labels .* found NoneType"),
-        ((TEXTS, frame), {}, "labels: expected a list, or a column of a frame"),
+        ((TEXTS, frame), {}, "labels: row 0: expected columns of 0 and 1 in a frame of labels"),
         ((TEXTS, LABELS), {"text_column": "title"}, "text_column: expected a frame .* found list"),
     ):
         for face in (lambda *a, **k: xylem.train(*a, trainer="ovr", **k), model.evaluate):
@@ -80,6 +80,35 @@ def test_columns_that_are_missing_or_in_the_way(make: Make) -> None:
                 face(*given, **columns)
     with pytest.raises(BadInput, match=f"text_column: .* {there}"):
         model.predict(frame)
+
+
+def test_a_frame_of_labels_has_a_column_for_each(make: Make) -> None:
+    names = ("fruit", "car", "food")
+    wanted = xylem.train(TEXTS, LABELS, trainer="ovr").predict(TEXTS)
+    for yes, no in ((1, 0), (True, False), (1, -1), (1.0, None)):
+        flags = {name: [yes if name in labels else no for labels in LABELS] for name in names}
+        assert xylem.train(TEXTS, make(flags), trainer="ovr").predict(TEXTS) == wanted
+        assert xylem.train(make({"t": TEXTS}), make(flags), text_column="t", trainer="ovr")
+    with pytest.raises(BadInput, match=r"row 1: .* found int 2 in column 'a'"):
+        xylem.train(TEXTS, make({"a": [1, 2] * 8}))
+    with pytest.raises(BadInput, match=r"labels: expected 16 rows"):
+        xylem.train(TEXTS, make({"a": [1, 0]}))
+
+
+def test_nullable_frames_are_indicators() -> None:
+    pandas = pytest.importorskip("pandas")
+    flags = {name: [int(name in labels) for labels in LABELS] for name in ("fruit", "car", "food")}
+    frame = pandas.DataFrame(flags)
+    wanted = xylem.train(TEXTS, LABELS, trainer="ovr").predict(TEXTS)
+    for kind in ("Int64", "boolean", "Float64", object):
+        nullable = frame.astype(kind)
+        if kind in ("Int64", "boolean"):
+            nullable.iloc[0, 2] = pandas.NA  # where there was a 0
+        assert xylem.train(TEXTS, nullable, trainer="ovr").predict(TEXTS) == wanted
+        rows = xylem.train(TEXTS, nullable.to_numpy(object), trainer="ovr").predict(TEXTS)
+        assert [[int(label) for label, _ in row] for row in rows] == [
+            [list(flags).index(label) for label, _ in row] for row in wanted
+        ]
 
 
 def test_missing_values_are_named_by_their_row(make: Make) -> None:

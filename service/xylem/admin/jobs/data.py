@@ -45,11 +45,22 @@ class DataRoot:
 
     root       None, or a directory that does not exist: the service has no data directory
     bytes_max  the most bytes of an uploaded file
+    prefix     how the names of the files begin; others do not exist. None: no file exists
     """
 
-    def __init__(self, root: Path | None, bytes_max: int) -> None:
+    def __init__(self, root: Path | None, bytes_max: int, prefix: str | None = "") -> None:
         self._root = root
         self._bytes_max = bytes_max
+        self._prefix = prefix
+
+    def below(self, prefix: str | None) -> DataRoot:
+        """Return the files whose names begin with a prefix."""
+        return DataRoot(self._root, self._bytes_max, prefix)
+
+    def _has(self, path: Path, root: Path) -> bool:
+        """Return whether a path without links may be one of the files."""
+        is_below = path.is_relative_to(root) and self._prefix is not None
+        return is_below and str(path.relative_to(root)).startswith(self._prefix or "")
 
     def path_of(self, name: object, field: str = "data") -> Path:
         """Return the path of a file below the root, with links followed.
@@ -61,10 +72,10 @@ class DataRoot:
             if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
                 path = (root / name).resolve()
                 is_hidden = any(part.startswith(_UPLOAD) for part in path.parts[len(root.parts) :])
-                exists = path.is_relative_to(root) and path.is_file() and not is_hidden
+                exists = self._has(path, root) and path.is_file() and not is_hidden
                 # the other file of a pair is read, too
                 partner = path.with_name(path.name.replace(".X.npz", ".Y.npz"))
-                if exists and partner.resolve().is_relative_to(root):
+                if exists and self._has(partner.resolve(), root):
                     return path
         except (OSError, ValueError, RuntimeError):  # too long, a NUL character, a circle of links
             pass
@@ -98,7 +109,8 @@ class DataRoot:
                     else:
                         with contextlib.suppress(OSError, RuntimeError):
                             status = path.stat()
-                            if path.resolve().is_relative_to(root) and stat.S_ISREG(status.st_mode):
+                            is_ours = self._has(path, root) and self._has(path.resolve(), root)
+                            if is_ours and stat.S_ISREG(status.st_mode):
                                 files.append(_facts(str(path.relative_to(root)), status))
             except OSError as error:  # an unreadable directory below, as lost+found, is left out
                 if directory == root:
@@ -120,7 +132,7 @@ class DataRoot:
             raise BadRequest(f"expected {expected}, found {name[:200]!r}").with_path("name")
         try:
             directory = root.joinpath(*parts[:-1]).resolve()
-            fits = directory.is_dir() and directory.is_relative_to(root)
+            fits = directory.is_dir() and self._has(directory / parts[-1], root)
             fits = fits and not (directory / parts[-1]).is_dir()
         except (OSError, RuntimeError):
             fits = False
@@ -142,7 +154,7 @@ class DataRoot:
         try:
             self.path_of(name, "name")
             path = (root / name).parent.resolve() / Path(name).name
-            if not path.is_relative_to(root):
+            if not self._has(path, root):
                 raise BadRequest("outside")
         except BadRequest:
             raise DataNotFound(

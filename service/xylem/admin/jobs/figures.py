@@ -195,12 +195,12 @@ class FiguresPage:
 
         Raises AccessRefused if its key does not open the scope `metrics`, and DatabaseUnavailable.
         """
-        if AccessScope.METRICS not in self._ring.open:
+        if not self._ring.is_open(AccessScope.METRICS, None):
             # without an answer of the database, the keys that were read last are valid for a while
             with contextlib.suppress(DatabaseUnavailable):
                 self._ring.refresh()
             key = None if authorization is None else authorization.encode("latin-1")
-            self._ring.check(key, AccessScope.METRICS)
+            self._ring.check(key, AccessScope.METRICS, None)
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -123,6 +123,13 @@ def feedback_models(request: Mapping[str, Any]) -> list[str]:
     )
 
 
+def models_of(model: str, request: Mapping[str, Any]) -> list[str]:
+    """Return all models of a job: its own, and those that its checked request reads."""
+    references = [*request.get("members", ()), request.get("from") or model]
+    models = [reference.partition("@")[0] for reference in references]
+    return [model, *feedback_models(request), *models]
+
+
 def time_text(seconds: float | None) -> str | None:
     """Return a time as RFC 3339, in UTC, to the millisecond."""
     if seconds is None:

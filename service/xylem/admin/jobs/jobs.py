@@ -6,15 +6,17 @@ HTTP routes and `xylem jobs` use only this module and `xylem.admin.jobs.data` of
 """
 
 import asyncio
+import copy
 import hashlib
+import itertools
 import json
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from xylem.admin.jobs.data import DataRoot
 from xylem.admin.jobs.errors import IdempotencyConflict, JobConflict, JobNotFound
@@ -29,6 +31,7 @@ from xylem.admin.jobs.job import (
     find,
     forget_old,
     job_of,
+    models_of,
     take_turns,
 )
 from xylem.base import (
@@ -38,11 +41,12 @@ from xylem.base import (
     Database,
     LimitExceeded,
     Overloaded,
+    Principal,
     Settings,
     Unavailable,
     now,
 )
-from xylem_store import Conflict
+from xylem_store import Conflict, ModelNotFound
 
 REQUEST_BYTES_MAX = 64 << 10  # the most bytes of a job's request, as JSON
 
@@ -78,6 +82,24 @@ class Jobs:
         self._limits = settings.limits
         self.data = DataRoot(settings.data_dir, settings.limits.data_bytes_max)
         self._ray_address = settings.ray_address
+        self._sender: Principal | None = None
+
+    def seen_by(self, sender: Principal) -> Self:
+        """Return the jobs as the owner of a key sees them.
+
+        A job of which a model, or a file that it would read, does not exist for this sender is not
+        there, and cannot be submitted.
+        """
+        view = copy.copy(self)
+        if sender.models is not None:
+            view._sender = sender
+            view.data = self.data.below(sender.data_prefix)
+        return view
+
+    def sees(self, model: str, request: Mapping[str, Any]) -> bool:
+        """Return whether all models of a checked request exist for whom these jobs are."""
+        sender = self._sender
+        return sender is None or all(map(sender.sees, models_of(model, request)))
 
     def submit(
         self,
@@ -103,7 +125,8 @@ class Jobs:
     def check(self, kind: str, body: object) -> tuple[dict[str, Any], str]:
         """Return a request as it is stored, and the name of its model.
 
-        Raises what `submit` raises for a request that is not valid.
+        Raises what `submit` raises for a request that is not valid, and ModelNotFound for a model
+        that the sender does not see.
         """
         if kind in PUBLISHING and self._follows:
             raise Conflict(
@@ -115,6 +138,8 @@ class Jobs:
         from xylem.serving import store_of
 
         request, model = check_request(kind, body, self.data, self._limits)
+        if not self.sees(model, request):
+            raise ModelNotFound("model: expected models of the store, found one that it has not")
         n_bytes = len(_request_json(request).encode())
         if n_bytes > REQUEST_BYTES_MAX:
             raise LimitExceeded(
@@ -172,8 +197,7 @@ class Jobs:
                 if earlier_row.request_sha256 != digest:
                     raise IdempotencyConflict(
                         "expected the request that came with this idempotency key before, "
-                        "that of job "
-                        f"{earlier_row.id}, found another"
+                        f"that of job {earlier_row.id}, found another"
                     )
                 return job_of(earlier_row)
             self._check_room(connection)
@@ -201,7 +225,14 @@ class Jobs:
         Raises JobNotFound, DatabaseUnavailable.
         """
         with self._database.read() as connection:
-            return job_of(find(connection, job_id))
+            return job_of(self._find(connection, job_id))
+
+    def _find(self, connection: Connection, job_id: str, *, lock: bool = False) -> Row[Any]:
+        """Return the row of a job that the sender sees. Raises JobNotFound."""
+        row = find(connection, job_id, lock=lock)
+        if not self.sees(row.model, json.loads(row.request)):
+            raise JobNotFound(f"expected the id of a job, found {job_id[:40]!r}")
+        return row
 
     def list(
         self,
@@ -224,11 +255,13 @@ class Jobs:
         if model is not None and "\0" in model:  # which PostgreSQL refuses
             return []
         filters = {"state": state, "model": model, "kind": kind}
-        query = select(JOBS).order_by(JOBS.c.number.desc()).limit(limit)
+        query = select(JOBS).order_by(JOBS.c.number.desc())
         for name, value in filters.items():
             query = query if value is None else query.where(JOBS.c[name] == value)
         with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query)]
+            jobs = map(job_of, connection.execute(query if self._sender else query.limit(limit)))
+            seen = (job for job in jobs if self.sees(job.model, job.request))
+            return list(itertools.islice(seen, limit))
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job: at once if it waits; if it runs, its worker cancels it within seconds.
@@ -237,7 +270,7 @@ class Jobs:
         for a job that has succeeded or failed, JobNotFound and DatabaseUnavailable.
         """
         with self._database.write() as connection:
-            row = find(connection, job_id, lock=True)
+            row = self._find(connection, job_id, lock=True)
             if row.state in ("succeeded", "failed"):
                 raise JobConflict(
                     f"job {row.id}: expected one that waits or runs, found it {row.state}"
@@ -257,7 +290,7 @@ class Jobs:
         """
         with self._database.write() as connection:
             take_turns(connection)
-            row = find(connection, job_id, lock=True)
+            row = self._find(connection, job_id, lock=True)
             if row.state not in ("failed", "cancelled"):
                 expected = "one that failed or was cancelled"
                 raise JobConflict(f"job {row.id}: expected {expected}, found it {row.state}")

@@ -5,13 +5,14 @@ the id of the schedule and the number of the run: so each run gives one job, how
 look, and even if one of them is killed.
 """
 
+import copy
 import datetime
 import functools
 import json
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
@@ -25,6 +26,7 @@ from xylem.base import (
     BadRequest,
     Database,
     LimitExceeded,
+    Principal,
     Repeating,
     Settings,
     log,
@@ -57,6 +59,12 @@ class Schedules:
         looking = Repeating("schedules", self.run_due, LOOK_SECONDS, at_once=True)
         self.start = looking.start
         self.close = looking.stop
+
+    def seen_by(self, sender: Principal) -> Self:
+        """Return the schedules as the owner of a key sees them, as `Jobs.seen_by` does."""
+        view = copy.copy(self)
+        view._jobs = self._jobs.seen_by(sender)
+        return view
 
     def create_schedule(
         self, kind: str, job: object, cron: str | None = None, rows: int | None = None
@@ -124,12 +132,18 @@ class Schedules:
             rows = connection.execute(
                 select(SCHEDULES).order_by(SCHEDULES.c.created, SCHEDULES.c.id)
             ).all()
-            return [_facts(connection, row) for row in rows]
+            return [_facts(connection, row) for row in rows if self._sees(row)]
+
+    def _sees(self, row: Row[Any]) -> bool:
+        return self._jobs.sees(row.model, json.loads(row.request))
 
     def delete_schedule(self, schedule_id: str) -> dict[str, Any]:
         """Remove a schedule, and return it; its jobs go on. Raises ScheduleNotFound."""
         with self._database.write() as connection:
-            facts = _facts(connection, _find(connection, schedule_id))
+            row = _find(connection, schedule_id)
+            if not self._sees(row):
+                raise _missing(schedule_id)
+            facts = _facts(connection, row)
             connection.execute(delete(SCHEDULES).where(SCHEDULES.c.id == schedule_id))
             return facts
 
@@ -242,8 +256,12 @@ def _find(connection: Connection, schedule_id: str) -> Row[Any]:
     """Return the row of a schedule. Raises ScheduleNotFound."""
     rows = [row for row in connection.execute(select(SCHEDULES)) if row.id == schedule_id]
     if not rows:
-        raise ScheduleNotFound(f"expected the id of a schedule, found {schedule_id[:40]!r}")
+        raise _missing(schedule_id)
     return rows[0]
+
+
+def _missing(schedule_id: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"expected the id of a schedule, found {schedule_id[:40]!r}")
 
 
 def _facts(connection: Connection, row: Row[Any]) -> dict[str, Any]:

@@ -61,14 +61,14 @@ def split_lines(
     gets the new number of rows. Lines stay in their order. Raises BadData if one of the two files
     would be empty, or the file has no header.
     """
-    from xylem.datasets import DataFile, is_fasttext  # imported only now: kernels come with them
+    from xylem.datasets import DataFile  # imported only now: kernels come with them
 
     name = f"{data.name}.jsonl" if is_table(data) else plain_name(data)
     paths = tuple(directory / part / name for part in ("train", "valid"))
     rng = random.Random(seed)
     counts = [0, 0]
     header = b""
-    has_header = name.endswith(".txt") and not is_fasttext(DataFile(data))
+    has_header = name.endswith(".txt") and not DataFile(data).is_fasttext
     user_data = DataFile(data).origin(None)
     with _work_file(paths[0], user_data) as train, _work_file(paths[1], user_data) as valid:
         lines = _lines(data, columns, has_header=has_header)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -32,7 +32,15 @@ from xylem.api.door.heads import (
 from xylem.api.door.problems import error_response
 from xylem.api.door.request_log import RequestLog, RequestOutcome
 from xylem.api.door.request_timings import TRACE, AnsweredBy, EndedRequest
-from xylem.base import AccessRefused, AccessScope, KeyRing, Limits, StageTimings, XylemError, log
+from xylem.base import (
+    AccessRefused,
+    AccessScope,
+    KeyRing,
+    Limits,
+    StageTimings,
+    XylemError,
+    log,
+)
 from xylem.serving import (
     HEADER,
     SHORT_ITEMS,
@@ -106,6 +114,12 @@ def headers_for(reply: Reply, served: ServedVersion) -> Sequence[Header]:
     return headers
 
 
+class _Usage(Protocol):
+    """When a version was last used, by `time.perf_counter_ns`."""
+
+    last_ns: int
+
+
 class _Target(NamedTuple):
     """The target of all requests with a given head, for as long as the store does not change.
 
@@ -113,6 +127,7 @@ class _Target(NamedTuple):
     outcome  the record of requests that this version answers
     split    the split of the alias, if it has a canary or a shadow
     canary   the record of requests that the canary answers
+    usage    says when the version was last used; `LiveModels` drops the target with it
     """
 
     head: HeadTemplate
@@ -120,6 +135,7 @@ class _Target(NamedTuple):
     outcome: RequestOutcome
     split: LiveSplit[ServedVersion] | None
     canary: RequestOutcome
+    usage: _Usage
 
 
 class WholeRequests:
@@ -139,7 +155,7 @@ class WholeRequests:
         self._answering = answering
         self._live = answering.live
         self._requests = answering.requests
-        self._is_open = AccessScope.PREDICT in answering.ring.open
+        self._is_open = answering.ring.is_open(AccessScope.PREDICT, None)
         self._admission = admission
         self._bytes_max = min(_SHORT_BYTES, answering.limits.body_bytes_max)
         self._timings, self._traced_timings = StageTimings(), StageTimings(is_traced=True)
@@ -158,7 +174,9 @@ class WholeRequests:
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
             self._live.heads.clear()
-        key = None if self._is_open else self._answering.ring.key_id(template.authorization)
+        ring = self._answering.ring
+        is_open = ring.is_open(AccessScope.PREDICT, template.model)
+        key = None if is_open else ring.key_id(template.authorization)
         self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
@@ -197,7 +215,8 @@ class WholeRequests:
         if self._admission.n_free <= 0 or self._admission.draining():
             return None
         began = time.perf_counter_ns()
-        head, chosen, outcome, split, _ = target
+        head, chosen, outcome, split, _, usage = target
+        usage.last_ns = began
         request_id, trace = self._requests.begin(request_headers)
         stages = self._timings if trace is None or not trace.span_id else self._traced_timings
         if split is not None:
@@ -205,7 +224,7 @@ class WholeRequests:
             outcome = outcome if chosen.served is target.chosen.served else target.canary
         try:
             if not self._is_open:
-                self._answering.ring.check(head.authorization, AccessScope.PREDICT)
+                self._answering.ring.check(head.authorization, AccessScope.PREDICT, head.model)
             body = Body(message, start, head.header_or_query)
             reply = head.dialect.answer(body, chosen.served, self._answering.limits, stages)
             if isinstance(reply, Longer):
@@ -270,7 +289,7 @@ class WholeRequests:
     def _find(self, head: bytes, targets: dict[bytes, _Target]) -> _Target | None:
         """Return the target of a head, and add it to `targets`; None if the head is not remembered.
 
-        Also None if no alias keeps the version open.
+        Also None if the version is not open.
         """
         template = self._heads.get(head)
         served = None if template is None else self._live.resident(template.model, template.ref)
@@ -283,7 +302,10 @@ class WholeRequests:
             if split is None or split.canary is None
             else self._outcome(template, split.canary)
         )
-        target = targets[head] = _Target(template, ChosenVersion(served), outcome, split, canary)
+        usage = self._live.usage(served.name, served.version)
+        target = targets[head] = _Target(
+            template, ChosenVersion(served), outcome, split, canary, usage
+        )
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:

@@ -95,6 +95,9 @@ class RequestScope:
             await app(scope, receive, guard.send)
         except ClientDisconnect:
             guard.status = CLIENT_GONE
+        except asyncio.CancelledError:  # of a call of gRPC: its client left, or its deadline passed
+            guard.status = guard.status or CLIENT_GONE
+            raise
         except Exception as error:
             await self._answer_error(scope, guard, error)
         finally:

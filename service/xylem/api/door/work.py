@@ -45,10 +45,12 @@ class WorkPool:
         call = self._threads.submit(function, *arguments)
         call.add_done_callback(self._end)
         future = asyncio.wrap_future(call)
-        done, _ = await asyncio.wait((future,), timeout=self._seconds_max)
+        try:
+            done, _ = await asyncio.wait((future,), timeout=self._seconds_max)
+        finally:  # also when the request is cancelled, a call that waits is dropped
+            if not future.done():
+                future.cancel()  # and the call with it
         if not done:
-            call.cancel()
-            future.cancel()
             raise TimedOut(f"expected an answer within {self._seconds_max:g} seconds")
         return future.result()
 

@@ -1,8 +1,8 @@
 """Access to routes: the scope that each router needs, and the audit log of admins."""
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -14,30 +14,60 @@ from xylem.api.routes.services import Services
 from xylem.base import BEGUN, AccessScope, Principal, XylemError, log
 from xylem.serving import code_of
 
+_FILTERS = "filters"
+"""The attribute of an endpoint whose path names no model, and that keys of some models may call."""
+
+E = TypeVar("E", bound=Callable[..., Any])
+
+
+def of_seen_models(endpoint: E) -> E:
+    """Let keys of some models call an endpoint whose path names no model.
+
+    The endpoint must show and change only what `who(request)` sees.
+    """
+    setattr(endpoint, _FILTERS, True)
+    return endpoint
+
 
 def needs(scope: str) -> Any:
     """Return the dependency of a router whose routes need a key with this scope.
 
     Use it as `APIRouter(dependencies=[needs("admin")])`. The key is checked before the body is
-    read. If the scope is open, requests need no key.
+    read, and for the model that the path names. If the scope is open, requests need no key.
     """
     required_scope = AccessScope(scope)
 
     async def check(request: Request) -> None:
+        if "principal" in request.scope.get("state", ()):  # an AuditedRoute has checked the key
+            return
         services: Services = request.app.state.services
-        request.state.principal = services.ring.check(_authorization(request), required_scope)
+        request.state.principal = services.ring.check(
+            _authorization(request),
+            required_scope,
+            _model_of(request.path_params),
+            filters=getattr(request.scope["endpoint"], _FILTERS, False),
+        )
 
     return Depends(check)
 
 
-def may(request: Request, scope: AccessScope) -> bool:
-    """Return whether a request has a key for this scope, or the scope is open."""
+def _model_of(parts: Mapping[str, str]) -> str | None:
+    """Return the model that a path names, in each dialect; None if it names none."""
+    if "project_id" in parts:  # Annif's: NAME, NAME@ALIAS or NAME@VERSION
+        return parts["project_id"].partition("@")[0]
+    return parts.get("model")
+
+
+def may(request: Request, scope: AccessScope) -> Principal | None:
+    """Return the sender of a request with a key for this scope and some models, or an open one.
+
+    None if the request has no such key.
+    """
     services: Services = request.app.state.services
     try:
-        services.ring.check(_authorization(request), scope)
+        return services.ring.check(_authorization(request), scope, None, filters=True)
     except XylemError:
-        return False
-    return True
+        return None
 
 
 def router_of(

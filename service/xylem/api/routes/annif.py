@@ -8,7 +8,7 @@ from fastapi import Request, Response
 
 from xylem.api.door.admission import JSON, check_media, read_body
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import RawRoute, keeps_rows, router_of
+from xylem.api.routes.admins import RawRoute, keeps_rows, of_seen_models, router_of, who
 from xylem.api.routes.models import cached_manifest, refuse_before_first_look
 from xylem.api.routes.operations import content, query_parameters, takes, takes_json
 from xylem.api.routes.requests import find_version, reply_in
@@ -67,6 +67,7 @@ class _Reference(NamedTuple):
 
 
 @router.get(_PROJECTS_PATH, summary="The models, as Annif's projects", response_model=Projects)
+@of_seen_models
 async def list_projects(request: Request, services: Wired) -> Response:
     """Each alias is a project: NAME is `latest` of a model, NAME@ALIAS another alias."""
     live = services.live
@@ -74,6 +75,7 @@ async def list_projects(request: Request, services: Wired) -> Response:
     entries = [
         (_Reference(model, name), alias.version, live.resident(model, name))
         for (model, name), alias in sorted(live.aliases.items())
+        if who(request).sees(model)
     ]
 
     def projects() -> list[Project]:

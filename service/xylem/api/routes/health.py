@@ -37,12 +37,13 @@ async def readyz(request: Request, services: Wired, response: Response) -> Readi
 
     Not ready: before that; if no model can be served; and after SIGTERM.
 
-    Clients that may not predict get only the status.
+    Clients that may not predict get only the status. Others get the models that they may see.
     """
     ready = services.ready
     response.status_code = 200 if ready else 503
     state = "ready" if ready else "draining" if services.draining() else "not ready"
-    if not may(request, AccessScope.PREDICT):
+    sender = may(request, AccessScope.PREDICT)
+    if sender is None:
         return Readiness(status=state)
     status = services.live.status()
     return Readiness(
@@ -50,10 +51,12 @@ async def readyz(request: Request, services: Wired, response: Response) -> Readi
         models=[
             ServedAlias(model=model, alias=name, version=alias.version)
             for (model, name), alias in status.aliases
+            if sender.sees(model)
         ],
         failures=[
             ServingFailure(model=failure.model, ref=failure.ref, detail=failure.detail)
             for failure in status.failures
+            if sender.sees(failure.model)
         ],
         store_error=status.store_error,
         waits_for=services.waits_for,

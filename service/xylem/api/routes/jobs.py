@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Job, UploadedFile
+from xylem.admin import Job, Jobs, Schedules, UploadedFile
 from xylem.api.door.admission import pieces, read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import ClosingStream, RangedFile, json_response
-from xylem.api.routes.admins import AuditedRoute, router_of
+from xylem.api.routes.admins import AuditedRoute, of_seen_models, router_of, who
 from xylem.api.routes.operations import (
     answers,
     content,
@@ -102,15 +102,22 @@ _KEY = {
 }
 
 
+def _jobs(request: Request, services: Services) -> Jobs:
+    """Return the jobs that exist for the sender of a request."""
+    return services.jobs.seen_by(who(request))
+
+
 def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> None:
     """Add the routes of one kind of jobs: to submit a job, to list jobs, and to show one."""
 
+    @of_seen_models
     async def submit(request: Request, services: Wired) -> Response:
         work = services.admin_work
         limits = services.limits
         body = await work.read(parse_json, await read_body(request), limits)
         key = request.headers.get("idempotency-key")
-        job = await work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
+        jobs = _jobs(request, services)
+        job = await work.run(jobs.submit, kind, body, key, span_of(request.scope))
         headers = {"location": f"{request.scope['root_path']}/v1/admin/jobs/{job.id}"}
         answer = {"id": job.id, "kind": job.kind, "state": job.state}
         return Response(dump(answer), 202, headers, media_type="application/json")
@@ -132,10 +139,11 @@ def _add_kind(kind: str, model: str, summary: str, example: dict[str, Any]) -> N
 def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
     """Add the routes that list jobs, of one kind or of all, and that show one."""
 
+    @of_seen_models
     async def list_jobs(request: Request, services: Wired) -> Response:
         filters = parse_query(request.scope["query_string"], query, services.limits).model_dump()
         jobs = await services.admin_work.run(
-            partial(services.jobs.list, **{"kind": kind, **filters})
+            partial(_jobs(request, services).list, **{"kind": kind, **filters})
         )
         return json_response({"jobs": [job.as_json() for job in jobs]})
 
@@ -160,15 +168,17 @@ def _add_views(kind: str | None, path: str, query: type[KindQuery]) -> None:
     )
 
 
-async def show_job(job: str, services: Wired) -> Response:
+@of_seen_models
+async def show_job(job: str, request: Request, services: Wired) -> Response:
     """Returns the request, the progress and the result of the job."""
-    return await _job(services.jobs.get, job, services)
+    return await _job(_jobs(request, services).get, job, services)
 
 
 @router.delete("/jobs/{job}", summary="Cancel a job", response_model=JobAnswer)
-async def cancel_job(job: str, services: Wired) -> Response:
+@of_seen_models
+async def cancel_job(job: str, request: Request, services: Wired) -> Response:
     """A waiting job ends at once, a running job within seconds. You may cancel a job twice."""
-    return await _job(services.jobs.cancel, job, services)
+    return await _job(_jobs(request, services).cancel, job, services)
 
 
 @router.post(
@@ -176,9 +186,10 @@ async def cancel_job(job: str, services: Wired) -> Response:
     summary="Queue a job again that failed or was cancelled",
     response_model=JobAnswer,
 )
-async def retry_job(job: str, services: Wired) -> Response:
+@of_seen_models
+async def retry_job(job: str, request: Request, services: Wired) -> Response:
     """If the job had published a version, the version stays, and is not published again."""
-    return await _job(services.jobs.retry, job, services)
+    return await _job(_jobs(request, services).retry, job, services)
 
 
 async def _job(call: Any, job: str, services: Services) -> Response:
@@ -192,12 +203,13 @@ async def _job(call: Any, job: str, services: Services) -> Response:
     response_class=Response,
     responses=answers(200, "The log so far", {"text/plain": {"schema": {"type": "string"}}}),
 )
-async def show_job_log(job: str, services: Wired) -> Response:
+@of_seen_models
+async def show_job_log(job: str, request: Request, services: Wired) -> Response:
     """Returns what the job has written so far.
 
     Only the newest bytes are kept, up to the limit `job_log_bytes_max`.
     """
-    text = await services.admin_work.run(services.jobs.log_text, job)
+    text = await services.admin_work.run(_jobs(request, services).log_text, job)
     return Response(text, media_type="text/plain; charset=utf-8")
 
 
@@ -209,6 +221,7 @@ async def show_job_log(job: str, services: Wired) -> Response:
         200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}
     ),
 )
+@of_seen_models
 async def follow_job(job: str, request: Request, services: Wired) -> Response:
     """Each event has the job as `GET` returns it; the event's id is the revision of the job.
 
@@ -224,7 +237,7 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
         else 0
     )
     await services.followers.acquire()  # does not wait: a place is free
-    changes = services.jobs.follow(job, revision, services.admin_work.run)
+    changes = _jobs(request, services).follow(job, revision, services.admin_work.run)
     try:
         first = await anext(changes, None)  # before the answer begins: it may raise an error
     except BaseException:
@@ -269,12 +282,13 @@ def _event(job: Job) -> bytes:
         **problems(409, 416),
     },
 )
-async def download_job_result(job: str, services: Wired) -> Response:
+@of_seen_models
+async def download_job_result(job: str, request: Request, services: Wired) -> Response:
     """Each line of the result answers a line of the job's file.
 
     With the header `Range` you get a part, so an interrupted download can continue.
     """
-    path = await services.admin_work.run(services.jobs.result_file, job)
+    path = await services.admin_work.run(_jobs(request, services).result_file, job)
     return RangedFile(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
 
 
@@ -287,21 +301,24 @@ _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
 
 
 @router.get("/data", summary="The files of the data directory", responses=problems(422))
-async def list_data(services: Wired) -> UploadedFileList:
+@of_seen_models
+async def list_data(request: Request, services: Wired) -> UploadedFileList:
     """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs use."""
-    return UploadedFileList(files=await services.admin_work.run(services.jobs.data.list))
+    data = _jobs(request, services).data
+    return UploadedFileList(files=await services.admin_work.run(data.list))
 
 
 @router.put(
     "/data/{name:path}", summary="Upload a file, or replace one", openapi_extra=takes(_FILE)
 )
+@of_seen_models
 async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
     """The body is the content of the file.
 
     The file appears when all of it has arrived; an interrupted upload leaves nothing. It may be as
     long as the limit `data_bytes_max`.
     """
-    upload = await asyncio.to_thread(services.jobs.data.upload, name)
+    upload = await asyncio.to_thread(_jobs(request, services).data.upload, name)
     with upload:
         async for piece in pieces(request, services.limits):
             await asyncio.to_thread(upload.write, piece)
@@ -311,9 +328,10 @@ async def put_data(name: str, request: Request, services: Wired) -> UploadedFile
 @router.delete(
     "/data/{name:path}", summary="Remove a file", status_code=204, response_class=Response
 )
-async def delete_data(name: str, services: Wired) -> Response:
+@of_seen_models
+async def delete_data(name: str, request: Request, services: Wired) -> Response:
     """A job that reads the file fails, and reports why."""
-    await services.admin_work.run(services.jobs.data.delete, name)
+    await services.admin_work.run(_jobs(request, services).data.delete, name)
     return Response(status_code=204)
 
 
@@ -330,35 +348,44 @@ _SCHEDULE: dict[str, Any] = {
 }
 
 
+def _schedules(request: Request, services: Services) -> Schedules:
+    """Return the schedules that exist for the sender of a request."""
+    return services.schedules.seen_by(who(request))
+
+
 @router.post(
     "/schedules",
     summary="Submit jobs automatically: by a cron line, or after a number of feedback rows",
 )
+@of_seen_models
 async def create_schedule(
-    body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _SCHEDULE)], services: Wired
+    body: Annotated[ScheduleRequest, json_body(ScheduleRequest, _SCHEDULE)],
+    request: Request,
+    services: Wired,
 ) -> ScheduleAnswer:
     """`job` is the body of a request for such a job, and is checked at once.
 
     An alias of a model can have only one schedule.
     """
-    create = services.schedules.create_schedule
+    create = _schedules(request, services).create_schedule
     schedule = await services.admin_work.run(create, body.kind, body.job, body.cron, body.rows)
     return ScheduleAnswer(**schedule)
 
 
 @router.get("/schedules", summary="The schedules")
-async def list_schedules(services: Wired) -> ScheduleList:
+@of_seen_models
+async def list_schedules(request: Request, services: Wired) -> ScheduleList:
     """The oldest schedules come first.
 
     Each has the time of its next run, the number of its runs, and its last job.
     """
-    schedules = await services.admin_work.run(services.schedules.schedules)
+    schedules = await services.admin_work.run(_schedules(request, services).schedules)
     return ScheduleList(schedules=[ScheduleAnswer(**schedule) for schedule in schedules])
 
 
 @router.delete("/schedules/{schedule}", summary="Remove a schedule")
-async def delete_schedule(schedule: str, services: Wired) -> ScheduleAnswer:
+@of_seen_models
+async def delete_schedule(schedule: str, request: Request, services: Wired) -> ScheduleAnswer:
     """A job that the schedule has submitted continues."""
-    return ScheduleAnswer(
-        **await services.admin_work.run(services.schedules.delete_schedule, schedule)
-    )
+    delete = _schedules(request, services).delete_schedule
+    return ScheduleAnswer(**await services.admin_work.run(delete, schedule))

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from xylem.api.routes.admins import AuditedRoute, router_of
@@ -20,7 +21,7 @@ from xylem.api.schemas.registry import (
 from xylem.base import AccessKeys, Unavailable, parse_scopes
 
 router = router_of("keys", "admin", AuditedRoute, "/v1/admin")
-_CREATE = {"name": "shop", "scopes": ["predict", "feedback"]}
+_CREATE = {"name": "shop", "scopes": ["predict", "feedback"], "models": ["shop-*"]}
 _CreateKey = Annotated[CreateKeyRequest, json_body(CreateKeyRequest, _CREATE)]
 _RotateKey = Annotated[RotateKeyRequest, json_body(RotateKeyRequest, {"overlap_seconds": 86400})]
 
@@ -42,15 +43,20 @@ async def create_key(body: _CreateKey, services: Wired) -> NewKey:
 
     All servers accept the key within two seconds.
     """
-    arguments = body.name, parse_scopes(body.scopes), body.lifetime_seconds, body.no_rows
-    return NewKey(**(await _change(services, AccessKeys.create, *arguments)).facts())
+    terms = body.model_dump(exclude={"name", "scopes", "lifetime_seconds"})
+    terms = {name: tuple(value) if type(value) is list else value for name, value in terms.items()}
+    create = partial(AccessKeys.create, **terms)
+    arguments = body.name, parse_scopes(body.scopes), body.lifetime_seconds
+    new_key = await _change(services, create, *arguments)
+    return NewKey(**new_key.facts(services.live.models))
 
 
 @router.post("/keys/{key}/rotate", summary="Make the next key of the same name and scopes")
 async def rotate_key(key: str, body: _RotateKey, services: Wired) -> NewKey:
     """The old key stays valid during the overlap."""
     arguments = key, body.overlap_seconds, body.lifetime_seconds
-    return NewKey(**(await _change(services, AccessKeys.rotate, *arguments)).facts())
+    new_key = await _change(services, AccessKeys.rotate, *arguments)
+    return NewKey(**new_key.facts(services.live.models))
 
 
 @router.delete("/keys/{key}", summary="Revoke a key")

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
 
+from fastapi import Request
+
 from xylem.api.descriptions import describe_figures
-from xylem.api.routes.admins import TaggedRoute, router_of
+from xylem.api.routes.admins import TaggedRoute, of_seen_models, router_of, who
 from xylem.api.routes.operations import ModelName, VersionPath, version_number
 from xylem.api.routes.services import Wired
 from xylem.api.schemas.models import (
@@ -29,12 +31,14 @@ MANIFESTS_MAX = 1024
 
 
 @router.get("/v1/models", summary="The models")
-async def list_models(services: Wired) -> ModelList:
-    """Every model of the store, with its versions and aliases."""
+@of_seen_models
+async def list_models(request: Request, services: Wired) -> ModelList:
+    """Every model of the store that the key may see, with its versions and aliases."""
     refuse_before_first_look(services.live)
     live = services.live
     aliases = live.aliases
-    return ModelList(models=[summarize(info, aliases) for info in live.models.values()])
+    seen = filter(lambda info: who(request).sees(info.name), live.models.values())
+    return ModelList(models=[summarize(info, aliases) for info in seen])
 
 
 @router.get("/v1/models/{model}", summary="A model")

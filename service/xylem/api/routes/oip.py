@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import RawRoute, router_of
+from xylem.api.routes.admins import RawRoute, of_seen_models, router_of
 from xylem.api.routes.operations import content, of_version, problems, takes
 from xylem.api.routes.requests import find_served, reply_in
 from xylem.api.routes.services import Wired
@@ -106,6 +106,7 @@ async def model_ready(request: Request, services: Wired) -> Response:
 
 
 @about_router.get("/v2", summary="Name and version of the service")
+@of_seen_models
 async def server_metadata() -> ServerMetadata:
     """The name, the version and the extensions of the service."""
     return ServerMetadata(name="xylem", version=code_version(), extensions=["binary_tensor_data"])

@@ -67,23 +67,27 @@ async def find_served(request: Request, live: LiveServed) -> ServedVersion:
     return await find_version(request, live, *reference_of(request.path_params))
 
 
-async def find_version(request: Request, live: LiveServed, model: str, ref: str) -> ServedVersion:
-    """Return a served version by its number or alias, and record that it answers the request."""
-    served = await live.find(model, ref)
+async def find_version(
+    request: Request, live: LiveServed, model: str, ref: str, seconds: float | None = None
+) -> ServedVersion:
+    """Return a served version by its number or alias, and record that it answers the request.
+
+    seconds  how long the request waits for it to be opened, if less than others do
+    """
+    served = await live.find(model, ref, seconds)
     _note(request, served, None if is_version(ref) else ref)
     return served
 
 
 async def choose_served(
-    request: Request, live: LiveServed, model: str, ref: str
+    request: Request, live: LiveServed, model: str, ref: str, seconds: float | None = None
 ) -> ChosenVersion[ServedVersion]:
     """Return the version that answers a prediction, and the shadow, if any.
 
     For an alias with a canary, the request's canary key or id decides which version answers.
-
-    Raises the errors of `find_version`.
+    `seconds` is as in `find_version`, whose errors are raised.
     """
-    served = await find_version(request, live, model, ref)
+    served = await find_version(request, live, model, ref, seconds)
     split = None if is_version(ref) else live.splits.get((model, ref))
     if split is None:
         return ChosenVersion(served)
@@ -116,13 +120,18 @@ async def reply_in(
     began = loop.time()
     if model is None:
         model, ref = reference_of(request.path_params)
-    chosen = await choose_served(request, services.live, model, ref)
     timings = timings_of(request.scope)
-    if len(body.message) > LONG_BYTES:
+    services.live.version_of(model, ref)  # an unknown model is refused before the body is read
+    is_open = services.live.resident(model, ref) is not None
+    if len(body.message) > LONG_BYTES or not is_open:
         query = await services.work.run(dialect.read, body, services.limits)
         timings.end(READ)
+        deadline_ms = dialect.deadline_ms(query)
+        seconds = None if deadline_ms is None else deadline_ms / 1000
+        chosen = await choose_served(request, services.live, model, ref, seconds)
         reply = dialect.answer_read(query, chosen.served, services.limits, timings)
     else:
+        chosen = await choose_served(request, services.live, model, ref)
         reply = dialect.answer(body, chosen.served, services.limits, timings)
     # the search in a thread stops when nobody waits for it any more, or at its deadline
     if isinstance(reply, Longer):

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 from fastapi import Request, Response
 
-from xylem.admin import Job, JobConflict
+from xylem.admin import Job, JobConflict, Jobs
 from xylem.api.descriptions import describe_thresholds
 from xylem.api.door.admission import read_body
 from xylem.api.door.request_timings import span_of
 from xylem.api.door.responses import json_response
-from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of
+from xylem.api.routes.admins import AuditedRoute, RawRoute, router_of, who
 from xylem.api.routes.operations import (
     ModelName,
     of_version,
@@ -31,7 +31,7 @@ from xylem.api.schemas.labels import (
     Thresholds,
     TuneAnswer,
 )
-from xylem.base import BadRequest, Overloaded, TimedOut, Unavailable, XylemError
+from xylem.base import BadRequest, Limits, Overloaded, TimedOut, Unavailable, XylemError
 from xylem.serving import DEFAULT_ALIAS, parse_json, parse_query
 from xylem.thresholds import ThresholdDatabase, take_shadow
 
@@ -107,7 +107,9 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     """
     limits = services.limits
     body = await services.admin_work.read(parse_json, await read_body(request), limits)
-    job_request = await services.admin_work.run(_check_tuning, body, model, services)
+    job_request = await services.admin_work.run(
+        _check_tuning, body, model, services.jobs.seen_by(who(request)), limits
+    )
     version = job_request.get("version")
     served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))
     services.learning.follower.check()
@@ -123,8 +125,10 @@ async def tune_thresholds(model: ModelName, request: Request, services: Wired) -
     return json_response(report)
 
 
-def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
+def _check_tuning(body: Any, model: str, jobs: Jobs, limits: Limits) -> dict[str, Any]:
     """Return the request of a tuning job, from the body of a request.
+
+    jobs  those of the sender, with the data files that the sender may use
 
     Blocking. Raises BadFields with all its faults.
     """
@@ -136,7 +140,7 @@ def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
                 "model"
             )
         body = {**body, "model": model}
-    return check_request(_TUNING, body, services.jobs.data, services.limits)[0]
+    return check_request(_TUNING, body, jobs.data, limits)[0]
 
 
 async def _result(job: Job, services: Services) -> Any:

@@ -233,6 +233,14 @@ class CreateKeyRequest(RequestModel):
         default=[],
         description="models of which no rows are kept of the feedback that it sends; `*` is all",
     )
+    models: Annotated[list[str], Field(max_length=100)] | None = Field(
+        default=None,
+        description="patterns of the models that it sees, as `shop-*`; null: all models",
+    )
+    data_prefix: str | None = Field(
+        default=None,
+        description="for admins of some models: how the data files begin that it may use",
+    )
 
 
 class RotateKeyRequest(RequestModel):
@@ -258,12 +266,15 @@ class KeyFacts(BaseModel):
     revoked: str | None
     last_used: str | None
     no_rows: list[str]
+    models: list[str] | None = Field(description="patterns of the models that it sees; null: all")
+    data_prefix: str | None
 
 
 class NewKey(KeyFacts):
     """A new key. `key` is the text that requests send; only this answer contains it."""
 
     key: str
+    warnings: list[str] = Field(description="what may be a slip: a pattern without a model")
 
 
 class KeyList(BaseModel):

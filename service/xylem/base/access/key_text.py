@@ -65,6 +65,7 @@ def describe_access(settings: Settings) -> dict[str, Any]:
 
     open     the scopes that need no key
     keys     the scopes that need one
+    models   the patterns of the models for which the open scopes need no key, if not for all
     reason   the reason
     """
     keyless_scopes = open_scopes(settings)
@@ -76,6 +77,7 @@ def describe_access(settings: Settings) -> dict[str, Any]:
     return {
         "open": [scope.value for scope in AccessScope if scope in keyless_scopes],
         "keys": [scope.value for scope in AccessScope if scope not in keyless_scopes],
+        **({} if settings.open_models is None else {"models": list(settings.open_models)}),
         "because": reason,
     }
 

@@ -17,6 +17,7 @@ from xylem.base.access.key_text import (
     make_secret,
     without_secrets,
 )
+from xylem.base.access.patterns import ModelPatterns, check_patterns
 from xylem.base.db.engine import Database
 from xylem.base.db.tables import ACCESS_KEYS
 from xylem.base.errors import BadParameter, KeyNotFound, LimitExceeded
@@ -36,6 +37,19 @@ NO_ROWS_MAX = 100  # most models in `no_rows` of a key
 ALL_MODELS = "*"
 LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)
+_DATA_PREFIX = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._/-]{0,255}", re.ASCII)
+
+OF_MODELS = "models/"
+"""The prefix of the scopes of keys with patterns, in the database.
+
+An older release does not know such scopes, and refuses these keys. It does not read the patterns,
+so it would let them see all models.
+"""
+
+TERMS = ("no_rows", "models", "data_prefix")
+"""The fields of a key that it has from its beginning, and that the next key of its name has, too,
+besides its scopes.
+"""
 
 
 class AccessKey(NamedTuple):
@@ -44,6 +58,8 @@ class AccessKey(NamedTuple):
     hash     32 bytes, SHA-256 of the key's text
     last_used_at  the last use, to the minute
     no_rows  models for which feedback with this key stores no rows; `*` for all
+    models   patterns of the models that it may see; None: all, and what concerns no model
+    data_prefix  with patterns: how names of data files begin that it may use; None: it may use none
     """
 
     id: str
@@ -55,6 +71,8 @@ class AccessKey(NamedTuple):
     revoked_at: float | None
     last_used_at: float | None
     no_rows: tuple[str, ...] = ()
+    models: tuple[str, ...] | None = None
+    data_prefix: str | None = None
 
     def __repr__(self) -> str:
         """Return the id and name of the key, without its hash."""
@@ -78,6 +96,8 @@ class AccessKey(NamedTuple):
             "revoked": moment(self.revoked_at),
             "last_used": moment(self.last_used_at),
             "no_rows": list(self.no_rows),
+            "models": self.models and list(self.models),
+            "data_prefix": self.data_prefix,
         }
 
 
@@ -91,12 +111,16 @@ class KeyWithText(NamedTuple):
         """Return the id of the key, without its secret."""
         return f"KeyWithText({self.key.id})"
 
-    def facts(self) -> dict[str, Any]:
-        """Return the key as a JSON object with its text as `key`.
+    def facts(self, models: Iterable[str]) -> dict[str, Any]:
+        """Return the key as a JSON object with its text as `key`, and warnings on its terms.
 
         Only for the answer that shows the key, never for a log.
+
+        models  those of the store
         """
-        return {**self.key.facts(), "key": self.text}
+        unmatched = ModelPatterns(self.key.models or ()).unmatched(models)
+        warnings = [f"models: {pattern} matches no model of the store now" for pattern in unmatched]
+        return {**self.key.facts(), "key": self.text, "warnings": warnings}
 
 
 class AccessKeys:
@@ -114,16 +138,16 @@ class AccessKeys:
         name: str,
         scopes: Iterable[AccessScope],
         lifetime_seconds: float | None = None,
-        no_rows: Iterable[str] = (),
+        **terms: Any,
     ) -> KeyWithText:
         """Make a key, in force from now on, for ever or for a lifetime. Names need not be unique.
 
-        no_rows  as in AccessKey
+        terms  those of TERMS that the key has, as in AccessKey
 
         Raises BadParameter, and LimitExceeded if KEYS_MAX keys are in force.
         """
         with self._database.write() as connection:
-            return add_key(connection, name, frozenset(scopes), lifetime_seconds, tuple(no_rows))
+            return add_key(connection, name, frozenset(scopes), lifetime_seconds, **terms)
 
     def list(self) -> list[AccessKey]:
         """Return all keys, the newest first, with those that are no longer in force."""
@@ -146,7 +170,7 @@ class AccessKeys:
     def rotate(
         self, key_id: str, overlap_seconds: float = 0.0, lifetime_seconds: float | None = None
     ) -> KeyWithText:
-        """Make a new key of the same name and scopes; the old one expires when the overlap is over.
+        """Make a new key of the same name, scopes and terms; the old one expires after the overlap.
 
         An overlap never lengthens the life of the old key. If no lifetime is given, the new key has
         the lifetime of the old one. Raises KeyNotFound for a key that is not in force, BadParameter
@@ -161,7 +185,8 @@ class AccessKeys:
                 raise KeyNotFound(f"key {key.id}: expected one in force, found {key.state(now)}")
             if lifetime_seconds is None and key.expires_at is not None:
                 lifetime_seconds = key.expires_at - key.created_at
-            new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, key.no_rows)
+            terms = {term: getattr(key, term) for term in TERMS}
+            new_key = add_key(connection, key.name, key.scopes, lifetime_seconds, **terms)
             expires_at = min(now + overlap_seconds, key.expires_at or float("inf"))
             connection.execute(_the_key(key.id).values(expires_at=expires_at))
             return new_key
@@ -172,7 +197,7 @@ def add_key(
     name: str,
     scopes: frozenset[AccessScope],
     lifetime_seconds: float | None,
-    no_rows: tuple[str, ...] = (),
+    **terms: Any,
 ) -> KeyWithText:
     """Make a key in the caller's transaction; see `AccessKeys.create`."""
     if not _NAME.fullmatch(name):
@@ -183,15 +208,10 @@ def add_key(
         raise BadParameter(f"scopes: expected some of {', '.join(AccessScope)}, found none")
     if lifetime_seconds is not None and not 0 < lifetime_seconds <= LIFETIME_SECONDS_MAX:
         raise BadParameter(f"lifetime: expected seconds above 0, found {lifetime_seconds:g}")
-    if len(no_rows) > NO_ROWS_MAX or not all(
-        model == ALL_MODELS or is_model(model) for model in no_rows
-    ):
-        expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
-        raise BadParameter(f"no_rows: {expected}, found {', '.join(no_rows)!r:.100}")
     now = time.time()
     keys = all_keys(connection)
     if len(keys) >= KEYS_MAX:
-        newest_admin = next((key.id for key in keys if AccessScope.ADMIN in key.scopes), None)
+        newest_admin = next((key.id for key in keys if _is_whole_admin(key)), None)
         removable_ids = [
             key.id for key in keys if key.state(now) != "active" and key.id != newest_admin
         ]
@@ -211,14 +231,42 @@ def add_key(
         expires_at=expires_at,
         revoked_at=None,
         last_used_at=None,
-        no_rows=no_rows,
+        **terms,
     )
+    _check_terms(key)
+    prefix = "" if key.models is None else OF_MODELS
     values = key._asdict() | {
-        "scopes": " ".join(sorted(scopes)),
-        "no_rows": " ".join(no_rows) or None,
+        "scopes": " ".join(sorted(prefix + scope for scope in scopes)),
+        "no_rows": " ".join(key.no_rows) or None,
+        "models": key.models and " ".join(key.models),
     }
     connection.execute(insert(ACCESS_KEYS).values(values))
     return KeyWithText(key, text)
+
+
+def _check_terms(key: AccessKey) -> None:
+    """Raise BadParameter for terms of a key that are not valid, or do not go together."""
+    if len(key.no_rows) > NO_ROWS_MAX or not all(
+        model == ALL_MODELS or is_model(model) for model in key.no_rows
+    ):
+        expected = f"expected at most {NO_ROWS_MAX} names of models, or {ALL_MODELS}"
+        raise BadParameter(f"no_rows: {expected}, found {', '.join(key.no_rows)!r:.100}")
+    if key.models is not None:
+        check_patterns(key.models)
+        if AccessScope.METRICS in key.scopes:
+            raise BadParameter(
+                "models: expected scopes of single models, found metrics: /metrics shows all models"
+            )
+    if key.data_prefix is not None:
+        if key.models is None or AccessScope.ADMIN not in key.scopes:
+            raise BadParameter(
+                "data_prefix: expected a key with the scope admin and with models, found another"
+            )
+        if not _DATA_PREFIX.fullmatch(key.data_prefix):
+            raise BadParameter(
+                "data_prefix: expected how names of data files begin, as shop/, found "
+                f"{key.data_prefix!r:.100}"
+            )
 
 
 def all_keys(connection: Connection) -> list[AccessKey]:
@@ -255,7 +303,12 @@ def ensure_admin_key(database: Database) -> str | None:
 
 
 def _has_admin_key(connection: Connection) -> bool:
-    return any(AccessScope.ADMIN in key.scopes for key in all_keys(connection))
+    return any(map(_is_whole_admin, all_keys(connection)))
+
+
+def _is_whole_admin(key: AccessKey) -> bool:
+    """Return whether a key opens everything."""
+    return AccessScope.ADMIN in key.scopes and key.models is None
 
 
 def show_admin_key(text: str) -> None:
@@ -287,8 +340,13 @@ def _the_key(key_id: str) -> Any:
 
 def _key_of(row: Row[Any]) -> AccessKey:
     """Return the key in a row; scopes that only a newer release knows are left out."""
-    scopes = frozenset(AccessScope(name) for name in row.scopes.split() if name in set(AccessScope))
-    no_rows = tuple((row.no_rows or "").split())
-    return AccessKey(
-        **{**row._mapping, "scopes": scopes, "hash": bytes(row.hash), "no_rows": no_rows}
-    )
+    names = [name.removeprefix(OF_MODELS) for name in row.scopes.split()]
+    scopes = frozenset(AccessScope(name) for name in names if name in set(AccessScope))
+    values = {
+        **row._mapping,
+        "scopes": scopes,
+        "hash": bytes(row.hash),
+        "no_rows": tuple((row.no_rows or "").split()),
+        "models": None if row.models is None else tuple(row.models.split()),
+    }
+    return AccessKey(**values)

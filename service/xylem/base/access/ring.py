@@ -26,6 +26,7 @@ from xylem.base.access.keys import (
     note_uses,
     show_admin_key,
 )
+from xylem.base.access.patterns import ModelPatterns
 from xylem.base.db.engine import Database
 from xylem.base.errors import (
     AccessRefused,
@@ -37,6 +38,7 @@ from xylem.base.errors import (
 )
 from xylem.base.repeating import Repeating
 from xylem.base.settings import KEY_BYTES_MAX, Settings
+from xylem_store import ModelNotFound
 
 REFRESH_SECONDS = 1.0  # between two reads of the keys
 STALE_SECONDS = 5.0
@@ -50,10 +52,25 @@ _HASHED = "sha256:"
 
 
 class Principal(NamedTuple):
-    """The sender of a request: the id and name of its key; `ANYBODY` if the scope is open."""
+    """The sender of a request: the id and name of its key, and what the key may see.
+
+    models       None: all models
+    data_prefix  how names of data files begin that it may use; None: it may use none
+    """
 
     key_id: str
     name: str
+    models: ModelPatterns | None = None
+    data_prefix: str | None = ""
+
+    def sees(self, model: str) -> bool:
+        """Return whether a model exists for this sender, if it exists."""
+        return self.models is None or model in self.models
+
+    def with_models(self, models: ModelPatterns) -> "Principal":
+        """Return this sender if it sees these models, too."""
+        patterns = () if self.models is None else self.models.patterns
+        return self._replace(models=ModelPatterns((*patterns, *models.patterns)))
 
 
 ANYBODY = Principal("", "anybody")
@@ -61,6 +78,13 @@ ANYBODY = Principal("", "anybody")
 
 ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY")
 """The sender of a request with the key of the settings."""
+
+
+class _Holder(NamedTuple):
+    """A key, and the sender of requests with it."""
+
+    key: AccessKey
+    principal: Principal
 
 
 class KeyRing:
@@ -84,7 +108,10 @@ class KeyRing:
         clock         seconds since 1970, for keys that expire
         ticks         seconds of a steady clock, for the time since the last read
         """
-        self.open = open_scopes(settings)
+        self._open = open_scopes(settings)
+        self._anybody = ANYBODY
+        if settings.open_models is not None:
+            self._anybody = ANYBODY._replace(models=ModelPatterns(settings.open_models))
         self._database = database
         key = "" if settings.admin_key is None else settings.admin_key.get_secret_value()
         self._admin_digest = digest_of(key) if key else None
@@ -93,7 +120,7 @@ class KeyRing:
         self._on_first_key = on_first_key
         self._clock = clock
         self._ticks = ticks
-        self._keys: dict[bytes, AccessKey] = {}
+        self._keys: dict[bytes, _Holder] = {}
         self._read_at = float("-inf")
         self._used: set[str] = set()
         self._wrote_uses_at = ticks()
@@ -102,25 +129,46 @@ class KeyRing:
         self._following = Repeating("access-keys", self._look, REFRESH_SECONDS, at_once=True)
         self.start = self._following.start
 
-    def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
-        """Return the sender of a request whose key opens a scope.
+    def is_open(self, scope: AccessScope, model: str | None) -> bool:
+        """Return whether a scope needs no key for a model. The header is then not looked at.
+
+        None stands for what concerns no single model.
+        """
+        models = self._anybody.models
+        return scope in self._open and (models is None or (model is not None and model in models))
+
+    def check(
+        self,
+        authorization: bytes | None,
+        scope: AccessScope,
+        model: str | None,
+        *,
+        filters: bool = False,
+    ) -> Principal:
+        """Return the sender of a request whose key opens a scope for a model.
 
         authorization  the header Authorization, `Bearer KEY`; None if the request has none
+        model          the model that the request is for, which need not exist; None: the request
+                       concerns no single model, and only keys for all models open it
+        filters        with None: whether the caller shows and changes only what the sender sees;
+                       then keys for some models open it, too
 
-        A key with the scope `admin` opens every scope, since it could make a key for each. If
-        `scope` is open, the header is not looked at. Raises AccessRefused (no key, or an unknown
-        one), KeyRevoked, KeyExpired, ScopeMissing, and DatabaseUnavailable if this cannot be
-        decided now.
+        A key with the scope `admin` opens every scope, since it could make a key for each. A key
+        with patterns opens what they match; for it there are no other models.
+
+        Raises AccessRefused (no key, or an unknown one), KeyRevoked, KeyExpired, ScopeMissing,
+        ModelNotFound, and DatabaseUnavailable if this cannot be decided now.
         """
-        if scope in self.open:
-            return ANYBODY
+        is_anybody = filters and authorization is None
+        if scope in self._open and (is_anybody or self.is_open(scope, model)):
+            return self._anybody
         text = _bearer(authorization)
         digest = hashlib.sha256(text).digest()
         if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
             return ENVIRONMENT
         age = self._ticks() - self._read_at
-        key = self._keys.get(text[ID_PLACE])
-        if key is None or not hmac.compare_digest(digest, key.hash):
+        holder = self._keys.get(text[ID_PLACE])
+        if holder is None or not hmac.compare_digest(digest, holder.key.hash):
             if age > STALE_SECONDS:
                 raise DatabaseUnavailable(
                     "expected to look up the key in the database, found that it does not answer"
@@ -130,6 +178,7 @@ class KeyRing:
             raise DatabaseUnavailable(
                 "expected to check the key in the database, found that it does not answer"
             )
+        key, principal = holder
         if key.revoked_at is not None:
             raise KeyRevoked(f"key {key.id}: expected one in force, found that it was revoked")
         if key.expires_at is not None and key.expires_at <= self._clock():
@@ -138,8 +187,28 @@ class KeyRing:
             raise ScopeMissing(
                 f"key {key.id}: expected one with the scope {scope}, found one without"
             )
+        if principal.models is not None:
+            principal = self._limited(principal, scope, model, filters=filters)
         self._used.add(key.id)
-        return Principal(key.id, key.name)
+        return principal
+
+    def _limited(
+        self, principal: Principal, scope: AccessScope, model: str | None, *, filters: bool
+    ) -> Principal:
+        """Return the sender of a request with a key with patterns, if they match the model.
+
+        What needs no key is seen with a key, too. Raises ModelNotFound and ScopeMissing.
+        """
+        if model is None and not filters:
+            raise ScopeMissing(
+                f"key {principal.key_id}: expected one for all models, found one for some"
+            )
+        if model is None:
+            open_models = self._anybody.models if scope in self._open else None
+            return principal if open_models is None else principal.with_models(open_models)
+        if not principal.sees(model):
+            raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
+        return principal
 
     def keeps_rows(self, authorization: bytes | None, model: str) -> bool:
         """Return whether feedback with this header may be stored as rows of a model.
@@ -150,8 +219,8 @@ class KeyRing:
         key_id = self.key_id(authorization)
         if authorization is None or key_id == ENVIRONMENT.key_id:
             return True
-        key = self._keys.get((key_id or "").encode())
-        return key is not None and not {model, ALL_MODELS} & set(key.no_rows)
+        holder = self._keys.get((key_id or "").encode())
+        return holder is not None and not {model, ALL_MODELS} & set(holder.key.no_rows)
 
     def key_id(self, authorization: bytes | None) -> str | None:
         """Return the id of the key in a header, in force or not; None if the header has no key."""
@@ -186,8 +255,18 @@ class KeyRing:
             began = self._ticks()
             with self._database.read() as connection:
                 keys = all_keys(connection)
-            self._keys = {key.id.encode(): key for key in keys}
+            self._keys = {key.id.encode(): self._holder_of(key) for key in keys}
             self._read_at = began
+
+    def _holder_of(self, key: AccessKey) -> _Holder:
+        """Return the present holder of a key that has not changed, else a new one."""
+        holder = self._keys.get(key.id.encode())
+        if holder is not None and holder.key == key:
+            return holder
+        if key.models is None:
+            return _Holder(key, Principal(key.id, key.name))
+        models = ModelPatterns(key.models)
+        return _Holder(key, Principal(key.id, key.name, models, key.data_prefix))
 
     def _look(self) -> None:
         self.refresh()

@@ -154,6 +154,8 @@ ACCESS_KEYS = _table(
     Column("revoked_at", Float),
     Column("last_used_at", Float),
     Column("no_rows", Text),
+    Column("models", Text),
+    Column("data_prefix", Text),
 )
 
 AUDIT_LOG = _table(
@@ -231,7 +233,14 @@ SCHEMA_VERSION = Table(
 )
 
 
-ADDED = (VERSIONS.c.digest, LOG.c.sums, CHECKPOINTS.c.objective)
+ADDED = (
+    VERSIONS.c.digest,
+    LOG.c.sums,
+    CHECKPOINTS.c.objective,
+    ACCESS_KEYS.c.no_rows,
+    ACCESS_KEYS.c.models,
+    ACCESS_KEYS.c.data_prefix,
+)
 """Columns that a database of this schema may lack.
 
 They may be NULL, and older releases ignore them. A step instead would stop older releases, which

@@ -91,6 +91,10 @@ class Dialect(ABC, Generic[Q]):
         Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, which name the place.
         """
 
+    def deadline_ms(self, query: Q) -> int | None:
+        """Return the milliseconds that a request may take, if it says so. Default: it does not."""
+        return None
+
     @abstractmethod
     def answer_read(
         self, query: Q, served: ServedVersion, limits: Limits, timings: StageTimings

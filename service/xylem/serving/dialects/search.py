@@ -126,6 +126,10 @@ class SearchDialect(Dialect[Query]):
         timings.end(WRITE)
         return reply
 
+    def deadline_ms(self, query: Query) -> int | None:
+        """Return the deadline among the options of a request."""
+        return query.options.deadline_ms
+
     def answer_rows(
         self, query: Query, chunked: ChunkedRows, served: ServedVersion
     ) -> Reply | None:

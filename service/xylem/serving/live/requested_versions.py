@@ -1,94 +1,227 @@
-"""Versions that no alias keeps open: they are opened when a request names them."""
+"""Versions that are opened when a request names them, and closed again when others need room."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Generic, NamedTuple, TypeVar
 
-from xylem.base import TimedOut
-from xylem.serving.live.split import Deny
-from xylem_store import ModelInfo
+from xylem.base import Overloaded, TimedOut, XylemError
+from xylem_store import Model, StoreError
 
 T = TypeVar("T")
 Key = tuple[str, int]
 """A model's name and a version's number."""
 
 
+class Usage:
+    """When a version was last used, by `time.perf_counter_ns`. Whoever answers with it sets it."""
+
+    __slots__ = ("last_ns",)
+
+    def __init__(self) -> None:
+        self.last_ns = time.perf_counter_ns()
+
+
+class Opening(NamedTuple, Generic[T]):
+    """A version that has just been opened.
+
+    served  the object that serves it
+    model   its maps are unmapped when this object is gone
+    """
+
+    served: T
+    model: weakref.ref[Model]
+
+
+class OpenVersion(Generic[T]):
+    """A version that is open because a request named it.
+
+    served  the object that serves it
+    usage   shared by the versions that are open for one alias: they are used together
+    weight  its part of the bound
+    """
+
+    __slots__ = ("model", "served", "usage", "weight")
+
+    def __init__(self, opening: Opening[T], usage: Usage, weight: int) -> None:
+        self.served = opening.served
+        self.model = opening.model
+        self.usage = usage
+        self.weight = weight
+
+
 class RequestedVersions(Generic[T]):
     """The versions that are open because requests named them. Event loop only.
 
-    open_version   opens a version and returns the object (T) that serves it; it runs in `thread`
-    versions_max   the most versions kept open; the least recently used is closed first
-    seconds_max    how long a request waits for a version to be opened
-    opened         what serves each open version, the least recently used first; other threads may
-                   look a version up
+    A version that is closed stays mapped until the last request that it answers has ended, and
+    counts until then: a bound of memory would mean little otherwise.
+
+    open_version   opens a version; it runs in `thread`
+    weigh          returns a version's part of the bound; it runs in `thread`
+    on_close       is called when a version is closed, with its key and what it was
+    bound          the most that all open versions may weigh together. One version, or those of one
+                   alias, are open even if they weigh more
+    openings_max   the most openings that wait for each other; one more is refused
+    seconds_max    how long an opening waits for room, and a request for its version
+    opened         the open versions; other threads may look a version up, or `adopt` one
+    reserved       what other open versions weigh, which count to the same bound
     """
 
     def __init__(
         self,
-        open_version: Callable[[Key], T],
+        open_version: Callable[[Key], Opening[T]],
+        weigh: Callable[[Key], int],
+        on_close: Callable[[Key, OpenVersion[T]], None],
         thread: ThreadPoolExecutor,
         *,
-        versions_max: int,
+        bound: int,
+        openings_max: int,
         seconds_max: float,
     ) -> None:
         self._open_version = open_version
+        self._weigh = weigh
+        self._on_close = on_close
         self._thread = thread
-        self._versions_max = versions_max
+        self._bound = bound
+        self._openings_max = openings_max
         self._seconds_max = seconds_max
-        self.opened: OrderedDict[Key, T] = OrderedDict()
-        self._opening: dict[Key, asyncio.Future[T]] = {}
+        self.opened: dict[Key, OpenVersion[T]] = {}
+        self.reserved = 0
+        self.n_openings = 0
+        """How many versions were opened so far, here or by `adopt`."""
+        self._opening: dict[tuple[Key, ...], asyncio.Future[list[T | None]]] = {}
+        self._turn = asyncio.Lock()
+        self._closed_in_use: dict[int, int] = {}
+        self._numbers = itertools.count()
+        self._freed = asyncio.Event()
 
-    async def find(self, key: Key) -> T:
-        """Return the object that serves a version; open it if necessary.
+    async def find(self, keys: Sequence[Key], seconds: float | None = None) -> list[T | None]:
+        """Return the objects that serve some versions of a model; open them if necessary.
 
-        Raises the errors of `open_version`, and TimedOut for a version that takes too long to
-        open: its opening goes on.
+        keys     the version that is requested, then those that belong to the same alias: for one of
+                 these that cannot be opened the list has None
+        seconds  how long this request waits; None: `seconds_max`
+
+        Raises the errors of `open_version`, Overloaded if too many openings wait, and TimedOut for
+        a version that takes too long to open: its opening goes on.
         """
-        if key in self.opened:
-            self.opened.move_to_end(key)
-            return self.opened[key]
-        if key not in self._opening:
-            self._opening[key] = asyncio.ensure_future(self._open(key))
-        done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
+        group = tuple(keys)
+        now = time.perf_counter_ns()
+        opened = [self.opened.get(key) for key in group]
+        for version in opened:
+            if version is not None:
+                version.usage.last_ns = now
+        if None not in opened:
+            return [version.served for version in opened if version is not None]
+        if group not in self._opening:
+            if len(self._opening) >= self._openings_max:
+                raise Overloaded(
+                    f"expected at most {self._openings_max} models that wait to be opened, found "
+                    "more"
+                )
+            opening = self._opening[group] = asyncio.ensure_future(self._open(group))
+            # if nobody waits any more, nobody else asks for the error
+            opening.add_done_callback(lambda done: done.cancelled() or done.exception())
+        timeout = self._seconds_max if seconds is None else min(seconds, self._seconds_max)
+        done, _ = await asyncio.wait((self._opening[group],), timeout=timeout)
         if not done:
             raise TimedOut(
-                f"model {key[0]} version {key[1]}: expected it to be open by now, found that it "
-                "is still being opened"
+                f"model {group[0][0]} version {group[0][1]}: expected it to be open by now, found "
+                "that it is still being opened"
             )
         return done.pop().result()
 
-    async def renew(
-        self, resident: Container[Key], models: Mapping[str, ModelInfo], deny: Deny[T]
-    ) -> None:
-        """Let the versions deny the labels that are deprecated now.
+    def adopt(self, key: Key, opening: Opening[T]) -> None:
+        """Take a version that another thread has opened. It may be called by any thread."""
+        self.opened[key] = OpenVersion(opening, Usage(), self._weigh(key))
+        self.n_openings += 1
 
-        Versions that an alias keeps open by now, and those that the store lost, are dropped.
+    def close(self, keys: Sequence[Key]) -> None:
+        """Close versions; those that are not open are ignored."""
+        for key in keys:
+            if (version := self.opened.pop(key, None)) is None:
+                continue
+            self._on_close(key, version)
+            model = version.model()
+            if model is not None:
+                number = next(self._numbers)
+                self._closed_in_use[number] = version.weight
+                loop = asyncio.get_running_loop()
+                weakref.finalize(model, self._forget, number, loop).atexit = False
 
-        resident  the versions that aliases keep open
-        models    the models of the store
-        deny      takes the object that serves a version, and labels; returns one that does not
-                  answer them, nor those that are deprecated now; it runs in the thread
+    def shrink(self, weight: int = 0, besides: Sequence[Key] = ()) -> bool:
+        """Close the least recently used versions until there is room; return whether there is.
+
+        weight   what is to be opened weighs
+        besides  versions that are not closed
+        """
+        versions = [
+            (version.usage.last_ns, key)
+            for key, version in list(self.opened.items())
+            if key not in besides
+        ]
+        for _, key in sorted(versions):
+            if self._has_room(weight):
+                break
+            self.close([key])
+        return self._has_room(weight)
+
+    def _has_room(self, weight: int) -> bool:
+        open_weight = sum(version.weight for version in list(self.opened.values()))
+        in_use = sum(self._closed_in_use.copy().values())
+        return self.reserved + open_weight + in_use + weight <= self._bound
+
+    def _forget(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Count a closed version no longer, since nothing uses it any more. Any thread calls it."""
+        self._closed_in_use.pop(number, None)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._freed.set)
+
+    async def _open(self, group: tuple[Key, ...]) -> list[T | None]:
+        """Open the versions of a group that are not open, when it is their turn and there is room.
+
+        Raises the errors of `find`.
         """
         loop = asyncio.get_running_loop()
-        for key, opened in list(self.opened.items()):
-            info = models.get(key[0])
-            if key in resident or info is None or key[1] not in info.versions:
-                del self.opened[key]
-                continue
-            current = await loop.run_in_executor(self._thread, deny, opened, ())
-            if key in self.opened:
-                self.opened[key] = current
-
-    async def _open(self, key: Key) -> T:
-        """Open a version, and keep it among the most recently used."""
-        loop = asyncio.get_running_loop()
         try:
-            opened = await loop.run_in_executor(self._thread, self._open_version, key)
-            self.opened[key] = opened
-            if len(self.opened) > self._versions_max:
-                self.opened.popitem(last=False)
-            return opened
+            async with self._turn:
+                missing_keys = [key for key in group if key not in self.opened]
+                weights = [
+                    await loop.run_in_executor(self._thread, self._weigh, key)
+                    for key in missing_keys
+                ]
+                await self._make_room(sum(weights), group)
+                usages = [self.opened[key].usage for key in group if key in self.opened]
+                usage = usages[0] if usages else Usage()
+                for key, weight in zip(missing_keys, weights, strict=True):
+                    try:
+                        opening = await loop.run_in_executor(self._thread, self._open_version, key)
+                    except (XylemError, StoreError):
+                        if key == group[0]:
+                            raise
+                        continue
+                    self.opened[key] = OpenVersion(opening, usage, weight)
+                    self.n_openings += 1
+                return [
+                    None if (version := self.opened.get(key)) is None else version.served
+                    for key in group
+                ]
         finally:
-            del self._opening[key]
+            del self._opening[group]
+
+    async def _make_room(self, weight: int, group: Sequence[Key]) -> None:
+        """Wait until there is room, or nothing else is open. Raises TimedOut."""
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                while not self.shrink(weight, group) and self._closed_in_use:
+                    self._freed.clear()
+                    await self._freed.wait()
+        except TimeoutError:
+            raise TimedOut(
+                f"model {group[0][0]} version {group[0][1]}: expected room for it, found that all "
+                "open models are answering requests (XYLEM_MODELS_LOADED)"
+            ) from None

@@ -97,13 +97,14 @@ class ServedAliases(Generic[T]):
         next_aliases = ServedAliases(self.deny, aliases, self.swaps)
         for (model, name), alias in aliases.items():
             previous = self.aliases.get((model, name))
-            if previous is not None and previous.denied == alias.denied:
-                next_aliases._views[model, name] = self._views.get((model, name), ())
+            previous_views = self._views.get((model, name))
+            if previous_views and previous is not None and previous.denied == alias.denied:
+                next_aliases._views[model, name] = previous_views
             views = []
             for beside in (alias, alias.canary, alias.shadow):
                 served = None if beside is None else resident.get((model, beside.version))
                 views.append(None if served is None else next_aliases.view(model, name, served))
-            if alias.split_versions:
+            if alias.split_versions and views[0] is not None:
                 next_aliases.splits[model, name] = LiveSplit(model, alias, *views[1:])
         for model, name in sorted(self.aliases.keys() | aliases.keys()):
             old, new = (mapping.get((model, name), Alias(0)) for mapping in (self.aliases, aliases))
@@ -147,6 +148,15 @@ class ServedAliases(Generic[T]):
             self._views[model, name] = (*views, (served, served_view))[-VIEWS_MAX:]
         return served_view
 
+    def forget(self, model: str) -> None:
+        """Forget the splits and views of a model, of which a version was closed.
+
+        They are made again when they are requested.
+        """
+        for parts in (self.splits, self._views):
+            for key in [key for key in parts.copy() if key[0] == model]:
+                parts.pop(key, None)
+
 
 EARLY = object()
 """The generation of the state until the first look at the store is complete."""
@@ -157,12 +167,14 @@ class State(NamedTuple):
 
     generation  the store's; EARLY until the first look is complete
     resident    the object that serves each (model, version) that an alias keeps open
+    is_waited_for  whether any model is one whose versions are opened before they are requested
     """
 
     generation: object
     models: Mapping[str, ModelInfo]
     resident: Mapping[tuple[str, int], object]
     served: ServedAliases[Any]
+    is_waited_for: bool = False
 
 
 def state_of(
@@ -170,12 +182,16 @@ def state_of(
     infos: Sequence[ModelInfo],
     aliases: Mapping[AliasKey, Alias],
     resident: Mapping[tuple[str, int], object],
+    requested: Mapping[tuple[str, int], object],
     previous: State,
 ) -> State:
-    """Return the state for these models and aliases, with the views of denied labels made."""
+    """Return the state for these models and aliases, with the views of denied labels made.
+
+    requested  the objects that serve the versions that are open because requests named them
+    """
     # deny again: other labels may be deprecated by now
     resident = {key: previous.served.deny(opened, ()) for key, opened in resident.items()}
-    served = previous.served.followed_by(aliases, resident)
+    served = previous.served.followed_by(aliases, {**requested, **resident})
     return State(generation, {info.name: info for info in infos}, resident, served)
 
 

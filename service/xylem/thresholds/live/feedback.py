@@ -125,21 +125,32 @@ class FeedbackWriter:
             self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
-        while blocks := self._take():
-            blocks = [block for block in blocks if block.done.set_running_or_notify_cancel()]
-            if not blocks:  # all were cancelled: nobody waits for the results
-                continue
-            try:
-                results = iter(self._count(blocks))
-            except Exception as error:
-                for block in blocks:
-                    block.done.set_exception(error)
-                if not isinstance(error, XylemError):
-                    log(logging.ERROR, "feedback_failed", error=error)
-                continue
+        while self._write_next():
+            pass
+
+    def _write_next(self) -> bool:
+        """Count the next blocks; return False if the writer is closed and nothing waits.
+
+        Between two calls the thread holds no version, which may be closed meanwhile.
+        """
+        blocks = self._take()
+        if not blocks:
+            return False
+        blocks = [block for block in blocks if block.done.set_running_or_notify_cancel()]
+        if not blocks:  # all were cancelled: nobody waits for the results
+            return True
+        try:
+            results = iter(self._count(blocks))
+        except Exception as error:
             for block in blocks:
-                block.done.set_result(list(islice(results, len(block.events.keys))))
-            self._keep_house(blocks[0].live)
+                block.done.set_exception(error)
+            if not isinstance(error, XylemError):
+                log(logging.ERROR, "feedback_failed", error=error)
+            return True
+        for block in blocks:
+            block.done.set_result(list(islice(results, len(block.events.keys))))
+        self._keep_house(blocks[0].live)
+        return True
 
     def _take(self) -> list[_Block]:
         """Return blocks that wait for the same version as the first, with the same `allowed`.

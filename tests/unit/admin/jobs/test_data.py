@@ -56,6 +56,29 @@ HOSTILE = [
 ]
 
 
+def test_a_prefix_hides_all_other_files(root: Path, below: DataRoot) -> None:
+    (root / "sub" / "linked.jsonl").symlink_to("../a.jsonl")
+    (root / "sub2").mkdir()
+    (root / "sub2" / "b.jsonl").write_text("b")
+    for prefix, names in (("sub/", ["sub/b.jsonl"]), ("a", ["a.jsonl"]), ("x", []), (None, [])):
+        files = below.below(prefix)
+        assert [file.name for file in files.list()] == names
+        for name in ("sub/b.jsonl", "a.jsonl", "sub2/b.jsonl", "sub/../a.jsonl", *HOSTILE):
+            if name not in names and not (prefix == "a" and name == "sub/../a.jsonl"):
+                with pytest.raises(BadRequest, match="expected a file below the data directory"):
+                    files.path_of(name)
+                with pytest.raises(DataNotFound):
+                    files.delete(name)
+        for name in ("sub2/new.jsonl", "new.jsonl", "sub"):
+            with pytest.raises(BadRequest, match="expected a file in a directory below"):
+                files.upload(name)
+    # a link is a file of where it leads
+    with pytest.raises(BadRequest):
+        below.below("sub/").path_of("sub/linked.jsonl")
+    with below.below("sub/").upload("sub/new.jsonl") as upload:
+        assert upload.finish().name == "sub/new.jsonl"
+
+
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:30])
 def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(
     root: Path, below: Any, name: str

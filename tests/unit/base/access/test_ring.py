@@ -23,6 +23,7 @@ from xylem.base.access.keys import AccessKeys
 from xylem.base.access.ring import ANYBODY, ENVIRONMENT, KeyRing
 from xylem.base.db.engine import Database
 from xylem.base.settings import OPENABLE, Settings, read_settings
+from xylem_store.errors import ModelNotFound
 
 ADMIN_KEY = "an-admin-key-of-the-environment"
 
@@ -37,14 +38,22 @@ class Site:
         chosen = Settings(**{"host": "0.0.0.0", **settings})
         self.ring = KeyRing(database, chosen, self.shown.append, lambda: self.now, lambda: self.now)
 
-    def key(self, *scopes: AccessScope, lifetime: float | None = None) -> str:
-        return self.keys.create("k", scopes, lifetime).text
+    def key(self, *scopes: AccessScope, lifetime: float | None = None, **terms: Any) -> str:
+        return self.keys.create("k", scopes, lifetime, **terms).text
 
-    def answer(self, key: str | None, scope: AccessScope) -> str:
+    def answer(
+        self,
+        key: str | None,
+        scope: AccessScope,
+        model: str | None = None,
+        *,
+        filters: bool = False,
+    ) -> str:
         """The code of a refusal, or the name of who asks."""
         try:
-            return self.ring.check(None if key is None else f"Bearer {key}".encode(), scope).name
-        except errors.XylemError as error:
+            header = None if key is None else f"Bearer {key}".encode()
+            return self.ring.check(header, scope, model, filters=filters).name
+        except (errors.XylemError, ModelNotFound) as error:
             assert key is None or key not in f"{error} {error!r}"
             return error.code
 
@@ -100,7 +109,7 @@ def test_the_scheme_is_read_in_any_case_and_bad_keys_are_refused(site: Site) -> 
     key = site.key(AccessScope.PREDICT)
     site.ring.refresh()
     for scheme in ("Bearer", "bearer", "BEARER"):
-        assert site.ring.check(f"{scheme}  {key} ".encode(), AccessScope.PREDICT).name == "k"
+        assert site.ring.check(f"{scheme}  {key} ".encode(), AccessScope.PREDICT, "m").name == "k"
     for text in ("xk_", "xk_aaaaaaaaaaaa_", "é", "a b", "\x00" * 40):
         assert site.answer(text, AccessScope.ADMIN) == "unauthorized", text
 
@@ -110,7 +119,7 @@ def test_headers_of_another_form(site: Site) -> None:
     long, letters = b"Bearer " + b"x" * 5000, b"\xff\xfe"
     for header in (b"", b"Bearer", b"Bearer ", b"Basic dXNlcjpwYXNz", b"bearer\t", long, letters):
         with pytest.raises(errors.AccessRefused, match="expected Authorization: Bearer"):
-            pytest.fail(f"{header!r} is {site.ring.check(header, AccessScope.PREDICT)}")
+            pytest.fail(f"{header!r} is {site.ring.check(header, AccessScope.PREDICT, 'm')}")
 
 
 @pytest.mark.parametrize("form", ["plain", "sha256"])
@@ -119,7 +128,7 @@ def test_the_key_of_the_environment_needs_no_database(tmp_path: Path, form: str)
     text = ADMIN_KEY if form == "plain" else hashed
     with site_in(tmp_path / "none", admin_key=SecretStr(text)) as site:
         for scope in AccessScope:
-            assert site.ring.check(f"Bearer {ADMIN_KEY}".encode(), scope) is ENVIRONMENT
+            assert site.ring.check(f"Bearer {ADMIN_KEY}".encode(), scope, "m") is ENVIRONMENT
         for other in ("another", hashed):
             assert site.answer(other, AccessScope.ADMIN) == "database-unavailable"
         with pytest.raises(errors.DatabaseUnavailable):
@@ -141,8 +150,49 @@ def test_open_scopes_need_no_key_and_look_at_none(tmp_path: Path) -> None:
     with site_in(tmp_path, host="127.0.0.1") as site:
         for scope in set(AccessScope) - {AccessScope.ADMIN}:
             for header in (None, b"Basic x", b"Bearer nonsense"):
-                assert site.ring.check(header, scope) is ANYBODY
+                assert site.ring.check(header, scope, None) is ANYBODY
         assert site.answer(None, AccessScope.ADMIN) == "unauthorized"
+
+
+def test_a_key_of_some_models_sees_no_others(site: Site) -> None:
+    some = site.key(AccessScope.PREDICT, models=("shop-*", "tags"))
+    admin = site.key(AccessScope.ADMIN, models=("shop-[ab]",), data_prefix="shop/")
+    site.ring.refresh()
+    assert site.answer(some, AccessScope.PREDICT) == "scope-missing"
+    assert site.answer(some, AccessScope.FEEDBACK, "tags") == "scope-missing"
+    for model in ("shop-a", "shop-", "tags"):
+        assert site.answer(some, AccessScope.PREDICT, model) == "k"
+    strange = ("Shop-a", "shop-\n", "shop-" + "a" * 100_000, "", "../shop-a", "tags\0")
+    for model in ("tag", "tagss", "ashop-a", *strange):
+        assert site.answer(some, AccessScope.PREDICT, model) == "model-not-found", model
+    for scope in set(AccessScope) - {AccessScope.METRICS}:
+        assert site.answer(admin, scope, "shop-b") == "k"
+        assert site.answer(admin, scope, "shop-c") == "model-not-found"
+        assert site.answer(admin, scope, filters=True) == "k"
+        assert site.answer(admin, scope) == "scope-missing"
+    sender = site.ring.check(f"Bearer {admin}".encode(), AccessScope.ADMIN, None, filters=True)
+    assert (sender.sees("shop-a"), sender.sees("tags"), sender.data_prefix) == (
+        True,
+        False,
+        "shop/",
+    )
+
+
+def test_scopes_are_open_for_the_open_models_alone(tmp_path: Path) -> None:
+    with site_in(tmp_path, open_scopes=("predict", "metrics"), open_models=("demo-*",)) as site:
+        key = site.key(AccessScope.PREDICT, models=("shop",))
+        site.ring.refresh()
+        assert site.answer(None, AccessScope.PREDICT, "demo-1") == "anybody"
+        assert site.answer(None, AccessScope.PREDICT, "shop") == "unauthorized"
+        assert site.answer(None, AccessScope.METRICS) == "unauthorized"
+        assert site.answer(None, AccessScope.FEEDBACK, "demo-1") == "unauthorized"
+        assert site.answer(key, AccessScope.PREDICT, "shop") == "k"
+        assert site.answer(key, AccessScope.PREDICT, "demo-1") == "anybody"
+        assert site.answer(key, AccessScope.PREDICT, "other") == "model-not-found"
+        for text, seen in ((None, {"demo-1"}), (key, {"demo-1", "shop"})):
+            header = None if text is None else f"Bearer {text}".encode()
+            sender = site.ring.check(header, AccessScope.PREDICT, None, filters=True)
+            assert set(filter(sender.sees, ("demo-1", "shop", "other"))) == seen
 
 
 def test_what_another_process_does_holds_after_a_refresh(site: Site, database_url: str) -> None:
@@ -182,7 +232,7 @@ def test_the_last_use_is_written_at_the_end_and_not_at_each(site: Site) -> None:
     while not site.ring._keys:
         pass
     for _ in range(100):
-        site.ring.check(f"Bearer {key}".encode(), AccessScope.PREDICT)
+        site.ring.check(f"Bearer {key}".encode(), AccessScope.PREDICT, "m")
     assert {one.last_used_at for one in site.keys.list()} == {None}
     site.ring.close()
     used = {one.name: one.last_used_at for one in site.keys.list()}

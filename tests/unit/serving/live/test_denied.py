@@ -263,7 +263,7 @@ def test_a_view_is_made_once_and_anew_when_the_set_changes(own_store: Store) -> 
 
 def test_versions_that_no_alias_keeps_open_keep_to_it_too(own_store: Store) -> None:
     deny(own_store, "raw", DENIED)
-    live = live_over(own_store, models_max=0)
+    live = live_over(own_store, models_loaded=1)
     assert live.resident("raw", "latest") is None
     assert denied_by(live, "latest") == tuple(DENIED)
     assert asyncio.run(live.find("raw", "2")).denied is None

@@ -21,7 +21,7 @@ from tests.helpers.live_models import (
     until,
 )
 
-import xylem.serving.live.models as live_module
+import xylem.serving.live.opener as opener_module
 from xylem.base.errors import Unavailable
 from xylem.serving.live.models import ModelUnavailable
 from xylem_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
@@ -177,7 +177,7 @@ def test_a_failure_is_tried_again_after_a_while(
     prepare.error = None
     clock = SimpleNamespace(monotonic=lambda: float("inf"), perf_counter=time.perf_counter)
     monkeypatch.setattr(
-        live_module, "time", clock
+        opener_module, "time", clock
     )  # of this module only: others schedule by theirs
     live.look()
     assert (find(live), live.status().failures) == ("raw@3", [])
@@ -216,10 +216,10 @@ async def test_nothing_ends_the_task_that_follows_the_store(own_store: Store) ->
     await live.has_looked.wait()
     newest = publish(own_store)
     await until(lambda: live.version_of("raw", "latest") == newest)
-    await live.find("raw", "2")  # no alias names it any more: each look renews it
-    await until(lambda: calls.count("renewed") > 2)
+    await live.find("raw", "2")  # no alias names it any more: each look at a change renews it
     newest = publish(own_store)
     await until(lambda: live.version_of("raw", "latest") == newest)
+    assert calls.count("renewed") > 0
     assert calls.count("looked") == 1
     assert not task.done()
     task.cancel()

@@ -6,6 +6,7 @@ import threading
 import pytest
 from tests.helpers.live_models import (
     Opened,
+    bounded,
     find,
     following,
     held_by,
@@ -20,12 +21,11 @@ from xylem_store.errors import ModelNotFound, VersionNotFound
 from xylem_store.store import Store
 
 
-async def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
+async def test_the_least_recently_used_are_closed(own_store: Store) -> None:
     opened = Opened()
     for seed in range(3, 7):
         publish(own_store, seed)
-    live = looked(own_store, opened, versions_max=2)
-    opened.clear()
+    live = looked(own_store, opened, **bounded())
     for ref in ("2", "3", "2", "4", "2", "3"):
         assert await live.find("raw", ref) == f"raw@{ref}"
     assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
@@ -58,16 +58,15 @@ async def test_an_unknown_model_does_not_wait_for_one_that_opens(three: Store) -
     await opening
 
 
-@pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
-def test_models_beyond_the_limit_open_when_asked_for(
-    own_store: Store, limit: int, resident: int
-) -> None:
+@pytest.mark.parametrize("loaded_max", [1, 2, 4])
+def test_with_a_bound_models_are_opened_by_requests(own_store: Store, loaded_max: int) -> None:
     opened = Opened()
-    live = looked(own_store, opened, models_max=limit)
-    assert len(opened) == resident
-    assert live.ready
+    live = looked(own_store, opened, **bounded(models_loaded=loaded_max))
+    assert live.ready and opened == []
     for model in ("hashed", "named", "raw", "text"):
         assert find(live, model=model).startswith(model)
+        assert live.resident(model, "latest") == find(live, model=model)
+    assert len(opened) == 4 and len(live.open_versions()) == loaded_max
 
 
 async def test_a_request_does_not_wait_for_ever(three: Store) -> None:

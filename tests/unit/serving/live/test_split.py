@@ -1,7 +1,7 @@
 """Canaries of live models: served, not to be opened, and beyond what is kept open."""
 
 from tests.helpers.alias_helpers import split
-from tests.helpers.live_models import Opened, damage, find, looked
+from tests.helpers.live_models import Opened, bounded, damage, find, looked
 
 from xylem.serving.live.split import roles_of
 from xylem_store.alias import PARTS, TrafficShare
@@ -40,7 +40,23 @@ def test_a_canary_that_cannot_be_opened_answers_nothing(three: Store) -> None:
     assert [failure.ref for failure in live.status().failures] == ["3"]
 
 
-def test_a_canary_beyond_the_versions_kept_open_answers_nothing(three: Store) -> None:
+def test_a_split_is_opened_with_its_alias_even_beyond_the_bound(three: Store) -> None:
+    split(three, "raw", (2, 5000), (1, PARTS))
+    live = looked(three, **bounded(models_loaded=1))
+    assert (live.splits, live.resident("raw", "latest"), live.open_versions()) == ({}, None, set())
+    assert find(live) == live.resident("raw", "latest") == "raw@3"
+    beside = live.splits["raw", "latest"]
+    assert (beside.canary, beside.shadow) == ("raw@2", "raw@1")
+    assert find(live, model="text") == "text@1"
+    assert (live.splits, live.open_versions()) == ({}, {("text", 1)})
+
+
+def test_preloaded_models_that_exceed_the_bound_open_later(three: Store) -> None:
     split(three, "raw", (2, 5000))
-    live = looked(three, models_max=len(three.models()) + 1)  # `stable` of `raw`, too
-    assert (live.splits, find(live)) == ({}, "raw@3")
+    opened = Opened()
+    live = looked(three, opened, **bounded("raw", "named", models_loaded=2))
+    assert live.ready and opened == [
+        "named@1",
+        "raw@1",
+    ]  # its alias `stable` fits, `latest` does not
+    assert find(live) == "raw@3" and live.splits["raw", "latest"].canary == "raw@2"

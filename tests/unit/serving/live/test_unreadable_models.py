@@ -148,8 +148,7 @@ BROKEN: dict[str, Fault] = {
 
 
 def live_of(store: Path) -> LiveModels[Manifest]:
-    limits = {"models_max": 9, "versions_max": 9, "seconds_max": 60}
-    return LiveModels(Store(store), lambda model: model.manifest, **limits)
+    return LiveModels(Store(store), lambda model: model.manifest, openings_max=9, seconds_max=60)
 
 
 def status_of(live: LiveModels[Manifest]) -> dict[str, Any]:

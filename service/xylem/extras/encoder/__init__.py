@@ -1,0 +1,1 @@
+"""Sentence encoders in ONNX, run by onnxruntime (extra `encoder`)."""

@@ -1,0 +1,1 @@
+"""The Open Inference Protocol over gRPC: calls become requests of the app that answers HTTP."""
