@@ -26,6 +26,7 @@ from xylem.base.settings import ELSEWHERE, Limits, read_settings, variables
 from xylem.cli.application import application
 from xylem.cli.options import TRAINER_NAMES
 from xylem.engine.features.parameters import PARAMETERS
+from xylem.engine.features.vectors import VectorParameters
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.parse import parse_options
 from xylem.trainers import TRAINERS
@@ -82,7 +83,11 @@ def rows_of(parameters: type[Parameters]) -> list[str]:
     return rows
 
 
-PARAMETERS_OF = {**{name: spec.parameters for name, spec in TRAINERS.items()}, **PARAMETERS}
+PARAMETERS_OF = {
+    **{name: spec.parameters for name, spec in TRAINERS.items()},
+    **PARAMETERS,
+    "vectors.dims": VectorParameters,
+}
 
 
 @pytest.mark.parametrize("name", PARAMETERS_OF)

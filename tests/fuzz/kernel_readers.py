@@ -89,7 +89,7 @@ Read = Callable[[Body], None]
 
 def check_rows(rows: SparseRows) -> None:
     """Assert that rows are such as a search may take."""
-    indptr, indices, values, n_features = rows
+    indptr, indices, values, n_features, _ = rows
     assert indptr[0] == 0
     assert indptr[-1] == len(indices) == len(values)
     assert (np.diff(indptr) >= 0).all()

@@ -155,3 +155,4 @@ from .traces.tracer import Tracer as Tracer
 from .training_options import DirectOptions as DirectOptions
 from .training_options import TrainingFacts as TrainingFacts
 from .training_options import TrainingOptions as TrainingOptions
+from .vectors import checked_vectors as checked_vectors

@@ -49,6 +49,7 @@ class TableColumns(NamedTuple):
     strict         whether a file is refused for each finding
     weight         the column, or the key of lines of JSON, with the weights of rows. Empty: all
                    weights are 1
+    vectors        the file of vectors that stands beside a data file, as (data file, its vectors)
     """
 
     texts: tuple[TextColumn, ...] = ()
@@ -61,6 +62,26 @@ class TableColumns(NamedTuple):
     join: str = ""
     strict: bool = False
     weight: str = ""
+    vectors: tuple[tuple[Path, Path], ...] = ()
+
+    def vectors_of(self, path: Path) -> Path | None:
+        """Return the file of vectors that stands beside a data file, None if there is none."""
+        return next((vectors for data, vectors in self.vectors if data == path), None)
+
+    def with_vectors(self, vectors: Sequence[Path] | None, *files: Path | None) -> Self:
+        """Return the same with a file of vectors beside each data file, in the same order.
+
+        Raises BadParameter, whose path is the field of a job, unless there are as many of both, or
+        no vectors.
+        """
+        paths = [file for file in files if file is not None]
+        if vectors and self.join:
+            raise BadParameter("vectors cannot be used with join rows").with_path("vectors")
+        if vectors and len(vectors) != len(paths):
+            names = ", ".join(path.name for path in paths)
+            expected = f"expected a file for each file of data, {len(paths)} ({names})"
+            raise BadParameter(f"vectors: {expected}, found {len(vectors)}").with_path("vectors")
+        return self._replace(vectors=tuple(zip(paths, vectors or (), strict=False)))
 
     def with_texts(self, names: Iterable[str]) -> Self:
         """Return the same with these columns of text, each of weight 1."""

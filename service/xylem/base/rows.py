@@ -24,12 +24,15 @@ class SparseRows(NamedTuple):
     indices     int32[nnz]    features, strictly ascending within a row, in [0, n_features)
     values      float32[nnz]  finite
     n_features  int
+    tail        int           so many of the last features are known to be in every row: kernels of
+                              trainers sum them without look-ups
     """
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
     n_features: int
+    tail: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -42,17 +45,27 @@ class SparseRows(NamedTuple):
         if len(parts) == 1:
             return parts[0]
         indices, values = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
-        return SparseRows(_joined(parts), indices, values, parts[0].n_features)
+        tail = min(part.tail for part in parts)
+        return SparseRows(_joined(parts), indices, values, parts[0].n_features, tail)
 
     def cut(self, first: int, last: int) -> SparseRows:
         """Return rows first .. last - 1; indices and values are views."""
         indptr, entries = _cut(self.indptr, first, last)
-        return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
+        return SparseRows(indptr, self.indices[entries], self.values[entries], *self[3:])
 
     def take(self, chosen: NDArray[Any]) -> SparseRows:
         """Return the rows at the positions `chosen`, in this order."""
         indptr, entries = _select(self.indptr, chosen)
-        return SparseRows(indptr, self.indices[entries], self.values[entries], self.n_features)
+        return SparseRows(indptr, self.indices[entries], self.values[entries], *self[3:])
+
+    def without_tail(self) -> SparseRows:
+        """Return the rows without the features of the tail."""
+        if not self.tail:
+            return self
+        is_word = self.indices < self.n_features - self.tail
+        indptr = self.indptr - self.tail * np.arange(len(self.indptr))
+        n_words = self.n_features - self.tail
+        return SparseRows(indptr, self.indices[is_word], self.values[is_word], n_words)
 
 
 NO_ROWS = SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 1)
@@ -190,6 +203,7 @@ class Dataset:
     label_names     the name of each id, if the file or a names file has names and no model is given
     warning         a sentence about a possible fault in the data; None if nothing was noticed
     report          what the reader has understood of the file; None: it was not counted
+    vectors         float32[n_rows, numbers], a vector beside each text; None: there are none
     """
 
     source: str
@@ -204,6 +218,7 @@ class Dataset:
     warning: str | None = None
     unknown_names: Sequence[str] = ()
     report: DataReport | None = None
+    vectors: NDArray[np.float32] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -228,6 +243,7 @@ class Dataset:
             named_rows=None if self.named_rows is None else [self.named_rows[i] for i in positions],
             labels=self.labels.take(chosen),
             unknown_labels=self.unknown_labels[chosen],
+            vectors=None if self.vectors is None else self.vectors[chosen],
         )
 
 

@@ -291,15 +291,24 @@ class Table(NamedTuple):
             "2 counts as two rows, one of weight 0 as none.",
         ),
     ] = None
+    vectors: Annotated[
+        list[Path] | None,
+        Option(
+            "--vectors",
+            metavar="FILE.npy",
+            help="A vector beside each text: a matrix of floats, with a row for each row of the "
+            "data. Once for each file of data, in their order: data, rows, valid or test.",
+        ),
+    ] = None
 
     def columns(self, *files: Path | None) -> TableColumns:
         """Return how the options say that files are read.
 
         Raises BadParameter if none of the files is a table, but an option is for tables.
         """
-        columns = columns_of(*self)
+        columns = columns_of(*self[:-1])
         refuse_without_table(columns, *files)
-        return columns
+        return columns.with_vectors(self.vectors, *files)
 
 
 @in_panel("Work")

@@ -162,6 +162,9 @@ def predict(
     options = request.options()
     if (text is not None) + (data != STDIN) + instances.plain > 1:
         raise BadParameter("expected one of a text, --data and --plain, found several")
+    for option, is_used in (("--out", files.out is not None), ("--plain", instances.plain)):
+        if table.vectors and is_used:
+            raise BadParameter(f"--vectors cannot be used with {option}")
     files.check(
         data, tells_more=request.explain or request.label_info or request.language is not None
     )

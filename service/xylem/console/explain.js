@@ -25,9 +25,10 @@ export function contributionsOf(explanation) {
   const paths = explanation.trees ?? explanation.leaves ?? [];
   for (const { path } of paths) {
     for (const node of path) {
-      for (const { feature, contribution } of node.features) {
+      for (const { feature, contribution, part } of node.features) {
+        const name = part === "vector" ? `(${feature})` : feature; // no word of a text is marked for it
         const added = explanation.trees ? contribution : Math.abs(contribution);
-        sums.set(feature, (sums.get(feature) ?? 0) + added / paths.length);
+        sums.set(name, (sums.get(name) ?? 0) + added / paths.length);
       }
     }
   }

@@ -29,7 +29,8 @@ from xylem.datasets.reader import (
 from xylem.datasets.sparse_text import parts_of, read_label_names
 from xylem.datasets.stream import DataFile, Progress, StandardInput
 from xylem.datasets.survey import Survey, refuse
-from xylem_store import I32
+from xylem.datasets.vectors import parts_with_vectors, vector_blocks
+from xylem_store import F32, I32
 
 LABELS_MAX = 1 << 24
 """The most labels that standard input may have."""
@@ -108,7 +109,11 @@ class DataStream:
         """
         encoding = self._columns.encoding
         file = StandardInput() if self.is_read_once else open_data(self.path, on_progress, encoding)
-        yield from self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
+        parts = self._texts(file) if self._suffix in NAMED_FORMATS else self._numbers(file)
+        for part in parts_with_vectors(parts, self.path, self._columns):
+            weighed = part.with_weight()
+            if weighed.n_rows:
+                yield weighed
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(
                 None, "expected the bytes that were read at first, found others: it has changed"
@@ -117,6 +122,10 @@ class DataStream:
             refuse(file, self.report, strict=self._columns.strict)
         self.sha256 = file.sha256
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
+
+    def vectors(self) -> Iterator[F32]:
+        """Yield the vectors beside the texts, in blocks; nothing if there are none."""
+        return vector_blocks(self.path, self._columns)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         """Yield the rows of a .txt or .svm file in parts; update the sizes. Raises BadData."""
@@ -147,8 +156,6 @@ class DataStream:
             if not collector.counts:
                 continue
             part = collector.take_rows()
-            if not part.n_rows:
-                continue
             labels = part.labels
             self.n_labels = len(self._ids)
             if self.is_read_once and self.n_labels > LABELS_MAX:

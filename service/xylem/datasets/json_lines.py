@@ -375,7 +375,7 @@ class RowCollector:
         texts, named_features = (
             (self.texts, None) if self.kind == "text" else (None, self.named_features)
         )
-        dataset = Dataset(
+        return Dataset(
             source,
             "",
             labels.n_rows,
@@ -385,4 +385,3 @@ class RowCollector:
             named_rows=named_features,
             **fields,
         )
-        return dataset.with_weight()

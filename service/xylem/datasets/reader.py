@@ -28,6 +28,7 @@ from xylem.datasets.sparse_text import read_label_names, read_rows
 from xylem.datasets.stream import DataFile, Progress
 from xylem.datasets.survey import Survey, refuse
 from xylem.datasets.tables import table_rows
+from xylem.datasets.vectors import with_vectors
 from xylem_store import NameTable, find_all
 
 FASTTEXT = "fasttext"  # what `format_of` returns for a .txt file of texts and labels
@@ -76,7 +77,8 @@ def read_dataset(
         warning = file.warning if isinstance(file, CorpusDirectory) else None
         collected = collector.finish(labels, source_of(file.path))
         refuse(file, collected.report, strict=columns.strict)
-        return replace(collected, sha256=file.sha256, warning=warning)
+        dataset = replace(collected, sha256=file.sha256, warning=warning)
+        return with_vectors(dataset, path, columns).with_weight()
     refuse_weights(file, columns)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
@@ -103,7 +105,7 @@ def read_dataset(
             row_labels, unknown, unknown_names = first_labels(row_labels, labels.n_names)
     report = survey.report(source_of(path), names)
     refuse(file, report, strict=columns.strict)
-    return Dataset(
+    dataset = Dataset(
         source=report.source,
         sha256=sha256,
         n_rows=rows.n_rows,
@@ -114,6 +116,7 @@ def read_dataset(
         unknown_names=unknown_names,
         report=report,
     )
+    return with_vectors(dataset, path, columns)
 
 
 def check_readable(path: Path) -> None:

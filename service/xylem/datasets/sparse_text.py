@@ -81,7 +81,7 @@ def parts_of(
     """
     sizes, parts = _open(file, n_labels, None, has_header=has_header)
     n_labels = sizes.n_labels if n_labels is None else n_labels
-    for (feature_ptr, features, values, n_features), labels in parts:
+    for (feature_ptr, features, values, n_features, _), labels in parts:
         rows = SparseRows(feature_ptr.copy(), features.copy(), values.copy(), n_features)
         yield rows, LabelRows(labels.indptr.copy(), labels.indices.copy(), n_labels)
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import orjson
 
-from xylem.base import BadData, TableColumns, faults_of, n_bytes_of, reason_of
+from xylem.base import BadData, TableColumns, faults_of, is_table, n_bytes_of, reason_of
 from xylem.datasets.annif import CorpusDirectory, corpus_lines, uris_in
 from xylem.datasets.column_guess import (
     ROWS,
@@ -23,6 +23,7 @@ from xylem.datasets.findings import HEADER_AGAIN, LINES_LEAST, swallowed_rows
 from xylem.datasets.json_lines import TextRow
 from xylem.datasets.parquet import ParquetTable
 from xylem.datasets.stream import DataFile
+from xylem.datasets.vectors import lines_with_vectors
 
 
 def table_rows(
@@ -187,7 +188,9 @@ def _labels(cell: Any, separator: str, is_uris: bool) -> list[Any]:
 
 
 class TableLines:
-    """The rows of a table or of a directory of documents, read as a file of lines of JSON.
+    """The rows of a table, of a directory of documents, or of lines with vectors beside them.
+
+    They are read as a file of lines of JSON, each with its vector if there are vectors.
 
     It is a context manager.
 
@@ -208,14 +211,17 @@ class TableLines:
             ) from None
         self._place = 0
         self.number = 0
-        self._rows: Iterator[TextRow]
-        if path.is_dir():
-            self._rows = CorpusDirectory(path).documents(with_labels=with_labels)
-        else:
-            self._rows = table_rows(DataFile(path, self._move), columns, with_labels=with_labels)
         self._with_labels = with_labels
         self._weight = columns.weight
-        self._lines = self._json_lines()
+        file = DataFile(path, self._move)
+        if path.is_dir():
+            documents = CorpusDirectory(path).documents(with_labels=with_labels)
+            lines = self._json_lines(documents)
+        elif is_table(path):
+            lines = self._json_lines(table_rows(file, columns, with_labels=with_labels))
+        else:
+            lines = _lines_of(file)
+        self._lines = lines_with_vectors(lines, path, columns)
 
     def read1(self, n_bytes: int) -> bytes:
         """Return whole lines of at least n_bytes together; fewer at the end, then b"".
@@ -242,8 +248,8 @@ class TableLines:
     def _move(self, done: int, total: int) -> None:
         self._place = done
 
-    def _json_lines(self) -> Generator[bytes]:
-        for row in self._rows:
+    def _json_lines(self, rows: Iterator[TextRow]) -> Iterator[bytes]:
+        for row in rows:
             self.number = row.place
             labels: dict[str, Any] = {}
             if self._with_labels:
@@ -257,3 +263,9 @@ class TableLines:
 
     def __exit__(self, *_: object) -> None:
         self._lines.close()
+
+
+def _lines_of(file: DataFile) -> Iterator[bytes]:
+    for block in file.lines():
+        for line in block.split(b"\n")[:-1]:
+            yield line + b"\n"

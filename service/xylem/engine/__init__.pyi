@@ -52,6 +52,7 @@ from .features.tables import FeatureNames as FeatureNames
 from .features.tables import take_names as take_names
 from .features.tfidf import TfidfFeaturizer as TfidfFeaturizer
 from .features.tfidf import fit_tfidf as fit_tfidf
+from .features.vectors import VectorParameters as VectorParameters
 from .features.word_forms import WordReader as WordReader
 from .features.word_forms import fit_forms as fit_forms
 from .features.word_forms import forms_of_list as forms_of_list

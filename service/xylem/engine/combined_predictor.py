@@ -158,7 +158,9 @@ class _Parts:
             self.has_label[number, labels[labels >= 0]] = 1
         counts = arrays.get("labels/counts", np.zeros(self.n_labels, np.int64))
         self.has_near, self.near = has_near(arrays), assemble_near(self.n_labels, arrays)
-        n_rows = np.zeros(self.featurizer.blocks[0].end if self.has_near else 0, np.int64)
+        block = self.featurizer.blocks[0]
+        n_words = block.end - block.makes.tail_features  # near rows are found by words
+        n_rows = np.zeros(n_words if self.has_near else 0, np.int64)
         n_rows[self.near.feature] = np.diff(self.near.feature_ptr)
         # it has an element for every column, so that kernels need not search for a column
         self.feature_ptr = offsets(n_rows)

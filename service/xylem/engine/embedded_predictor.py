@@ -82,7 +82,9 @@ class EmbeddedPredictor(Predictor):
             nodes = []
             for node in path:
                 added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
-                features = top_features(single_row.indices, added.astype(np.float32))
+                features = top_features(
+                    single_row.indices, added.astype(np.float32), rows.n_features - rows.tail
+                )
                 nodes.append(node._replace(features=features))
             trees.append(nodes)
         return Explanation(trees)

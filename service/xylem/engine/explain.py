@@ -129,11 +129,16 @@ def feature_shares(features: I32, shares: F32) -> list[list[FeatureShare]]:
     ]
 
 
-def top_features(features: I32, added: F32) -> list[FeatureShare]:
+def top_features(features: I32, added: F32, first_tail: int) -> list[FeatureShare]:
     """Return the features that contribute most, at most FEATURES_MAX.
 
-    added  float32[n]: the contribution of each feature
+    features    int32[n], ascending
+    added       float32[n]: the contribution of each feature
+    first_tail  as `explain_leaf` takes it
     """
+    n_words = int(np.searchsorted(features, first_tail))
+    features = np.append(features[:n_words], np.int32(first_tail))
+    added = np.append(added[:n_words], added[n_words:].sum())
     largest = empty_shares(1)
     keep_shares(features, added, largest[0][0], largest[1][0])
     return feature_shares(*largest)[0]

@@ -63,7 +63,7 @@ class ForestPredictor(LabelSearcher):
             ):
                 value = self._value_at(leaf, label)
                 if value > 0:
-                    path = self._path_to(leaf, buffers)
+                    path = self._path_to(leaf, buffers, rows.n_features - rows.tail)
                     leaves.append(ReachedLeaf(tree, leaf, value, np.float32(weight), path))
         return RoutedExplanation(leaves)
 
@@ -105,7 +105,7 @@ class ForestPredictor(LabelSearcher):
         with self._row(
             SparseRows(np.zeros(2, np.int64), *no_features, self.n_features), 0
         ) as buffers:
-            self._path_to(len(self._ensemble.parent) - 1, buffers)
+            self._path_to(len(self._ensemble.parent) - 1, buffers, self.n_features)
 
     def _value_at(self, leaf: int, label: int) -> np.float32:
         """Return a label's value in a leaf, 0 if the leaf does not have the label."""
@@ -114,12 +114,13 @@ class ForestPredictor(LabelSearcher):
         is_there = position < last and self._ensemble.leaf_label[position] == label
         return self._ensemble.leaf_value[position] if is_there else np.float32(0.0)
 
-    def _path_to(self, leaf: int, buffers: Buffers) -> list[RoutedStep]:
+    def _path_to(self, leaf: int, buffers: Buffers, first_tail: int) -> list[RoutedStep]:
         depth = depth_of(self._ensemble.parent, leaf)
         nodes = np.empty(depth, np.int32)
         margins = np.empty(depth, np.float32)
         features, shares = empty_shares(depth)
-        explain_leaf(buffers.call, leaf, nodes, margins[:0], margins, features, shares)
+        outputs = nodes, margins[:0], margins, features, shares
+        explain_leaf(buffers.call, leaf, *outputs, first_tail)
         return [
             RoutedStep(node, margin, node_features)
             for node, margin, node_features in zip(

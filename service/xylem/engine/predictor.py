@@ -85,13 +85,15 @@ class Predictor(Searcher):
         Cost: for each node on the label's paths its chunk, and a look-up of each feature's weight.
         """
         paths = []
+        first_tail = rows.n_features - rows.tail
         with self._row(rows, row) as buffers:
             for leaf in self._ensemble.label_leaf[:, label].tolist():
                 depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
                 nodes, (features, shares) = np.empty(depth, np.int32), empty_shares(depth)
                 probabilities, scores = np.empty((2, depth), np.float32)
                 if depth:
-                    explain_leaf(buffers.call, leaf, nodes, probabilities, scores, features, shares)
+                    outputs = nodes, probabilities, scores, features, shares
+                    explain_leaf(buffers.call, leaf, *outputs, first_tail)
                 node_features = feature_shares(features, shares)
                 paths.append(
                     list(map(PathNode, nodes.tolist(), probabilities, scores, node_features))

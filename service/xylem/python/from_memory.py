@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from xylem.base import (
@@ -20,11 +21,12 @@ from xylem.base import (
     LabelRows,
     RowWeights,
     SparseRows,
+    checked_vectors,
     offsets,
 )
 from xylem.datasets import N_IDS_MAX, ClassNames, dataset_in_memory
 from xylem.engine import rows_of_csr
-from xylem_store import NameTable
+from xylem_store import F32, NameTable
 
 TextColumn = str | Sequence[str] | None
 """The column of a frame with the texts, or several, which are joined; None without a frame."""
@@ -87,6 +89,7 @@ def dataset_from_memory(
     labels: object,
     model: NameTable | None = None,
     n_features: int | None = None,
+    vectors: object = None,
     sample_weight: object = None,
 ) -> Dataset:
     """Return instances and their labels as `read_dataset` returns those of a file.
@@ -100,6 +103,7 @@ def dataset_from_memory(
                 is no label
     model       the label names of an existing model
     n_features  the number of features of that model
+    vectors     a matrix of floats with a row for each text; None: there are no vectors
     sample_weight  the weight of each instance, None: all are 1; one of weight 0 is left out
 
     Raises BadData, which names the row, from 0, and BadInstance.
@@ -115,7 +119,13 @@ def dataset_from_memory(
     texts = checked.rows if checked.kind == "text" else None
     named_rows = checked.rows if checked.kind == "features" else None
     dataset = dataset_in_memory(checked_labels, model, texts, named_rows)
-    dataset = replace(dataset, sha256=_digest(checked, checked_labels), rows=checked.matrix)
+    vector_rows = vectors_from_memory(vectors, checked)
+    dataset = replace(
+        dataset,
+        sha256=_digest(checked, checked_labels, vector_rows),
+        rows=checked.matrix,
+        vectors=vector_rows,
+    )
     return dataset if sample_weight is None else _weighed(dataset, _as_list(sample_weight))
 
 
@@ -139,6 +149,15 @@ def _weighed(dataset: Dataset, sample_weight: Any) -> Dataset:
     labels = dataset.labels.weighed(weights, of_labels)
     sha256 = hashlib.sha256(dataset.sha256.encode() + weights.tobytes()).hexdigest()
     return replace(dataset, labels=labels, sha256=sha256).with_weight()
+
+
+def vectors_from_memory(vectors: Any, instances: InMemoryInstances) -> F32 | None:
+    """Return the vectors beside texts, None if there are none. Raises BadData."""
+    if vectors is None:
+        return None
+    if instances.kind != "text":
+        raise BadData(f"vectors: expected texts beside vectors, found {instances.kind}")
+    return checked_vectors(np.asarray(vectors), "vectors", instances.n_rows)
 
 
 _INDICATORS = (frozenset([0, 1]), frozenset([-1, 1]))
@@ -259,13 +278,14 @@ def naming_row() -> Iterator[None]:
         raise BadInstance(f"row {place[1]}: {error}") if place else error from None
 
 
-def _digest(checked: InMemoryInstances, labels: object) -> str:
-    """Return a digest of instances and labels; equal rows have equal digests."""
+def _digest(checked: InMemoryInstances, labels: object, vectors: F32 | None) -> str:
+    """Return a digest of instances, labels and vectors; equal rows have equal digests."""
     digest = hashlib.sha256()
-    for part in (checked.matrix, labels):
-        if isinstance(part, SparseRows | LabelRows):
-            for array in part[: 3 if isinstance(part, SparseRows) else 2]:
-                digest.update(np.ascontiguousarray(array).tobytes())
+    arrays: list[NDArray[Any]] = [] if checked.matrix is None else [*checked.matrix[:3]]
+    arrays += labels[:2] if isinstance(labels, LabelRows) else ()
+    arrays += () if vectors is None else (vectors,)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
     lists: Sequence[Any] = labels if isinstance(labels, list) else ()
     for rows in (checked.rows, lists):
         for row in rows:

@@ -19,7 +19,8 @@ COMBINE_OPTIONS = ("candidates", "beam_width", "ranker", "seed")
 
 SEARCH_OPTIONS = ("trainers", "metric", "minutes", "trials", "folds", "study", "seed")
 
-_FEATURES = "features_"
+_PREFIXES = {"features_": "features.", "vectors_": "vectors."}
+"""The prefixes of parameters that are not the trainer's, in Python and on the command line."""
 
 
 def train(
@@ -32,6 +33,7 @@ def train(
     threads: int | None = None,
     text_column: TextColumn = None,
     label_column: str | None = None,
+    vectors: Any = None,
     sample_weight: Any = None,
     progress: bool = True,
     **parameters: Any,
@@ -49,11 +51,13 @@ def train(
     threads       the number of cores if left out
     text_column   the column of a frame with the texts, or a list of columns, which are joined
     label_column  the column of a frame with a list of label names in each row, in place of labels
+    vectors       a vector beside each text, as a sentence encoder makes it: float[n, numbers]; the
+                  model then takes such vectors wherever it takes texts
     sample_weight  the weight of each instance: one of weight 2 counts as two, one of weight 0 as
                   none (docs/rows.md)
     progress      whether a progress bar is shown, on a terminal and in a notebook
     parameters    those of the trainer by their names, those of the features as `features_NAME` (for
-                  `features.NAME`)
+                  `features.NAME`), and of vectors as `vectors_NAME`
 
     Raises `xylem.errors.BadInput` for instances or labels that cannot be used; it names the row,
     from 0.
@@ -68,6 +72,7 @@ def train(
     )
     dataset = dataset_from_memory(
         *columns_from_memory(instances, labels, text_column, label_column),
+        vectors=vectors,
         sample_weight=sample_weight,
     )
     with progress_bar(progress) as show:
@@ -195,10 +200,11 @@ def load(store: str | PathLike[str], name: str) -> Model:
 
 def _parameters(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters with the names of the command line: `features_x` becomes `features.x`."""
-    return {
-        f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
-        for name, value in keywords.items()
-    }
+    parameters = {}
+    for name, value in keywords.items():
+        prefix = next((prefix for prefix in _PREFIXES if name.startswith(prefix)), "")
+        parameters[_PREFIXES.get(prefix, "") + name.removeprefix(prefix)] = value
+    return parameters
 
 
 def _cores(threads: int | None) -> int:

@@ -73,6 +73,7 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         sample_weight: Any = None,
         empty_labels: str = "zero",
         progress: bool = True,
@@ -83,12 +84,13 @@ class Model(PredictingModel):
         none. `unknown_labels` is the number of labels that the model does not know, and
         `unknown_label_names` has the first of them.
 
-        Instances, labels, columns and weights are as in `train`. `empty_labels` is the F of a label
-        that is never true and never predicted: "zero" as in scikit-learn, "one" as in the papers.
+        Instances, labels, columns, vectors and weights are as in `train`. `empty_labels` is the F
+        of a label that is never true and never predicted: "zero" as in scikit-learn, "one" as in
+        the papers.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         rows = columns_from_memory(instances, labels, text_column, label_column)
-        labelled = self._labelled(*rows, sample_weight)
+        labelled = self._labelled(*rows, vectors, sample_weight)
         tuned = self._tuned_state()
         with progress_bar(progress) as show:
             return evaluate_rows(
@@ -110,6 +112,7 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         progress: bool = True,
         **resampling: Unpack[Resampling],
     ) -> dict[str, Any]:
@@ -118,8 +121,9 @@ class Model(PredictingModel):
         Returns the figures of `xylem compare --json`, in percent. `metrics` has for each metric
         `a`, the figure of this model, `b`, that of the other, and `real`, whether they really
         differ: `p` of a paired randomisation test is at most 0.05. Macro-F is included if both
-        models are tuned. Instances, labels, columns and `empty_labels` are as in `evaluate`, the
-        options of `resampling` as in `Resampling`.
+        models are tuned. Instances, labels, columns, `vectors` and `empty_labels` are as in
+        `evaluate`, the options of `resampling` as in `Resampling`. A model that takes no vectors is
+        compared without them.
         """
         empty = empty_convention(empty_labels, "empty_labels")
         request = CompareRequest(_ROWS, empty, threads=n_threads(threads), **resampling)
@@ -127,9 +131,11 @@ class Model(PredictingModel):
         models = (("a", self), ("b", other))
         sides = [Contender(model._as_member(name), model._tuned_state()) for name, model in models]
         with progress_bar(progress) as show:
-            return compare(
-                sides[0], sides[1], request, show, (self._labelled(*rows), other._labelled(*rows))
-            )
+            labelled = [
+                model._labelled(*rows, vectors if model._featurizer.vector_numbers else None)
+                for _, model in models
+            ]
+            return compare(sides[0], sides[1], request, show, (labelled[0], labelled[1]))
 
     def calibrate(
         self,
@@ -139,19 +145,19 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         progress: bool = True,
     ) -> Model:
         """Return this model with calibrated scores: a label of score 0.7 is true 7 times in 10.
 
-        Instances, labels and columns are as in `train`: 100 rows or more that the model was not
-        trained on. The ranking of labels does not change. Tuned thresholds are dropped, because
-        they belong to the old scores. Raises `xylem.errors.BadParameter` for a model whose
+        Instances, labels, columns and vectors are as in `train`: 100 rows or more that the model
+        was not trained on. The ranking of labels does not change. Tuned thresholds are dropped,
+        because they belong to the old scores. Raises `xylem.errors.BadParameter` for a model whose
         probabilities sum to 1 over the labels.
         """
         refuse_link(self._opened)
-        labelled = self._labelled(
-            *columns_from_memory(instances, labels, text_column, label_column)
-        )
+        rows = columns_from_memory(instances, labels, text_column, label_column)
+        labelled = self._labelled(*rows, vectors)
         with progress_bar(progress) as show:
             fit = fit_to_rows(self._opened, labelled, n_threads(threads, labelled.n_rows), show)
         origin = {} if self._home is None else {"parent": parent_of(self._opened.manifest)}
@@ -167,23 +173,24 @@ class Model(PredictingModel):
         threads: int | None = None,
         text_column: TextColumn = None,
         label_column: str | None = None,
+        vectors: Any = None,
         sample_weight: Any = None,
         progress: bool = True,
         **options: Unpack[ThresholdOptions],
     ) -> Model:
         """Return this model with thresholds that are tuned for macro-F, or for another objective.
 
-        They are used with `threshold="tuned"`. Instances, labels, columns and weights are as in
-        `train`: rows that the model was not trained on. `method` and the options are those of
+        They are used with `threshold="tuned"`. Instances, labels, columns, vectors and weights are
+        as in `train`: rows that the model was not trained on. `method` and the options are those of
         `xylem thresholds`. `report["thresholds"]` has the figures on the rows. For a loaded version
-        the thresholds are stored at once, in its store; for other models `save` stores them.
+        the thresholds are stored at once, in the version's store; for other models `save` stores
+        them.
         """
         request = request_of(
             [method], _ROWS, None, empty_labels, threads=n_threads(threads), **options
         )
-        labelled = self._labelled(
-            *columns_from_memory(instances, labels, text_column, label_column), sample_weight
-        )
+        rows = columns_from_memory(instances, labels, text_column, label_column)
+        labelled = self._labelled(*rows, vectors, sample_weight)
         with progress_bar(progress) as show:
             outcomes = tune(self._opened, request, show, labelled)
         if self._home is not None:
@@ -247,11 +254,17 @@ class Model(PredictingModel):
             file.seek(0)
             return home.import_(file, name)
 
-    def _labelled(self, instances: Any, labels: Any, sample_weight: Any = None) -> Labelled:
+    def _labelled(
+        self, instances: Any, labels: Any, vectors: Any = None, sample_weight: Any = None
+    ) -> Labelled:
         """Return the rows of instances with their labels, as this model's features and ids."""
         self._refuse_matrix(instances)
-        n_features = self._opened.manifest.n_features
         dataset = dataset_from_memory(
-            instances, labels, self._opened.labels, n_features, sample_weight
+            instances,
+            labels,
+            self._opened.labels,
+            self._opened.manifest.n_features,
+            vectors,
+            sample_weight,
         )
         return labelled_dataset(dataset, self._featurizer)

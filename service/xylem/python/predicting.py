@@ -27,6 +27,7 @@ from xylem.python.from_memory import (
     is_matrix,
     label_lists,
     naming_row,
+    vectors_from_memory,
 )
 from xylem.serving import (
     LiveLabelInfo,
@@ -208,6 +209,7 @@ class PredictingModel:
         threads: int | None = None,
         text_column: TextColumn = None,
         chunk_characters: int | None = None,
+        vectors: Any = None,
     ) -> list[list[ScoredLabel]]:
         """Return for each instance its labels with their scores, the best first, at most top_r.
 
@@ -223,12 +225,14 @@ class PredictingModel:
         chunk_characters  texts longer than this are divided between words into chunks of at most
                           this many characters; the score of a label is the mean of its scores in
                           the chunks
+        vectors           a vector beside each text, float[n, numbers], if the model was trained
+                          with vectors; each chunk of a text has the vector of the text
 
         Raises `xylem.errors.NotTuned` if "tuned" is asked of a model without tuned thresholds.
         """
         instances, _ = columns_from_memory(instances, None, text_column, None)
         predictions = self._search(
-            instances, _top(top_r, top_k), threshold, threads, chunk_characters
+            instances, _top(top_r, top_k), threshold, threads, chunk_characters, vectors
         )
         names = {
             label: name_of(self._opened.labels, label) for label in set(predictions.labels.tolist())
@@ -242,7 +246,12 @@ class PredictingModel:
         return [pairs[first:last] for first, last in pairwise(predictions.ptr.tolist())]
 
     def score(
-        self, instances: Any, labels: Any = None, *, text_column: TextColumn = None
+        self,
+        instances: Any,
+        labels: Any = None,
+        *,
+        text_column: TextColumn = None,
+        vectors: Any = None,
     ) -> list[list[ScoredLabel]]:
         """Return for each instance the exact probabilities of the labels that are listed for it.
 
@@ -250,6 +259,7 @@ class PredictingModel:
 
         labels  a list of names for each instance. It may be left out for a model of next words:
                 then they are the words of each text, and its end
+        vectors  as in `predict`
 
         Raises `xylem.errors.UnknownLabel` for a label that the model does not know.
         """
@@ -272,7 +282,7 @@ class PredictingModel:
             raise UnknownLabel(
                 f"labels: row {row}: expected a label of the model, found {unknown_label!r:.80}"
             )
-        pairs = self._score_rows(self._rows(checked), ptr, ids.astype(np.int32))
+        pairs = self._score_rows(self._rows(checked, vectors), ptr, ids.astype(np.int32))
         return [pairs[first:last] for first, last in pairwise(ptr.tolist())]
 
     def explain(
@@ -281,11 +291,13 @@ class PredictingModel:
         top_r: int | None = None,
         *,
         top_k: int | None = None,
+        vector: Any = None,
     ) -> list[dict[str, Any]]:
         """Return the labels of one instance, each with its paths and the features that counted.
 
         The keys are those of the answer to a predict request with `explain`: `label`, `id`,
-        `score`, `explanation`. `top_r` and `top_k` are as in `predict`.
+        `score`, `explanation`. `top_r` and `top_k` are as in `predict`; `vector` is that of the
+        text.
         """
         from xylem.base import Limits
         from xylem.serving import PREDICT, Body, open_version
@@ -296,8 +308,11 @@ class PredictingModel:
             raise BadData(f"instance: expected one row, found {checked.n_rows}")
         encoded_instance: dict[str, Any]
         if checked.matrix is None:
-            self._rows(checked)  # refuses numbers that JSON cannot say
+            vectors = None if vector is None else np.asarray(vector)[None]
+            self._rows(checked, vectors)  # refuses numbers that JSON cannot say
             encoded_instance = {checked.kind: checked.rows[0]}
+            if vectors is not None:
+                encoded_instance["vector"] = vectors[0].tolist()
         else:
             encoded_instance = {
                 name: getattr(checked.matrix, name).tolist() for name in ("indices", "values")
@@ -320,6 +335,7 @@ class PredictingModel:
         threshold: float | str | None,
         threads: int | None,
         chunk_characters: int | None = None,
+        vectors: Any = None,
     ) -> Predictions:
         """Return the predictions of `predict` as arrays; instances may not be a frame.
 
@@ -347,9 +363,12 @@ class PredictingModel:
                 raise BadParameter(
                     f"chunk_characters: expected texts to divide, found {checked.kind}"
                 )
-            rows, ptr = rows_of_divided_texts(checked.rows, n_characters_max, self._featurizer)
+            vector_rows = vectors_from_memory(vectors, checked)
+            rows, ptr = rows_of_divided_texts(
+                checked.rows, n_characters_max, self._featurizer, vector_rows
+            )
         else:
-            rows = self._rows(checked)
+            rows = self._rows(checked, vectors)
 
         def search(rows: SparseRows, search_options: PredictOptions) -> Predictions:
             return self._predictor.predict(rows, search_options, n_threads(threads, rows.n_rows))
@@ -425,11 +444,12 @@ class PredictingModel:
             expected = f"{n_features} columns, as this model was trained on"
             raise BadData(f"matrix: expected {expected}, found {n_columns}")
 
-    def _rows(self, checked: InMemoryInstances) -> SparseRows:
+    def _rows(self, checked: InMemoryInstances, vectors: Any = None) -> SparseRows:
         """Return the rows of features of instances. Raises BadInstance, which names the row."""
+        vector_rows = vectors_from_memory(vectors, checked)
         with naming_row():
             if checked.kind == "text":
-                return self._featurizer.transform_texts(checked.rows)
+                return self._featurizer.transform_with_vectors(checked.rows, vector_rows)
             if checked.kind == "features":
                 return self._featurizer.transform_named(checked.rows)
             assert checked.matrix is not None

@@ -90,15 +90,26 @@ def rows_of_chunks(
 
 
 def rows_of_divided_texts(
-    texts: Sequence[str], characters_max: int, featurizer: Featurizer
+    texts: Sequence[str],
+    characters_max: int,
+    featurizer: Featurizer,
+    vectors: F32 | None = None,
 ) -> tuple[SparseRows, I64]:
-    """Return (rows, ptr): text i has the rows ptr[i] .. ptr[i + 1] - 1, one for each chunk."""
+    """Return (rows, ptr): text i has the rows ptr[i] .. ptr[i + 1] - 1, one for each chunk.
+
+    vectors  those of the texts, which all of their chunks have; None: there are none
+    """
     chunks, ptr = divide(texts, characters_max)
-    return rows_of_chunks(chunks, ptr, _rows_of_texts, featurizer), ptr
+    text_of_chunk = np.repeat(np.arange(len(texts)), np.diff(ptr)).tolist()
 
+    def make(pairs: Sequence[tuple[str, int]], makes: Featurizer) -> SparseRows:
+        chosen, owners = zip(*pairs, strict=True)
+        return makes.transform_with_vectors(
+            chosen, None if vectors is None else vectors[list(owners)]
+        )
 
-def _rows_of_texts(texts: Sequence[str], featurizer: Featurizer) -> SparseRows:
-    return featurizer.transform_texts(texts)
+    pairs = list(zip(chunks, text_of_chunk, strict=True))
+    return rows_of_chunks(pairs, ptr, make, featurizer), ptr
 
 
 def search_chunks(

@@ -143,7 +143,13 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
 def _strongest(
     features: I32, weights: F32, names: FeatureNames | None, top: int
 ) -> list[dict[str, Any]]:
-    """Return the `top` strongest weights, with the names of their features."""
+    """Return the `top` strongest weights, with the names of their features.
+
+    Those of the components of vectors are left out: they have no names.
+    """
+    if names is not None and names.tail is not None:
+        weights = weights[features < names.tail]
+        features = features[features < names.tail]
     return [
         {
             "feature": str(features[i]) if names is None else names.name(int(features[i])),

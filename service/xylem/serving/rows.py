@@ -15,7 +15,7 @@ from xylem.serving.chunks import chunks_of, rows_of_chunks, search_chunks
 from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.live.served import ServedVersion
 from xylem.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
-from xylem_store import I64, U8
+from xylem_store import F32, I64, U8
 
 Rows = TypeVar("Rows")
 
@@ -67,7 +67,7 @@ def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> Spars
         return _transform_raw([], featurizer)
     texts = [instance.text for instance in instances if isinstance(instance, TextInstance)]
     if len(texts) == len(instances):
-        return featurizer.transform_texts(texts)
+        return featurizer.transform_with_vectors(texts, _vectors_of(instances))
     raw = [instance for instance in instances if isinstance(instance, SparseInstance)]
     if len(raw) == len(instances):
         return _transform_raw(raw, featurizer)
@@ -99,8 +99,24 @@ def n_items_of(instance: AnyInstance, items_a_character: int) -> int:
     Each character counts as `items_a_character` items.
     """
     if isinstance(instance, TextInstance):
-        return len(instance.text) * items_a_character
+        return len(instance.text) * items_a_character + len(instance.vector or ())
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
+
+
+def _vectors_of(instances: Sequence[AnyInstance]) -> F32 | None:
+    """Return the vectors of texts, None if none has one.
+
+    Raises BadInstance if only some have one, or if they are of several lengths: at most one of them
+    is right then, so that each instance is tried by itself.
+    """
+    vectors = [instance.vector for instance in instances if isinstance(instance, TextInstance)]
+    lengths = {None if vector is None else len(vector) for vector in vectors}
+    if lengths == {None}:
+        return None
+    if len(lengths) > 1:
+        raise BadInstance("expected vectors of one length, found several")
+    with np.errstate(over="ignore"):  # a number too large for 32 bits becomes infinite: refused
+        return np.array(vectors, np.float64).astype(np.float32)
 
 
 def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
@@ -224,7 +240,8 @@ def divide_texts(
     for i, instance in enumerate(instances):
         if isinstance(instance, TextInstance) and len(instance.text) > characters_max:
             chunks += [
-                TextInstance(text=chunk) for chunk in chunks_of(instance.text, characters_max)
+                TextInstance(text=chunk, vector=instance.vector)
+                for chunk in chunks_of(instance.text, characters_max)
             ]
         else:
             chunks.append(instance)

@@ -69,7 +69,7 @@ def check_rerank(link: str, trainer: str) -> None:
 def near_of(
     member: Model, dataset: Dataset, labels: LabelRows, seed: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of near rows in a member's features.
+    """Return the arrays of near rows in a member's features, without those of vectors.
 
     dataset  the rows that the member was trained on
     labels   of these rows, with the ids of the combined version
@@ -77,7 +77,7 @@ def near_of(
     Raises BadParameter for a member of dense rows, BadInput for instances of another kind.
     """
     check_rerank(member.manifest.link, member.manifest.trainer.name)
-    rows = featurizer_of(member).transform_dataset(dataset)
+    rows = featurizer_of(member).transform_dataset(dataset).without_tail()
     return group_of(NEAR, draw_near_rows(rows, labels, seed))
 
 

@@ -1,7 +1,10 @@
-"""`features.kind=auto`: find the features of texts that predict best on held-out training rows."""
+"""`features.kind=auto` and `vectors.weight=auto`: find the features of texts, and the weight of the
+vectors beside them, that predict best on held-out training rows.
+"""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -13,6 +16,7 @@ from xylem.engine import (
     AutoParameters,
     FeatureParameters,
     PredictOptions,
+    VectorParameters,
     fit_featurizer,
     make_predictor,
     parameters_of,
@@ -54,7 +58,13 @@ TRAINER = "label-tree"
 TOLERANCE = 0.2
 """The first candidate whose precision is within this of the best one's, in percent, is chosen."""
 
+WEIGHTS = (0.3, 0.6, 1.0)
+"""The weights of vectors that are tried, besides none."""
+
 ROWS_MIN = 50
+ROWS_MAX = 50_000
+"""The least rows for trials, and the most that are drawn for those of weights."""
+
 BLOCKS = 50
 """The held-out rows are at least so many blocks of neighbouring rows."""
 
@@ -121,11 +131,7 @@ def choose_features(
         raise BadParameter(
             "features.kind: expected texts with auto, found instances of another kind"
         )
-    if dataset.n_rows < ROWS_MIN:
-        raise BadParameter(
-            f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
-        )
-    held_out, training = (dataset.take(rows) for rows in divide(dataset.n_rows, auto.rows, seed))
+    held_out, training = _held_out("features.kind", replace(dataset, vectors=None), auto.rows, seed)
     outcomes: dict[tuple[str, int], Tried] = {}
     n_trials = len(LEADS) + len(CANDIDATES) - 1
 
@@ -157,6 +163,63 @@ def choose_features(
         tried=list(outcomes.values()),
     )
     return _parameters(chosen, best_lead, auto), choice
+
+
+def choose_weight(
+    dataset: Dataset,
+    parameters: FeatureParameters,
+    vectors: VectorParameters,
+    earlier: FeatureChoice | None,
+    seed: int,
+    crew: Crew,
+    on_progress: Callable[[str, int, int], None],
+) -> tuple[VectorParameters | None, FeatureChoice]:
+    """Return the parameters of vectors with the best of WEIGHTS, None if they gain nothing.
+
+    parameters  of the features of the texts
+    earlier     how these were chosen, if they were; the weights that were tried are added
+
+    At most ROWS_MAX rows are drawn. Raises BadParameter for fewer than ROWS_MIN rows.
+    """
+    held_out, training = _held_out("vectors.weight", dataset, ROWS_MAX, seed)
+    rows = [(replace(training, vectors=None), replace(held_out, vectors=None))]
+    rows += [(training, held_out)] * len(WEIGHTS)
+    candidates = [None, *(vectors.model_copy(update={"weight": weight}) for weight in WEIGHTS)]
+    tried = list[Tried]()
+    for candidate, (learnt, measured) in zip(candidates, rows, strict=True):
+        on_progress("choose weight", len(tried), len(candidates))
+        name = "no vectors" if candidate is None else f"vectors at weight {candidate.weight}"
+        tried.append(_try_features(name, parameters, learnt, measured, seed, crew, candidate))
+    on_progress("choose weight", len(tried), len(candidates))
+    best = max(range(len(tried)), key=lambda i: tried[i].precision)  # the first of equals
+    gained = tried[best].precision - tried[0].precision
+    chosen = best if gained > TOLERANCE else 0  # without vectors a search costs less
+    names = [] if earlier is None else [earlier.chosen]
+    choice = FeatureChoice(
+        chosen=", ".join([*names, tried[chosen].features]),
+        gained=round(
+            tried[chosen].precision - tried[0].precision + (earlier.gained if earlier else 0), 2
+        ),
+        rows=held_out.n_rows + training.n_rows,
+        held_out=held_out.n_rows,
+        tried=[*(earlier.tried if earlier else ()), *tried],
+    )
+    return candidates[chosen], choice
+
+
+def _held_out(
+    parameter: str, dataset: Dataset, rows_max: int, seed: int
+) -> tuple[Dataset, Dataset]:
+    """Return the rows that are held out, and those to learn from. Raises BadParameter.
+
+    parameter  the parameter that is chosen, for the error
+    """
+    if dataset.n_rows < ROWS_MIN:
+        raise BadParameter(
+            f"{parameter}: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
+        )
+    held_out, training = divide(dataset.n_rows, rows_max, seed)
+    return dataset.take(held_out), dataset.take(training)
 
 
 def _parameters(candidate: str, lead: int, auto: AutoParameters) -> FeatureParameters:
@@ -192,10 +255,11 @@ def _try_features(
     held_out: Dataset,
     seed: int,
     crew: Crew,
+    vectors: VectorParameters | None = None,
 ) -> Tried:
     """Return how good features are on the held-out rows, after training on the other rows."""
     assert held_out.texts is not None
-    featurizer, rows = fit_featurizer(training, parameters, crew)
+    featurizer, rows = fit_featurizer(training, parameters, crew, vectors)
     trained = train(
         TRAINER, parse_parameters(TRAINER, []), rows, training.labels, seed, crew.threads
     )
@@ -216,9 +280,10 @@ def _try_features(
     )
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
     seconds = []
-    for text in held_out.texts[:_TIMED_TEXTS]:
+    for i, text in enumerate(held_out.texts[:_TIMED_TEXTS]):
+        vector = None if held_out.vectors is None else held_out.vectors[i : i + 1]
         start = time.perf_counter()
-        featurizer.transform_texts([text])
+        featurizer.transform_with_vectors([text], vector)
         seconds.append(time.perf_counter() - start)
     features_us = 1e6 * median(seconds)
     total_us = round(features_us + search_us, 1)

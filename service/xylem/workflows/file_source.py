@@ -16,6 +16,7 @@ from xylem.engine import (
     ContextParameters,
     Featurizer,
     MakeRows,
+    VectorParameters,
     context_of,
     streaming_featurizer,
     tokens_of,
@@ -47,18 +48,21 @@ class FileSource:
         featurizer: Featurizer | None = None,
         label_rows: I64 | None = None,
         crew: Crew | None = None,
+        vectors: VectorParameters | None = None,
     ) -> None:
         """Take a stream whose rows are to be made.
 
         featurizer  of rows before; None: the first pass chooses one
         label_rows  rows of each label, by provisional id, that were read before
         crew        makes the rows of texts in a file; None: this thread does
+        vectors     parameters of the vectors beside the texts; None: there are none
         """
         self.stream = stream
         self.reads: Reads = "once" if stream.is_read_once else "passes"
         self.final_ids: I32 | None = None
         self.n_empty = 0
         self._features = dict(features)
+        self._vectors = vectors
         self._on_progress = on_progress
         self._census: Census | None = None
         self._featurizer = featurizer
@@ -143,16 +147,21 @@ class FileSource:
             for part in chain([first], parts):
                 n_features = self.stream.n_features  # feature ids of later parts may be larger
                 if self._featurizer is None or n_features > self._featurizer.n_features:
-                    self._featurizer = streaming_featurizer(part, self._features, n_features)
+                    self._featurizer = self._fitted(part, n_features)
                 yield part, self._featurizer.transform_dataset(part)
             return
         if self._featurizer is None:
-            self._featurizer = streaming_featurizer(first, self._features, 0)
+            self._featurizer = self._fitted(first, 0)
         parts, parts_ahead = tee(chain([first], parts))
-        row_parts = self._crew.mapped(
-            MakeRows.from_featurizer(self._featurizer), (part.texts or [] for part in parts_ahead)
-        )
+        blocks = ((part.texts or [], part.vectors) for part in parts_ahead)
+        row_parts = self._crew.mapped(MakeRows.from_featurizer(self._featurizer), blocks)
         yield from zip(parts, row_parts, strict=True)
+
+    def _fitted(self, part: Dataset, n_features: int) -> Featurizer:
+        """Return a featurizer for rows as in a part; vectors are read once for it, and no texts."""
+        return streaming_featurizer(
+            part, self._features, n_features, self._vectors, self.stream.vectors()
+        )
 
 
 class _FirstPass(NamedTuple):

@@ -18,13 +18,14 @@ from xylem.engine import (
     AutoParameters,
     ContextParameters,
     Featurizer,
+    VectorParameters,
     default_kind,
     fit_featurizer,
     parameters_of,
 )
 from xylem.trainers import MemorySource, SoftmaxParameters, TrainingSet
 from xylem.vocabulary import featurizer_of
-from xylem.workflows.choose_features import FeatureChoice, choose_features
+from xylem.workflows.choose_features import FeatureChoice, choose_features, choose_weight
 from xylem.workflows.file_source import FileSource, TextSource
 from xylem.workflows.request import Chosen, TrainRequest
 from xylem_store import DataInfo, Model, NameTable, build_names
@@ -101,7 +102,13 @@ def prepare(
             return TextSource(request.data, context, on_progress)
         stream = DataStream(request.data, request.label_names, request.columns)
         featurizer = None if base is None else featurizer_of(base)
-        return FileSource(stream, chosen.features, on_progress, featurizer, crew=crew)
+        has_vectors = request.columns.vectors_of(request.data) is not None
+        vectors = _vector_parameters(chosen, has_vectors=has_vectors)
+        if vectors is not None and vectors.weight == "auto":
+            raise BadParameter("vectors.weight: expected a number for a stream, found auto")
+        return FileSource(
+            stream, chosen.features, on_progress, featurizer, crew=crew, vectors=vectors
+        )
     if base is not None:
         return rows_of_base(base, request.read(on_progress))
     return prepare_in_memory(request, chosen, crew, on_progress)
@@ -160,10 +167,15 @@ def prepare_dataset(
     """
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
+    vectors = _vector_parameters(chosen, has_vectors=dataset.vectors is not None)
     choice = None
     if isinstance(parameters, AutoParameters):
         parameters, choice = choose_features(dataset, parameters, seed, crew, on_progress)
-    featurizer, rows = fit_featurizer(dataset, parameters, crew)
+    if vectors is not None and vectors.weight == "auto":
+        vectors, choice = choose_weight(
+            dataset, parameters, vectors, choice, seed, crew, on_progress
+        )
+    featurizer, rows = fit_featurizer(dataset, parameters, crew, vectors)
     on_progress("features", 1, 1)
     data = TrainingSet(rows, dataset.labels)
     info = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
@@ -176,6 +188,21 @@ def prepare_dataset(
         choice=choice,
         report=dataset.report,
     )
+
+
+def _vector_parameters(chosen: Chosen, *, has_vectors: bool) -> VectorParameters | None:
+    """Return the parameters of the vectors beside texts, None if there are none.
+
+    Raises BadParameter for parameters without vectors.
+    """
+    if has_vectors:
+        return chosen.vectors or VectorParameters()
+    if chosen.vectors is not None:
+        name = min(chosen.vectors.model_fields_set)
+        raise BadParameter(
+            f"vectors.{name}: expected vectors beside the texts, found none: give --vectors FILE"
+        )
+    return None
 
 
 def _context_parameters(chosen: Chosen) -> ContextParameters | None:

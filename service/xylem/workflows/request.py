@@ -28,7 +28,15 @@ from xylem.base import (
     stored_steps,
 )
 from xylem.datasets import STDIN, read_dataset
-from xylem.engine import FILE_SUFFIX, PREFIX, WORD_FORMS, WordParameters, check_features, fit_forms
+from xylem.engine import (
+    FILE_SUFFIX,
+    PREFIX,
+    WORD_FORMS,
+    VectorParameters,
+    WordParameters,
+    check_features,
+    fit_forms,
+)
 from xylem.trainers import TRAINERS, ClassifierParameters, check_spreads, trainer
 
 
@@ -126,10 +134,12 @@ class Chosen(NamedTuple):
     trainer   of the trainer's class
     features  values by name, without their prefix; the kind of features they belong to may be known
               only with the data
+    vectors   parameters of vectors beside texts; None: those of the default, if there are vectors
     """
 
     trainer: Parameters
     features: dict[str, Any]
+    vectors: VectorParameters | None = None
 
 
 def parse(name: str, items: Sequence[str]) -> Chosen:
@@ -140,10 +150,11 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
     the parameters. Raises BadData for a file of stop words that cannot be used.
     """
     parameters = trainer(name).parameters
-    trainer_values, features = _split_values(split_items(items))
+    values = _split_values(split_items(items))
     return _check_together(
-        lambda: parameters.from_text(trainer_values),
-        {key: scalar_of(text) for key, text in features.items()},
+        lambda: parameters.from_text(values.trainer),
+        {key: scalar_of(text) for key, text in values.features.items()},
+        {key: scalar_of(text) for key, text in values.vectors.items()},
     )
 
 
@@ -154,28 +165,42 @@ def from_json(name: str, values: object) -> Chosen:
     one of stop words.
     """
     parameters = trainer(name).parameters
-    trainer_values, features = _split_values(json_object(values))
-    stop_words = features.get("stop_words")
+    divided = _split_values(json_object(values))
+    stop_words = divided.features.get("stop_words")
     if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
         message = (
             "expected the code of a language, found a file, which only xylem train and "
             "estimate take"
         )
         raise BadParameter.from_faults([ParameterFault(f"{PREFIX}stop_words", message)])
-    return _check_together(lambda: parameters.from_json(trainer_values), features)
+    return _check_together(
+        lambda: parameters.from_json(divided.trainer), divided.features, divided.vectors
+    )
 
 
-def _split_values(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the values of the trainer, and those of the features without their prefix."""
-    trainer_values = {key: value for key, value in values.items() if not key.startswith(PREFIX)}
-    return trainer_values, {
-        key.removeprefix(PREFIX): value
-        for key, value in values.items()
-        if key not in trainer_values
-    }
+class _Values(NamedTuple):
+    """Values of parameters by name; those of features and of vectors are without their prefix."""
+
+    trainer: dict[str, Any]
+    features: dict[str, Any]
+    vectors: dict[str, Any]
 
 
-def _check_together(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen:
+def _split_values(values: Mapping[str, Any]) -> _Values:
+    divided = _Values({}, {}, {})
+    for name, value in values.items():
+        if name.startswith(PREFIX):
+            divided.features[name.removeprefix(PREFIX)] = value
+        elif name.startswith(VectorParameters.prefix):
+            divided.vectors[name.removeprefix(VectorParameters.prefix)] = value
+        else:
+            divided.trainer[name] = value
+    return divided
+
+
+def _check_together(
+    make: Callable[[], Parameters], features: dict[str, Any], vector_values: dict[str, Any]
+) -> Chosen:
     faults: list[ParameterFault] = []
     chosen = None
     try:
@@ -186,9 +211,14 @@ def _check_together(make: Callable[[], Parameters], features: dict[str, Any]) ->
         check_features(features)
     except BadParameter as error:
         faults += error.faults
+    vectors = None
+    try:
+        vectors = VectorParameters(**vector_values) if vector_values else None
+    except BadParameter as error:
+        faults += error.faults
     if chosen is None or faults:
         raise BadParameter.from_faults(faults)
     words = {name: features[name] for name in WORD_FORMS if name in features}
     # a missing library or file is reported before data are read
     fit_forms(WordParameters(**words))
-    return Chosen(chosen, features)
+    return Chosen(chosen, features, vectors)

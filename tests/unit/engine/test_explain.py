@@ -81,7 +81,7 @@ def test_a_path_equals_the_oracle(
         assert depth == len(nodes)
         path, probability = np.empty(depth, np.int32), np.empty(depth, np.float32)
         score, (features, shares) = np.empty(depth, np.float32), empty_shares(depth)
-        explain_leaf(call.handle, leaf, path, probability, score, features, shares)
+        explain_leaf(call.handle, leaf, path, probability, score, features, shares, n_features)
         assert path.tolist() == nodes
         for of_node, told in zip(expected, feature_shares(features, shares), strict=True):
             products = {
@@ -114,7 +114,8 @@ def test_the_features_chosen_are_those_of_a_sort(added: Any) -> None:
     shares = [0.0 if math.isnan(share) else max(-largest, min(share, largest)) for share in added]
     order = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))  # stable: of equals by place
     expected = [(i + 7, shares[i]) for i in order if shares[i] != 0][:FEATURES_MAX]
-    told = top_features(np.arange(7, 7 + len(added), dtype=np.int32), np.array(added, np.float32))
+    features = np.arange(7, 7 + len(added), dtype=np.int32)
+    told = top_features(features, np.array(added, np.float32), 99)
     assert [(share.feature, float(share.contribution)) for share in told] == expected
 
 

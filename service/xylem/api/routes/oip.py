@@ -70,29 +70,37 @@ async def infer(request: Request, services: Wired) -> Response:
 async def model_metadata(request: Request, services: Wired) -> Response:
     """The tensors that a model takes, and those that it returns.
 
-    It takes a tensor of texts, or the three tensors of sparse rows.
+    It takes a tensor of texts, with a tensor of their vectors if it was trained with vectors, or
+    the three tensors of sparse rows.
     """
     served = await find_served(request, services.live)
     info = services.live.models.get(served.name)
     versions = sorted(info.versions) if info is not None else [served.version]
-    takes_texts = served.featurizer.takes_texts
+    featurizer = served.featurizer
+    names = set(INPUTS)
+    if not featurizer.vector_numbers:
+        names.remove("vectors")
+    if not featurizer.takes_texts:
+        names.remove("text")
     metadata: ModelMetadata = {
         "name": served.name,
         "versions": [str(version) for version in versions],
         "platform": "xylem",
         "inputs": [
-            _tensor(name, kind, 1) for name, kind in INPUTS.items() if takes_texts or name != "text"
+            _tensor(name, kind, [-1, featurizer.vector_numbers] if name == "vectors" else [-1])
+            for name, kind in INPUTS.items()
+            if name in names
         ],
         "outputs": [
-            _tensor(name, kind, 1 if name in ("lengths", "exact") else 2)
+            _tensor(name, kind, [-1] if name in ("lengths", "exact") else [-1, -1])
             for name, kind in OUTPUTS.items()
         ],
     }
     return json_response(metadata)
 
 
-def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
-    return {"name": name, "datatype": datatype, "shape": [-1] * n_dimensions}
+def _tensor(name: str, datatype: str, shape: list[int]) -> TensorMetadata:
+    return {"name": name, "datatype": datatype, "shape": shape}
 
 
 @of_version(about_router, "GET", "ready", "Readiness of", {}, root="/v2", response_model=ModelReady)

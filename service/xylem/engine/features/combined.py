@@ -93,15 +93,20 @@ class ColumnBlock(NamedTuple):
     makes: Featurizer
     embedding: RowEmbedding | None
 
-    def rows(self, texts: Sequence[str], words: Words | None = None) -> SparseRows:
+    def rows(
+        self, texts: Sequence[str], words: Words | None = None, vectors: F32 | None = None
+    ) -> SparseRows:
         """Return the rows of texts.
 
-        words  the words of the texts in their forms, if they have been made already
+        words    the words of the texts in their forms, if they have been made already
+        vectors  those of the texts, which a member that takes none does without
         """
         if words is not None and isinstance(self.makes, TextFeaturizer):
             rows = self.makes.rows_of_words(texts, words)
         else:
-            rows = self.makes.transform_texts(texts)
+            rows = self.makes.transform_with_vectors(
+                texts, vectors if self.makes.vector_numbers else None
+            )
         return rows if self.embedding is None else self.embedding.rows(rows)
 
     def has_words(self, parameters: WordParameters) -> bool:
@@ -169,6 +174,7 @@ class CombinedFeaturizer(Featurizer):
         self.items_a_character = sum(
             1 if forms is None else forms.items_a_character for forms in readers
         )
+        self.vector_numbers = max(block.makes.vector_numbers for block in self.blocks)
         self._shares = [
             names is not None and block.has_words(names.parameters) for block in self.blocks
         ]
@@ -179,7 +185,13 @@ class CombinedFeaturizer(Featurizer):
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""
-        return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
+        return SparseRows.join([self._transform_block(block, None) for block in in_blocks(texts)])
+
+    def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
+        """Do as `Featurizer.transform_with_vectors`: members that take vectors take the same."""
+        if not self.vector_numbers or vectors is None:
+            return super().transform_with_vectors(texts, vectors)
+        return self._transform_block(texts, vectors)
 
     @property
     def continuation(self) -> Featurizer:
@@ -190,10 +202,12 @@ class CombinedFeaturizer(Featurizer):
         ]
         return featurizer
 
-    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+    def _transform_block(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
         words = None if self.names is None else self.names.words(texts)
         block_sharing = zip(self.blocks, self._shares, strict=True)
-        parts = [block.rows(texts, words if shares else None) for block, shares in block_sharing]
+        parts = [
+            block.rows(texts, words if shares else None, vectors) for block, shares in block_sharing
+        ]
         if self.names is not None and words is not None:
             parts.append(self.names.rows_of_words(words))
         return side_by_side(parts)
@@ -201,7 +215,8 @@ class CombinedFeaturizer(Featurizer):
     def member_rows(self, rows: SparseRows, row: int, member: int) -> SparseRows:
         """Return a member's part of one row of `rows`, as the only row."""
         block = self.blocks[self.of_member[member]]
-        return part_of(rows, row, block.first, block.end)
+        tail = 0 if block.embedding else block.makes.tail_features
+        return part_of(rows, row, block.first, block.end)._replace(tail=tail)
 
 
 def side_by_side(parts: Sequence[SparseRows]) -> SparseRows:
@@ -266,7 +281,9 @@ def _have_same_features(model: Model, other: Model) -> bool:
     ):
         return False
     names = {
-        name for name in model.arrays.keys() | other.arrays.keys() if name.startswith("features/")
+        name
+        for name in model.arrays.keys() | other.arrays.keys()
+        if name.startswith(("features/", "vectors/"))
     }
     if (
         dict(manifest.features) != dict(other_manifest.features)

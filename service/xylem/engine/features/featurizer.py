@@ -12,6 +12,7 @@ from xylem.engine.features.parameters import FeatureParameters, RawParameters, a
 from xylem.engine.features.rows import NORM_CODES, normalise_rows, rows_of_csr
 from xylem.engine.features.word_forms import WordForms
 from xylem.engine.kernels.text.texts import BodyTexts, no_texts
+from xylem_store import F32
 
 
 class Featurizer:
@@ -29,6 +30,12 @@ class Featurizer:
 
     takes: str = "ids and values"
     """The instances that it takes, for messages."""
+
+    vector_numbers: int = 0
+    """How many numbers the vector has that is given beside each text; 0: none is."""
+
+    tail_features: int = 0
+    """How many of the last features are of the vector of a text."""
 
     def __init__(
         self, parameters: FeatureParameters, n_features: int, forms: WordForms | None = None
@@ -76,6 +83,17 @@ class Featurizer:
         """Return a row for each text. Raises BadInstance if the kind does not take texts."""
         raise self._refuse("text")
 
+    def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
+        """Return a row for each text and its vector.
+
+        vectors  float32[n, numbers]; None: the texts have none
+
+        Raises BadInstance unless the model takes vectors of so many numbers, or for None no vector.
+        """
+        if vectors is not None:
+            raise self._refuse(f"a vector of {vectors.shape[1]} numbers")
+        return self.transform_texts(texts)
+
     def body_texts(self, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
         """Return the buffers into which kernels read texts.
 
@@ -122,7 +140,7 @@ class Featurizer:
         was trained on feature ids takes them.
         """
         if dataset.texts is not None:
-            return self.transform_texts(dataset.texts)
+            return self.transform_with_vectors(dataset.texts, dataset.vectors)
         if dataset.named_rows is not None:
             return self.transform_named(dataset.named_rows)
         if not isinstance(self.parameters, RawParameters):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -30,9 +30,25 @@ from xylem.engine.features.parameters import (
     whole_config,
 )
 from xylem.engine.features.tables import CHARS, FeatureNames, take_feature_names, take_names
+from xylem.engine.features.text_featurizer import TextFeaturizer
 from xylem.engine.features.tfidf import fit_tfidf, load_tfidf
+from xylem.engine.features.vectors import (
+    MEAN,
+    VectorFeaturizer,
+    VectorParameters,
+    fit_tail,
+    load_vectors,
+)
 from xylem.engine.features.word_forms import fit_forms, load_forms
 from xylem_store import F32, U8, Corrupt
+
+NAMED_KINDS = (
+    TfidfParameters.kind,
+    WordsCharsParameters.kind,
+    NamedParameters.kind,
+    ContextParameters.kind,
+)
+"""The kinds whose features are words or names, which a version stores."""
 
 
 def default_kind(dataset: Dataset) -> str:
@@ -43,24 +59,46 @@ def default_kind(dataset: Dataset) -> str:
 
 
 def fit_featurizer(
-    dataset: Dataset, parameters: FeatureParameters, crew: Crew | None = None
+    dataset: Dataset,
+    parameters: FeatureParameters,
+    crew: Crew | None = None,
+    vectors: VectorParameters | None = None,
 ) -> tuple[Featurizer, SparseRows]:
     """Return a featurizer fitted to a training set, and the rows of the set.
 
-    crew  the workers that count the words of texts and make their rows, block by block; None: this
-          thread does it
+    crew     the workers that count the words of texts and make their rows, block by block; None:
+             this thread does it
+    vectors  parameters of the vectors beside texts, whose weight is a number; None: they are left
+             out of the rows
 
     Raises BadParameter if the parameters are for another kind of instances than the data set's,
     BadData if its instances have no feature. Deterministic.
     """
+    featurizer, rows = _fit_words(dataset, parameters, crew)
+    if vectors is None or dataset.vectors is None:
+        return featurizer, rows
+    with_vectors = beside_vectors(featurizer, [dataset.vectors], vectors)
+    return with_vectors, with_vectors.with_tails(rows, dataset.vectors)
+
+
+def beside_vectors(
+    words: Featurizer, blocks: Iterable[F32], parameters: VectorParameters
+) -> VectorFeaturizer:
+    """Return a featurizer of texts with vectors, fitted to those of the training rows."""
+    assert isinstance(words, TextFeaturizer)
+    return VectorFeaturizer(words, fit_tail(blocks, parameters))
+
+
+def _fit_words(
+    dataset: Dataset, parameters: FeatureParameters, crew: Crew | None
+) -> tuple[Featurizer, SparseRows]:
     if dataset.texts is not None and type(parameters) is TfidfParameters:
         return fit_tfidf(dataset.texts, parameters, crew, _weights_of(dataset))
     featurizer = _fitted(dataset, parameters, crew)
     if dataset.texts is None:
         return featurizer, featurizer.transform_dataset(dataset)
-    row_blocks = (crew or Crew(1)).mapped(
-        MakeRows.from_featurizer(featurizer), in_blocks(dataset.texts)
-    )
+    blocks: Iterator[TextBlock] = ((texts, None) for texts in in_blocks(dataset.texts))
+    row_blocks = (crew or Crew(1)).mapped(MakeRows.from_featurizer(featurizer), blocks)
     return featurizer, SparseRows.join(list(row_blocks))
 
 
@@ -87,6 +125,10 @@ def _fitted(dataset: Dataset, parameters: FeatureParameters, crew: Crew | None) 
     )
 
 
+TextBlock: TypeAlias = tuple[Sequence[str], F32 | None]
+"""Some texts, and their vectors if they have any."""
+
+
 @dataclass(frozen=True)
 class MakeRows:
     """A step of a crew that makes the rows of blocks of texts.
@@ -108,26 +150,35 @@ class MakeRows:
         """Return the featurizer, which each worker makes once."""
         return load_featurizer(self.config, self.arrays, self.n_features)
 
-    def run(self, texts: Sequence[str], featurizer: Featurizer, stop: U8) -> SparseRows:
+    def run(self, block: TextBlock, featurizer: Featurizer, stop: U8) -> SparseRows:
         """Return the rows of a block of texts."""
-        return featurizer.transform_texts(texts)
+        return featurizer.transform_with_vectors(*block)
 
 
 def streaming_featurizer(
-    dataset: Dataset, values: Mapping[str, Any], n_features: int
+    dataset: Dataset,
+    values: Mapping[str, Any],
+    n_features: int,
+    vectors: VectorParameters | None = None,
+    vector_blocks: Iterable[F32] = (),
 ) -> Featurizer:
     """Return the featurizer of instances that are streamed: texts or names are hashed, ids kept.
 
-    dataset     some of the instances; all of them are of the same kind
-    values      values of parameters by name, with or without `kind`
-    n_features  for instances with ids, the largest id plus 1
+    dataset        some of the instances; all of them are of the same kind
+    values         values of parameters by name, with or without `kind`
+    n_features     for instances with ids, the largest id plus 1
+    vectors        parameters of vectors beside texts, as `fit_featurizer` takes them
+    vector_blocks  the vectors of all instances, if they have any
 
     Raises BadParameter for a kind that must see all instances first: tfidf and named.
     """
     kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
     parameters = parameters_of({"kind": kind, **values})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
-        return HashingFeaturizer(parameters, fit_forms(parameters))
+        words = HashingFeaturizer(parameters, fit_forms(parameters))
+        if vectors is None or dataset.vectors is None:
+            return words
+        return beside_vectors(words, vector_blocks, vectors)
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return Featurizer(parameters, n_features)
     raise BadParameter(
@@ -144,6 +195,18 @@ def load_featurizer(
 
     Raises Corrupt if a parameter or array is missing, unknown, out of range or damaged.
     """
+    words, tail = load_vectors(config, arrays)
+    if tail is None:
+        return _load_words(words, arrays, n_features)
+    featurizer = _load_words(words, arrays, n_features - tail.dims)
+    if not isinstance(featurizer, TextFeaturizer):
+        raise Corrupt("manifest", "features of texts beside vectors", featurizer.kind)
+    return VectorFeaturizer(featurizer, tail)
+
+
+def _load_words(
+    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> Featurizer:
     try:
         config = whole_config(config)
         parameters = parameters_of(config)
@@ -177,10 +240,12 @@ def feature_names(
     For windows of words they are the words: feature f is word f modulo their number.
     """
     kind = config.get("kind")
-    if kind in (TfidfParameters.kind, NamedParameters.kind, ContextParameters.kind):
-        return FeatureNames(take_names(arrays), None)
-    if kind == CharsParameters.kind:
-        return FeatureNames(None, take_names(arrays, CHARS))
-    if kind == WordsCharsParameters.kind:
-        return FeatureNames(take_names(arrays), take_names(arrays, CHARS))
-    return None
+    names = chars = None
+    if kind in NAMED_KINDS:
+        names = take_names(arrays)
+    if kind in (CharsParameters.kind, WordsCharsParameters.kind):
+        chars = take_names(arrays, CHARS)
+    if MEAN in arrays:
+        n_words = sum(table.n_names for table in (names, chars) if table is not None)
+        return FeatureNames(names, chars, config.get("n_features", n_words))
+    return None if names is None and chars is None else FeatureNames(names, chars)

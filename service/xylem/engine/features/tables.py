@@ -17,18 +17,31 @@ CHARS = "features/chars"
 """The group of arrays that holds the table of n-grams of characters."""
 
 
+MEANING = "meaning"
+"""The name of all features of a vector, which mean nothing one by one."""
+
+
 class FeatureNames(NamedTuple):
     """The names of a version's features.
 
     names  words, or names of features; None if there are none
     chars  n-grams of characters, whose ids follow those of `names`; None if there are none
+    tail   the first feature of the vectors beside the texts; None if there are none
     """
 
     names: NameTable | None
     chars: NameTable | None
+    tail: int | None = None
 
     def name(self, feature: int) -> str:
-        """Return the name of a feature: a word, a name, or an n-gram with its blanks."""
+        """Return the name of a feature: a word, a name, an n-gram with its blanks, or MEANING.
+
+        A feature without a name has its id.
+        """
+        if self.is_of_vector(feature):
+            return MEANING
+        if self.names is None and self.chars is None:
+            return str(feature)
         n_names = 0 if self.names is None else self.names.n_names
         if self.chars is not None and feature >= n_names:
             return name_of(self.chars, feature - n_names)
@@ -38,6 +51,10 @@ class FeatureNames(NamedTuple):
     def is_chars(self, feature: int) -> bool:
         """Return whether a feature is an n-gram of characters."""
         return self.chars is not None and (self.names is None or feature >= self.names.n_names)
+
+    def is_of_vector(self, feature: int) -> bool:
+        """Return whether a feature is a component of the vector beside a text."""
+        return self.tail is not None and feature >= self.tail
 
 
 def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTable:

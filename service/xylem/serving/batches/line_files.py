@@ -73,7 +73,8 @@ def opened(
 ) -> Iterator[Source]:
     """Open a file of instances, or standard input.
 
-    Each row of a table, and each document of a directory, becomes a line of JSON.
+    Each row of a table, and each document of a directory, becomes a line of JSON. Vectors beside
+    the file are put into its lines.
 
     start, end  the bytes to read of a file of lines that is not packed; end 0: to its end
 
@@ -83,7 +84,7 @@ def opened(
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0, is_plain)
         return
     path = file_path(data)
-    if is_table(path) or is_directory(path):
+    if is_table(path) or is_directory(path) or columns.vectors_of(path) is not None:
         from xylem.datasets import TableLines  # imports kernels, which `xylem --help` is spared
 
         with TableLines(path, columns) as table:

@@ -225,7 +225,7 @@ def to_events(
                 line = dump(
                     {
                         "event_id": feedback.event_id,
-                        **instance.model_dump(),
+                        **instance.model_dump(exclude_none=True),
                         "labels": feedback.labels,
                     }
                 )

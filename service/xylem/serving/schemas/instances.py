@@ -43,9 +43,13 @@ def too_many_fields(value: dict[str, Any]) -> str:
 
 
 class TextInstance(StrictModel):
-    """An instance that is a text."""
+    """An instance that is a text, with its vector if the model was trained with vectors."""
 
     text: Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
+    vector: Annotated[list[float], AtMost("features_max", "numbers")] | None = Field(
+        default=None,
+        description="numbers of the text, as a sentence encoder makes them; as many as in training",
+    )
 
 
 class SparseInstance(StrictModel):

@@ -41,7 +41,7 @@ def _similarities(vectors: SparseRows, members: I32, side: I64, sums: F32, near_
     side  int64[n]  side of each vector: 0, 1, or -1 if it is on neither
     sums  float32[n_features, 2]  workspace, zero at the call and on return
     """
-    indptr, indices, values, _ = vectors
+    indptr, indices, values, _, _ = vectors
     for i in range(len(members)):
         if side[i] >= 0:
             for e in range(indptr[members[i]], indptr[members[i] + 1]):
@@ -128,7 +128,7 @@ def _assign(
 
     For equal similarities it is the first centre.
     """
-    indptr, indices, values, _ = vectors
+    indptr, indices, values, _, _ = vectors
     width = centres.shape[1]
     scores = np.empty(width, np.float32)
     total = 0.0
@@ -150,7 +150,7 @@ def _centres(vectors: SparseRows, members: I32, cluster: I64, rank: I32, centres
 
     The rows of `centres` are features in the order of their ranks.
     """
-    indptr, indices, values, _ = vectors
+    indptr, indices, values, _, _ = vectors
     centres[:] = 0
     for i in range(len(members)):
         if cluster[i] >= 0:

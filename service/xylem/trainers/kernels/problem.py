@@ -111,7 +111,7 @@ def localise(x: SparseRows, rows: I32, rank: I32, features_out: I32, values_out:
     features_out, values_out  arrays for the copy; if they are too short, as those of NO_ROOM, new
           arrays are allocated
     """
-    indptr, indices, values, _ = x
+    indptr, indices, values, _, _ = x
     distinct, nnz = distinct_of(indptr, indices, rows, rank)
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)

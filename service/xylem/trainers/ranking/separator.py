@@ -52,7 +52,7 @@ def columns_of(x: SparseRows, rows: I32, counts: I32) -> Columns:
 
     counts  int32[n_features], workspace: zero at the call and on return
     """
-    indptr, indices, values, _ = x
+    indptr, indices, values, _, _ = x
     distinct, nnz = distinct_of(indptr, indices, rows, counts)
     n_used = len(distinct)
     feature = np.empty(n_used + 1, np.int32)

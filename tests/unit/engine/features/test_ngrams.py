@@ -261,7 +261,7 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
 @pytest.mark.parametrize(("norm", "share"), [("l1", 0.25), ("l2", 0.25), ("l2", 1.0), ("l1", 0.0)])
 def test_the_share_of_characters(norm: Any, share: float) -> None:
     featurizer, rows = fitted_chars(TEXTS, WordsCharsParameters(norm=norm, char_share=share))
-    _, indices, values, _ = rows.cut(3, 4)
+    _, indices, values, *_ = rows.cut(3, 4)
     weights = values**2 if norm == "l2" else values
     is_chars = indices >= featurizer.words.names.n_names
     found = [weights[~is_chars].sum(), weights[is_chars].sum()]

@@ -65,6 +65,7 @@ def explain_leaf(
     score_out: F32,
     features_out: I32,
     shares_out: F32,
+    first_tail: int,
 ) -> None:
     """Explain the nodes on a leaf's path from below the root to the leaf, `depth` nodes.
 
@@ -79,6 +80,8 @@ def explain_leaf(
                      margin, by absolute share, NO_FEATURE behind the last one
     shares_out       float32[depth, FEATURES_MAX]: their shares, value * weight; margin = bias + the
                      sum over all features, but for rounding
+    first_tail       the features from this one on count as one, which has this id: a vector's
+                     components mean nothing one by one
 
     Cost: one chunk for each node, and for each feature and node one row of the chunk.
     """
@@ -102,10 +105,15 @@ def explain_leaf(
             )
         score_out[step] = work.margins[0, position]
         features_out[step] = NO_FEATURE
+        of_tail = np.float32(0.0)
         for i in range(rows.indptr[call.first + 1] - first):
             call_scorer(scorer, FEATURE, parent, i, 0)
             share = work.margins[0, position]
-            keep_share(rows.indices[first + i], share, features_out[step], shares_out[step])
+            if rows.indices[first + i] >= first_tail:
+                of_tail += share
+            else:
+                keep_share(rows.indices[first + i], share, features_out[step], shares_out[step])
+        keep_share(first_tail, of_tail, features_out[step], shares_out[step])
         node = parent
     total = np.float32(0.0)
     for step in range(len(probability_out)):

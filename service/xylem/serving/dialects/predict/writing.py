@@ -244,6 +244,8 @@ def _feature_describer(names: FeatureNames | None) -> FeatureDescriber:
     def describe(feature: int) -> dict[str, str]:
         if names is None:
             return {"feature": str(feature)}
+        if names.is_of_vector(feature):
+            return {"feature": names.name(feature), "part": "vector"}
         part = {"part": "chars"} if names.is_chars(feature) else {}
         return {"feature": names.name(feature), **part}
 

@@ -41,17 +41,18 @@ class InferQuery(Query):
 
     def n_items(self, featurizer: Featurizer) -> int:
         """Return the number of features, or the characters times `items_a_character`."""
-        texts, csr = self.instances
+        texts, csr, vectors = self.instances
         if csr is not None:
             return len(csr[1])
-        return featurizer.items_a_character * sum(map(len, texts or ()))
+        n_numbers = 0 if vectors is None else vectors.size
+        return featurizer.items_a_character * sum(map(len, texts or ())) + n_numbers
 
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
         """Return the rows of the instances. Raises BadInstance if the model does not take them."""
-        texts, csr = self.instances
+        texts, csr, vectors = self.instances
         try:
             if csr is None:
-                rows = featurizer.transform_texts(texts or [])
+                rows = featurizer.transform_with_vectors(texts or [], vectors)
             else:
                 rows = featurizer.transform_csr(*csr)
         except BadInput as error:

@@ -6,13 +6,14 @@ Binary data are little-endian; an element of BYTES is its length as uint32, then
 from array import array
 from collections.abc import Sequence
 from itertools import chain
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xylem.base import BadRequest, Limits, what_is
-from xylem.serving.dialects.tensors.schema import INPUTS, InferTensor
+from xylem.serving.dialects.tensors.schema import INPUTS, VECTORS, InferTensor
 from xylem.serving.schemas.limits import refuse_beyond, utf8_length
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -93,14 +94,19 @@ def check_kind(tensor: InferTensor, place: str) -> None:
             f"{place}.datatype"
         )
     shape = tensor.shape
-    if len(shape) == 2 and shape[1] != 1:
+    if tensor.name == VECTORS:
+        if len(shape) != 2:
+            raise BadRequest(f"expected a shape [n, numbers], found {shape}").with_path(
+                f"{place}.shape"
+            )
+    elif len(shape) == 2 and shape[1] != 1:
         raise BadRequest(f"expected a shape [n] or [n, 1], found {shape}").with_path(
             f"{place}.shape"
         )
 
 
 def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
-    """Return the elements of a tensor of numbers.
+    """Return the elements of a tensor of numbers, flat.
 
     Raises BadRequest if they do not fit the tensor's type and shape.
     """
@@ -108,7 +114,7 @@ def numbers_of(part: TensorPart, data: memoryview) -> NDArray[Any]:
     place = part.place
     binary = part.binary(data)
     dtype = DTYPES[tensor.datatype]
-    n = tensor.shape[0]
+    n = prod(tensor.shape)
     if binary is not None:
         if len(binary) != n * dtype.itemsize:
             expected = (
@@ -149,9 +155,11 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
     """Return the data of a tensor from the JSON, flat. Raises BadRequest if they do not fit it."""
     data = tensor.data or []
     if len(tensor.shape) == 2 and set(map(type, data)) == {list}:
-        wrong_row = next((i for i, row in enumerate(data) if len(row) != 1), None)
+        width = tensor.shape[1]
+        wrong_row = next((i for i, row in enumerate(data) if len(row) != width), None)
         if wrong_row is not None:
-            fault = f"expected an array of 1, found {what_is(data[wrong_row])}"
+            n_elements = len(data[wrong_row])
+            fault = f"expected an array of {width}, found an array of {n_elements}"
             raise BadRequest(fault).with_path(f"{place}.data[{wrong_row}]")
         data = list(chain.from_iterable(data))
     types, expected = _ELEMENTS[tensor.datatype]
@@ -160,8 +168,9 @@ def _elements(tensor: InferTensor, place: str) -> list[Any]:
         raise BadRequest(f"expected {expected}, found {what_is(data[i])}").with_path(
             f"{place}.data[{i}]"
         )
-    if len(data) != tensor.shape[0]:
-        expected = f"expected {tensor.shape[0]} elements, as the shape says"
+    n = prod(tensor.shape)
+    if len(data) != n:
+        expected = f"expected {n} elements, as the shape says"
         raise BadRequest(f"{expected}, found {len(data)}").with_path(f"{place}.data")
     return data
 

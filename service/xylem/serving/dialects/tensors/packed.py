@@ -18,6 +18,7 @@ from xylem.base import BadInput, Limits
 from xylem.serving.dialects.tensors.elements import packed_text
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout
 from xylem.serving.dialects.tensors.reading import InferPlan, make_plan, planned, remember
+from xylem.serving.dialects.tensors.schema import VECTORS
 from xylem.serving.parse import LONG_BYTES, parse_json
 from xylem.serving.schemas.limits import utf8_length
 from xylem_store import I64
@@ -76,6 +77,8 @@ def read_packed(head: bytes, limits: Limits) -> PackedTensors | None:
         if identity is not None and utf8_length(identity) > limits.name_bytes_max:
             return None
         elements = [_take_elements(tensor) for tensor in request.inputs]
+        if any(tensor.name == VECTORS for tensor in request.inputs):
+            return None
         plan = _outline_plan(_encode(request), limits)
         layout, packed = _pack(dict(zip(plan.parts, elements, strict=True)))
     except _ODD_REQUEST:

@@ -22,6 +22,7 @@ from xylem.serving.dialects.tensors.elements import (
 from xylem.serving.dialects.tensors.kernels.tensor_arrays import TensorLayout, form_of
 from xylem.serving.dialects.tensors.schema import (
     OUTPUTS,
+    VECTORS,
     InferParameters,
     InferRequest,
     InferTensor,
@@ -30,7 +31,7 @@ from xylem.serving.dialects.tensors.schema import (
 from xylem.serving.dialects.tensors.writing import InferOutputs, outputs_of
 from xylem.serving.parse import parse_json, validated
 from xylem.serving.schemas.limits import refuse_beyond
-from xylem_store import I64
+from xylem_store import F32, I64
 
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
@@ -47,7 +48,7 @@ that such a request needs.
 """
 
 _CODES = {name: code for code, name in enumerate(OUTPUTS)}
-_TEXT = {"text"}
+_TEXTS = ({"text"}, {"text", VECTORS})
 _CSR = ("indptr", "indices", "values")
 
 Arrays = tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float32]]
@@ -79,10 +80,14 @@ class InferPlan(Struct, frozen=True):
 
 
 class InferRows(NamedTuple):
-    """The instances of a request: texts, or compressed sparse rows; the other is None."""
+    """The instances of a request: texts, or compressed sparse rows; the other is None.
+
+    vectors  those of the texts, float32[n, numbers]; None: there are none
+    """
 
     texts: list[str] | None
     csr: Arrays | None
+    vectors: F32 | None = None
 
 
 _plans: dict[bytes, InferPlan] = {}
@@ -127,13 +132,12 @@ def make_plan(value: Any, n_binary: int, limits: Limits) -> InferPlan:
         check_kind(tensor, f"inputs[{i}]")
     places = _by_name(request.inputs, "tensors", "inputs")
     parts = divide_binary(request.inputs, n_binary)
-    if places.keys() not in (_TEXT, set(_CSR)):
-        names = ", ".join(places)
-        raise BadRequest(f"expected text, or indptr, indices and values, found {names}").with_path(
-            "inputs"
-        )
+    if places.keys() not in (*_TEXTS, set(_CSR)):
+        expected = "expected text, text and vectors, or indptr, indices and values"
+        raise BadRequest(f"{expected}, found {', '.join(places)}").with_path("inputs")
     if "text" in places:
-        n_rows = request.inputs[0].shape[0]
+        n_rows = request.inputs[places["text"]].shape[0]
+        _check_vectors(request.inputs, places, n_rows)
     else:
         n_rows = request.inputs[places["indptr"]].shape[0] - 1
     if n_rows < 1:
@@ -157,6 +161,8 @@ def _with_form(plan: InferPlan) -> InferPlan:
 
     If a size is wrong, the plan is returned without a form: `read_rows` then raises the error.
     """
+    if VECTORS in plan.parts:
+        return plan
     starts = {name: part.start or 0 for name, part in plan.parts.items()}
     n_values = 0
     for name, part in plan.parts.items():
@@ -190,11 +196,23 @@ def read_rows(plan: InferPlan, binary: memoryview) -> InferRows:
     that is too long; both name the place.
     """
     if "text" in plan.parts:
-        return InferRows(texts_of(plan.parts["text"], binary, plan.limits), None)
+        texts = texts_of(plan.parts["text"], binary, plan.limits)
+        vectors = plan.parts.get(VECTORS)
+        if vectors is None:
+            return InferRows(texts, None)
+        return InferRows(texts, None, numbers_of(vectors, binary).reshape(vectors.tensor.shape))
     indptr, indices, values = (numbers_of(plan.parts[name], binary) for name in _CSR)
     csr = (indptr, indices, values)
     _check_rows(csr, plan.parts, plan.limits)
     return InferRows(None, csr)
+
+
+def _check_vectors(inputs: Sequence[InferTensor], places: Mapping[str, int], n_rows: int) -> None:
+    """Raise BadRequest unless there is a vector for each text, if there are vectors."""
+    i = places.get(VECTORS)
+    if i is not None and inputs[i].shape[0] != n_rows:
+        fault = f"expected as many vectors as texts, {n_rows}, found {inputs[i].shape[0]}"
+        raise BadRequest(fault).with_path(f"inputs[{i}].shape")
 
 
 def json_length(header: str, n_bytes: int) -> int:

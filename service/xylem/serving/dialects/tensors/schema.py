@@ -8,8 +8,19 @@ from xylem.serving.dialects.predict.schema import Options
 from xylem.serving.schemas.instances import RequestModel
 from xylem.serving.schemas.limits import AtMost, utf8_length
 
-INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
-"""The input tensors and their types. A request has `text` alone, or the other three."""
+VECTORS = "vectors"
+"""The name of the tensor with a vector for each text."""
+
+INPUTS = {
+    "text": "BYTES",
+    VECTORS: "FP32",
+    "indptr": "INT64",
+    "indices": "INT32",
+    "values": "FP32",
+}
+"""The input tensors and their types. A request has `text`, with `vectors` if the model takes them,
+or the other three.
+"""
 
 OUTPUTS = {
     "labels": "BYTES",
@@ -68,12 +79,14 @@ class TensorParameters(RequestModel):
 class InferTensor(RequestModel):
     """A tensor of a request; its data are in `data`, or behind the JSON."""
 
-    name: str = Field(description="text; or indptr, indices, values", examples=["text"])
+    name: str = Field(description="text, vectors; or indptr, indices, values", examples=["text"])
     shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=2)] = Field(
-        description="one dimension; or two, the second of which is 1", examples=[[2]]
+        description="one dimension; or two, the second of which is 1, and for vectors their length",
+        examples=[[2]],
     )
     datatype: str = Field(
-        description="text: BYTES; indptr: INT64; indices: INT32; values: FP32", examples=["BYTES"]
+        description="text: BYTES; vectors, values: FP32; indptr: INT64; indices: INT32",
+        examples=["BYTES"],
     )
     parameters: Annotated[TensorParameters, _or_null(TensorParameters)] = Field(
         default=TensorParameters()
@@ -113,8 +126,8 @@ class InferRequest(RequestModel):
         default=InferParameters()
     )
     inputs: Annotated[list[InferTensor], Field(min_length=1, max_length=TENSORS_MAX)] = Field(
-        description="text: one text for each instance; or indptr, indices and values: sparse "
-        "rows of feature ids and values"
+        description="text: one text for each instance, and vectors: its vector; or indptr, indices "
+        "and values: sparse rows of feature ids and values"
     )
     outputs: Annotated[list[RequestedOutput], Field(max_length=TENSORS_MAX)] | None = Field(
         default=None, description="the outputs to answer with; by default all"

@@ -1,0 +1,324 @@
+"""Vectors beside the words of a text: they become the dense tail of a row.
+
+A row is `[features of the text | weight * P (v - mean) / |v - mean|]`: v is the vector of the text,
+mean that of the training rows, and P are their first principal components. The features of the tail
+have the last ids of the model. Every row has all of them, also those that are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from xylem.base import BadInstance, Parameters, RowArrays, Scalar, SparseRows, writeable
+from xylem.engine.features.featurizer import Featurizer
+from xylem.engine.features.text_featurizer import TextFeaturizer
+from xylem_store import F32, F64, I32, I64, Corrupt, inlined, kernel, read_only, take
+
+VECTORS = "vectors."
+"""The prefix of the names of parameters of vectors, also in the features of a manifest."""
+
+MEAN = "vectors/mean"
+BASIS = "vectors/basis"
+"""The arrays of a version with vectors."""
+
+DIMS_MAX = 4096
+WEIGHT_MAX = 100.0
+
+BESIDE_TEXTS = "given"
+"""The source of vectors that stand beside the texts, in files and requests."""
+
+Encode: TypeAlias = Callable[[Sequence[str]], F32]
+"""Makes the vectors of texts, float32[n, numbers]; that of a text does not depend on the others."""
+
+
+class VectorParameters(Parameters):
+    """Parameters of vectors beside the features of texts."""
+
+    prefix: ClassVar[str] = VECTORS
+
+    dims: int = Field(
+        default=128,
+        ge=0,
+        le=DIMS_MAX,
+        description="principal components of vectors in a row; 0: all numbers of a vector",
+    )
+    weight: Literal["auto"] | Annotated[float, Field(gt=0, le=WEIGHT_MAX)] = Field(
+        default=0.5,
+        description="length of a vector in a row, where words have length 1; auto: 0, 0.3, 0.6 or "
+        "1, by held-out rows; 0 leaves vectors out",
+    )
+
+
+class Tail(NamedTuple):
+    """Makes the tails of rows.
+
+    mean    float32[numbers]
+    basis   float32[numbers, dims]  the principal components; [numbers, 0]: the tail is the vector
+            itself, centred
+    weight  the length of a tail that its components explain whole
+    """
+
+    mean: F32
+    basis: F32
+    weight: float
+
+    @property
+    def dims(self) -> int:
+        """Return the number of features of a tail."""
+        return self.basis.shape[1] or len(self.mean)
+
+    def tails(self, vectors: F32) -> F32:
+        """Return float32[n, dims]: weight * P (v - mean) / |v - mean| for each vector v.
+
+        A vector that is the mean has a tail of zeros. Each row is computed by itself, in a fixed
+        order of additions. BLAS, which is three times as fast, adds in another order for one row
+        than for many.
+        """
+        return tails_of(writeable(vectors), self.mean, self.basis, np.float32(self.weight))
+
+
+@kernel
+def tails_of(vectors: F32, mean: F32, basis: F32, weight: np.float32) -> F32:
+    """Do as `Tail.tails`."""
+    n_rows, n_numbers = vectors.shape
+    dims = basis.shape[1]
+    tails = np.zeros((n_rows, dims if dims else n_numbers), np.float32)
+    for row in range(n_rows):
+        square = 0.0
+        for i in range(n_numbers):
+            difference = np.float64(vectors[row, i] - mean[i])
+            square += difference * difference
+        if not 0.0 < square < np.inf:
+            continue
+        scale = np.float32(weight / np.sqrt(square))
+        for i in range(n_numbers):
+            share = (vectors[row, i] - mean[i]) * scale
+            if dims == 0:
+                tails[row, i] = share
+            for j in range(dims):
+                tails[row, j] += share * basis[i, j]
+    return tails
+
+
+@kernel
+def join_tails(indptr: I64, indices: I32, values: F32, tails: F32, first: int) -> RowArrays:
+    """Return rows (indptr, indices, values) with a tail each, whose features begin with `first`."""
+    n_rows, dims = tails.shape
+    joined_ptr = np.empty(n_rows + 1, np.int64)
+    joined = np.empty(len(indices) + n_rows * dims, np.int32)
+    joined_values = np.empty(len(joined), np.float32)
+    position = 0
+    joined_ptr[0] = 0
+    for row in range(n_rows):
+        for i in range(indptr[row], indptr[row + 1]):
+            joined[position] = indices[i]
+            joined_values[position] = values[i]
+            position += 1
+        for j in range(dims):
+            joined[position] = first + j
+            joined_values[position] = tails[row, j]
+            position += 1
+        joined_ptr[row + 1] = position
+    return joined_ptr, joined, joined_values
+
+
+PASSES = 20
+"""How often the components are multiplied with the covariance: then they hold the variance that the
+exact ones hold, but for a thousandth. An exact solver of LAPACK has other bits for another number
+of processors.
+"""
+
+SPARE = 32
+"""So many more components are followed than are wanted, which makes the last ones as exact."""
+
+
+def fit_tail(blocks: Iterable[F32], parameters: VectorParameters) -> Tail:
+    """Return the tail that fits the vectors of training rows, one row at least, in blocks.
+
+    parameters  their weight is a number
+
+    Source of the components: orthogonal iteration (Golub and Van Loan, Matrix Computations, 8.2).
+    Deterministic. Cost: n * numbers^2, and numbers^2 * dims a pass.
+    """
+    sums = products = np.zeros(0)
+    n_rows = 0
+    for vectors in blocks:
+        n_rows += len(vectors)
+        if not len(sums):
+            sums = np.zeros(vectors.shape[1])
+            products = np.zeros((len(sums), len(sums)))
+        _add_products(writeable(vectors), sums, products)
+    n_numbers = len(sums)
+    mean = sums / n_rows
+    dims = parameters.dims if 0 < parameters.dims < n_numbers else 0
+    start = np.random.default_rng(0).normal(size=(min(dims + SPARE, n_numbers), n_numbers))
+    covariance = products / n_rows - np.outer(mean, mean)
+    components = _principal(covariance, start)[:dims] if dims else np.empty((0, n_numbers))
+    basis = np.ascontiguousarray(components.T, np.float32)
+    assert parameters.weight != "auto"
+    return Tail(read_only(mean.astype(np.float32)), read_only(basis), parameters.weight)
+
+
+@kernel
+def _add_products(vectors: F32, sums: F64, products: F64) -> None:
+    """Add vectors to their sum, and their products of two numbers to the matrix of those."""
+    n_rows, n_numbers = vectors.shape
+    for row in range(n_rows):
+        vector = vectors[row].astype(np.float64)
+        for i in range(n_numbers):
+            sums[i] += vector[i]
+            for j in range(n_numbers):
+                products[i, j] += vector[i] * vector[j]
+
+
+@kernel
+def _principal(covariance: F64, start: F64) -> F64:
+    """Return the principal components of a covariance, the first ones first, each of length 1.
+
+    start  float64[components, numbers], from which the iteration starts
+
+    Components without variance are zeros.
+    """
+    components = start
+    least = 1e-9 * max(1e-30, np.trace(covariance))
+    for _ in range(PASSES):
+        products = np.zeros_like(components)
+        for c in range(len(components)):
+            for i in range(components.shape[1]):
+                for j in range(components.shape[1]):
+                    products[c, j] += components[c, i] * covariance[i, j]
+            for other in range(c):
+                _remove(products[c], products[other])
+            for other in range(c):  # once more: the first time leaves rounding errors
+                _remove(products[c], products[other])
+            length = np.sqrt((products[c] * products[c]).sum())
+            if length > least:
+                products[c] /= length
+            else:
+                products[c] = 0.0
+        components = products
+    return components
+
+
+@inlined
+def _remove(vector: F64, direction: F64) -> None:
+    """Remove from a vector its part in a direction, which has length 1 or 0."""
+    share = (vector * direction).sum()
+    for i in range(len(vector)):
+        vector[i] -= share * direction[i]
+
+
+class VectorFeaturizer(Featurizer):
+    """Makes rows of texts and their vectors: the features of the words, then the tail. Immutable.
+
+    words   makes the features of the texts
+    tail    makes the tails
+    encode  makes the vectors of texts; None: they are given beside the texts
+    """
+
+    def __init__(self, words: TextFeaturizer, tail: Tail, encode: Encode | None = None) -> None:
+        super().__init__(words.parameters, words.n_features + tail.dims, words.forms)
+        self.words = words
+        self.tail = tail
+        self.encode = encode
+        self.tail_features = tail.dims
+        self.vector_numbers = 0 if encode else len(tail.mean)
+        beside = "" if encode else f" with a vector of {len(tail.mean)} numbers"
+        self.takes = f"text{beside}, or ids and values"
+
+    @property
+    def continuation(self) -> Featurizer:
+        """Do as `Featurizer.continuation`."""
+        words = self.words.continuation
+        assert isinstance(words, TextFeaturizer)
+        return VectorFeaturizer(words, self.tail, self.encode)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the words, the mean and the components."""
+        return {**self.words.arrays(), MEAN: self.tail.mean, BASIS: self.tail.basis}
+
+    def config(self) -> dict[str, Scalar]:
+        """Return the configuration of the words, and that of the vectors by prefixed names."""
+        vectors: dict[str, Scalar] = {
+            "source": BESIDE_TEXTS,
+            "numbers": len(self.tail.mean),
+            "dims": self.tail.dims,
+            "weight": self.tail.weight,
+        }
+        return self.words.config() | {VECTORS + name: value for name, value in vectors.items()}
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text, whose vector is made. Raises BadInstance without encoder."""
+        return self.transform_with_vectors(texts, None)
+
+    def transform_with_vectors(self, texts: Sequence[str], vectors: F32 | None) -> SparseRows:
+        """Do as `Featurizer.transform_with_vectors`."""
+        if self.encode is not None:
+            if vectors is not None:
+                raise self._refuse(f"a vector of {vectors.shape[1]} numbers")
+            vectors = self.encode(texts)
+        if vectors is None:
+            raise self._refuse("no vector")
+        check_vectors(vectors, len(self.tail.mean))
+        return self.with_tails(self.words.transform_texts(texts), vectors)
+
+    def with_tails(self, rows: SparseRows, vectors: F32) -> SparseRows:
+        """Return the rows of texts with the tails of their vectors."""
+        joined = join_tails(
+            writeable(rows.indptr),
+            writeable(rows.indices),
+            writeable(rows.values),
+            self.tail.tails(vectors),
+            self.words.n_features,
+        )
+        return SparseRows(*joined, self.n_features, tail=self.tail.dims)
+
+
+def check_vectors(vectors: F32, n_numbers: int) -> None:
+    """Raise BadInstance, with the instance's path, unless each vector has n_numbers finite ones."""
+    if vectors.shape[1] != n_numbers:
+        raise BadInstance(
+            f"expected a vector of {n_numbers} numbers, found one of {vectors.shape[1]}"
+        )
+    if not np.isfinite(vectors).all():
+        row, position = np.argwhere(~np.isfinite(vectors))[0].tolist()
+        fault = f"expected a vector of finite 32-bit numbers, found {vectors[row, position]}"
+        raise BadInstance(fault).with_path(f"instances[{row}]")
+
+
+def load_vectors(
+    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> tuple[dict[str, Any], Tail | None]:
+    """Return the configuration of a version without that of vectors, and the tail if it has one.
+
+    Raises Corrupt for vectors that do not fit their arrays.
+    """
+    vectors = {
+        name.removeprefix(VECTORS): value
+        for name, value in config.items()
+        if name.startswith(VECTORS)
+    }
+    words = {name: value for name, value in config.items() if not name.startswith(VECTORS)}
+    if not vectors:
+        return words, None
+    source = vectors.get("source")
+    if source != BESIDE_TEXTS:
+        raise Corrupt("manifest", f"features.{VECTORS}source to be {BESIDE_TEXTS}", source)
+    weight = vectors.get("weight")
+    if (
+        not isinstance(weight, int | float)
+        or isinstance(weight, bool)
+        or not 0 < weight <= WEIGHT_MAX
+    ):
+        raise Corrupt("manifest", f"features.{VECTORS}weight above 0", weight)
+    mean = take(arrays, MEAN, "float32", (None,))
+    basis = take(arrays, BASIS, "float32", (len(mean), None))
+    tail = Tail(mean, basis, float(weight))
+    if vectors != {**vectors, "numbers": len(mean), "dims": tail.dims} or len(vectors) != 4:
+        raise Corrupt("manifest", f"features.{VECTORS}dims to be {tail.dims}", vectors)
+    return words, tail
