@@ -171,3 +171,14 @@ def test_weights_that_cannot_be(tmp_path: Path) -> None:
     for options in ({"weight_column": ""}, {"weight_column": "w", "join_rows": "id"}):
         with pytest.raises(BadParameter, match="weight column: expected a name, and rows that are"):
             columns_of(None, None, None, **options)  # type: ignore[arg-type]
+
+
+def test_rows_of_weight_0_take_their_vectors_with_them(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "1", "0", "2")
+    np.save(tmp_path / "v.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    columns = WEIGHTS.with_vectors([tmp_path / "v.npy"], path)
+    whole = read_dataset(path, columns=columns)
+    (part,) = DataStream(path, columns=columns).parts()
+    for dataset in (whole, part):
+        assert dataset.texts == ["text 0", "text 2"] and dataset.vectors is not None
+        assert dataset.vectors.tolist() == [[0, 1], [4, 5]]
